@@ -1,0 +1,50 @@
+# make demo   see it survive kill -9          make test   everything CI runs
+# make check  format, lint, types, layers     make bench  measure, and write docs/performance.md
+# make mission  which rows of the mission are shown by tests
+SHELL := /bin/bash
+PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
+	p=$$(command -v python$$v) && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$p && exit; done; \
+	p=$$(command -v python3) && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p)
+BIN := .venv/bin
+STORE ?= sqlite
+
+.PHONY: demo test check bench mission clean
+
+demo: .venv/core
+	@$(BIN)/holdfast demo
+
+test: .venv/dev
+	@$(BIN)/python -m pytest -n auto --dist worksteal
+
+check: .venv/dev
+	@$(BIN)/ruff format --check src tests benchmarks
+	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports --no-cache
+
+bench: .venv/dev
+	@$(BIN)/python -m benchmarks
+
+mission: .venv/dev
+	@$(BIN)/python -m tests.mission.report
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
+
+.venv/made:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Holdfast needs Python 3.11 or newer, and none was found: install one (Debian: apt-get install python3 python3-venv)" >&2; exit 1; fi
+	@$(PYTHON) -m venv .venv || { \
+		echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian: apt-get install python3-venv)" >&2; rm -rf .venv; exit 1; }
+	@touch $@
+
+.venv/core: .venv/made pyproject.toml constraints.txt
+	@echo "installing Holdfast into .venv …" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/dev: .venv/made pyproject.toml constraints.txt
+	@echo "installing Holdfast and its test tools into .venv …" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@ .venv/core

@@ -1,0 +1,288 @@
+"""Values to bytes and back: MessagePack, zstd, SHA-256. Data is never code.
+
+`encode` accepts exactly the values that come back equal (dataclasses, structs and models come back
+as the dicts they hold); anything else is refused with its path before a byte is written.
+`pack` and `unpack` are the body codec: the name in `encoding` says how stored bytes were made.
+"""
+
+import dataclasses
+import hashlib
+import math
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final, cast
+from uuid import UUID
+
+import msgspec
+import zstandard
+
+from holdfast.errors import IntegrityError, UnsupportedValue
+
+MAX_DEPTH: Final = 200
+PLAIN: Final = "mp"
+ZSTD: Final = "mp+zstd"
+_COMPRESS_FROM: Final = 96
+
+EXT_REF: Final = 1
+_EXT_DATETIME: Final = 2
+_EXT_UUID: Final = 3
+_EXT_DECIMAL: Final = 4
+_EXT_TUPLE: Final = 5
+
+_INT_RANGE: Final = range(-(2**63), 2**64)
+_encoder: Final = msgspec.msgpack.Encoder()
+_canonical: Final = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """Names a value that is stored already: the body of entry `seq`, or what is at `path` in it."""
+
+    seq: int
+    path: tuple[str | int, ...] = ()
+
+
+class _Refused(Exception):
+    """A value that cannot be stored; `path` grows while the walk unwinds."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        self.reason = reason
+        self.hint = hint
+        self.path: list[str] = []
+
+
+def encode(value: object, *, name: str = "value") -> bytes:
+    """The MessagePack of `value`; raises UnsupportedValue naming the path of what is refused."""
+    return _encoder.encode(_plain(value, name))
+
+
+def canonical_digest(value: object, *, name: str = "value") -> bytes:
+    """SHA-256 of `value` with its keys sorted: equal data, equal digest."""
+    return sha256(_canonical.encode(_plain(value, name)))
+
+
+def decode(data: bytes | msgspec.Raw) -> Any:
+    """The value of MessagePack made by `encode`; raises IntegrityError for anything else."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError, ArithmeticError) as error:
+        raise IntegrityError(f"stored bytes are not a Holdfast value: {error}") from error
+
+
+def sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def pack(data: bytes) -> tuple[str, bytes]:
+    """How to store `data`, and the stored bytes: compressed where that makes them smaller."""
+    if len(data) >= _COMPRESS_FROM:
+        squeezed = _zstd.compressor.compress(data)
+        if len(squeezed) < len(data):
+            return ZSTD, squeezed
+    return PLAIN, data
+
+
+def unpack(encoding: str, stored: bytes, *, limit: int = 2**31) -> bytes:
+    """What `pack` was given; raises IntegrityError when that cannot be told."""
+    if encoding == PLAIN:
+        return stored
+    if encoding != ZSTD:
+        raise IntegrityError(f"stored bytes are encoded as {encoding!r}, which is unknown here")
+    try:
+        if not 0 <= zstandard.frame_content_size(stored) <= limit:
+            raise IntegrityError("stored bytes name a size that cannot be right")
+        return _zstd.decompressor.decompress(stored)
+    except zstandard.ZstdError as error:
+        raise IntegrityError(f"stored bytes cannot be decompressed: {error}") from error
+
+
+class _Zstd(threading.local):
+    """One context per thread: making one costs as much as a small body."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=1)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstd: Final = _Zstd()
+
+
+def _plain(value: object, name: str) -> object:
+    try:
+        return _walk(value, 0)
+    except _Refused as refused:
+        path = name + "".join(reversed(refused.path))
+        hint = f"; {refused.hint}" if refused.hint else ""
+        raise UnsupportedValue(f"{path}: {refused.reason}{hint}") from None
+
+
+def _walk(value: object, depth: int) -> object:
+    convert = _CONVERT.get(type(value))
+    if convert is not None:
+        return convert(value, depth)
+    return _walk_other(value, depth)
+
+
+def _keep(value: object, depth: int) -> object:
+    return value
+
+
+def _int(value: object, depth: int) -> object:
+    if value not in _INT_RANGE:
+        raise _Refused("this integer needs more than 64 bits", "store it as a string")
+    return value
+
+
+def _float(value: object, depth: int) -> object:
+    if not math.isfinite(cast(float, value)):
+        raise _Refused(f"{value} is not a finite number", "store None or a string instead")
+    return value
+
+
+def _str(value: object, depth: int) -> object:
+    text = cast(str, value)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise _Refused(f"the string has a lone surrogate at index {error.start}") from None
+    return text
+
+
+def _list(value: object, depth: int) -> object:
+    return _walk_items(cast("list[object]", value), depth + 1)
+
+
+def _tuple(value: object, depth: int) -> object:
+    items = _walk_items(cast("tuple[object, ...]", value), depth + 1)
+    return msgspec.msgpack.Ext(_EXT_TUPLE, _encoder.encode(items))
+
+
+def _walk_items(items: list[object] | tuple[object, ...], depth: int) -> list[object]:
+    _check_depth(depth)
+    plain: list[object] = []
+    try:
+        for item in items:
+            plain.append(_walk(item, depth))  # noqa: PERF401 -- its length names the refused index
+    except _Refused as refused:
+        refused.path.append(f"[{len(plain)}]")
+        raise
+    return plain
+
+
+def _dict(value: object, depth: int) -> object:
+    _check_depth(depth + 1)
+    plain: dict[str, object] = {}
+    for key, item in cast("Mapping[object, object]", value).items():
+        try:
+            if type(key) is not str:
+                raise _Refused(f"dict keys must be strings, not {type(key).__name__}")
+            _str(key, depth)
+            plain[key] = _walk(item, depth + 1)
+        except _Refused as refused:
+            refused.path.append(f"[{_shown(key)}]")
+            raise
+    return plain
+
+
+def _shown(key: object) -> str:
+    if isinstance(key, str):
+        return '"' + key.encode("ascii", "backslashreplace").decode()[:80] + '"'
+    return repr(key)[:80]
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise _Refused(f"nested deeper than {MAX_DEPTH} levels", "is it a cycle?")
+
+
+def _datetime(value: object, depth: int) -> object:
+    return msgspec.msgpack.Ext(_EXT_DATETIME, cast(datetime, value).isoformat().encode())
+
+
+def _uuid(value: object, depth: int) -> object:
+    return msgspec.msgpack.Ext(_EXT_UUID, cast(UUID, value).bytes)
+
+
+def _decimal(value: object, depth: int) -> object:
+    if not cast(Decimal, value).is_finite():
+        raise _Refused(f"{value} is not a finite number", "store None or a string instead")
+    return msgspec.msgpack.Ext(_EXT_DECIMAL, str(value).encode())
+
+
+def _ref(value: object, depth: int) -> object:
+    ref = cast(Ref, value)
+    if depth:
+        raise _Refused("a stored entry can be named as a whole item or value only")
+    return msgspec.msgpack.Ext(EXT_REF, _encoder.encode([ref.seq, list(ref.path)]))
+
+
+def _walk_other(value: object, depth: int) -> object:
+    """Subclasses and objects that are data: as the plain values they hold."""
+    if isinstance(value, Enum):
+        return _walk(value.value, depth)
+    if isinstance(value, msgspec.Struct):
+        return _dict(msgspec.structs.asdict(value), depth)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _dict({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, depth)
+    if hasattr(type(value), "__pydantic_validator__") and hasattr(value, "model_dump"):
+        return _dict(cast(Any, value).model_dump(), depth)
+    for kind, convert in _CONVERT.items():
+        if kind is not bool and kind is not type(None) and isinstance(value, kind):
+            return convert(_as_base(value, kind), depth)
+    raise _Refused(f"{type(value).__name__} is not supported", _HINTS.get(type(value), ""))
+
+
+def _as_base(value: Any, kind: type) -> object:
+    return kind(value) if kind in (str, int, float, bytes) else value
+
+
+_HINTS: Final[dict[type, str]] = {
+    set: "use a sorted list",
+    frozenset: "use a sorted list",
+    complex: "store its two parts",
+    bytearray: "use bytes",
+}
+
+_CONVERT: Final[dict[type, Callable[[object, int], object]]] = {
+    str: _str,
+    int: _int,
+    dict: _dict,
+    list: _list,
+    bool: _keep,
+    type(None): _keep,
+    float: _float,
+    bytes: _keep,
+    datetime: _datetime,
+    UUID: _uuid,
+    Decimal: _decimal,
+    tuple: _tuple,
+    Ref: _ref,
+    msgspec.Raw: _keep,
+}
+
+
+def _restore_ref(data: memoryview) -> Ref:
+    seq, path = msgspec.msgpack.decode(data, type=tuple[int, tuple[str | int, ...]])
+    return Ref(seq, path)
+
+
+_RESTORE: Final[dict[int, Callable[[memoryview], object]]] = {
+    EXT_REF: _restore_ref,
+    _EXT_DATETIME: lambda data: datetime.fromisoformat(str(data, "utf-8")),
+    _EXT_UUID: lambda data: UUID(bytes=bytes(data)),
+    _EXT_DECIMAL: lambda data: Decimal(str(data, "utf-8")),
+    _EXT_TUPLE: lambda data: tuple(_decoder.decode(data)),
+}
+
+
+def _restore(code: int, data: memoryview) -> object:
+    restore = _RESTORE.get(code)
+    if restore is None:
+        raise ValueError(f"extension type {code} is unknown here")
+    return restore(data)
+
+
+_decoder: Final = msgspec.msgpack.Decoder(ext_hook=_restore)

@@ -1,0 +1,257 @@
+"""Checkpoints: loading any version, history, search, and what differs between two versions.
+
+A load verifies every entry it uses against its link, and that no version is missing between them:
+it returns the state that was saved, or raises CheckpointCorrupted naming the entry.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast import clock, names
+from holdfast.engine.context import Context
+from holdfast.errors import (
+    CheckpointCorrupted,
+    CheckpointNotFound,
+    IntegrityError,
+    RunNotFound,
+)
+from holdfast.kernel import checkpoints, indexes, journal, state
+from holdfast.kernel.checkpoints import Checkpoint, Delta
+from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.state import Parts, StateDiff
+from holdfast.stores.contract import CheckpointFilter, Decision, Linked, Snapshot
+from holdfast.telemetry import CHECKPOINT_CORRUPTED
+
+_NO_LIMIT = 2**62
+
+
+class State(msgspec.Struct, frozen=True):
+    """A run's state at one version: `state["transcript"]` is a part of it."""
+
+    run_id: str
+    version: int
+    checkpoint_id: UUID | None
+    parts: dict[str, Any]
+    skipped: tuple[UUID, ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.parts[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.parts.get(name, default)
+
+
+class Checkpoints:
+    """Reading what was saved."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def load(self, run_id: str, version: int | None = None) -> State:
+        """The state at a version, the latest unless one is named.
+
+        A run without checkpoints has an empty state of version 0. Raises CheckpointCorrupted rather
+        than return anything that was not saved.
+        """
+        checkpoint = await self._find(run_id, version)
+        if checkpoint is None:
+            return State(run_id, 0, None, {})
+        parts = await load_parts(self._context, checkpoint)
+        return _state(checkpoint, parts)
+
+    async def load_newest_intact(self, run_id: str) -> State:
+        """The newest state that verifies; `skipped` names the damaged ones above it.
+
+        Damage is put on the record as CHECKPOINT_CORRUPTED before the older state is returned.
+        """
+        skipped: list[Checkpoint] = []
+        error: IntegrityError | None = None
+        before = _NO_LIMIT
+        while True:
+            found = await self._context.store.checkpoints.page(run_id, before=before, limit=1)
+            if not found:
+                break
+            checkpoint = found[0]
+            try:
+                parts = await load_parts(self._context, checkpoint)
+            except IntegrityError as damage:
+                skipped.append(checkpoint)
+                error = error or damage
+                before = checkpoint.version
+                continue
+            if error is not None:
+                await self._record_damage(skipped, error, checkpoint.version)
+            return _state(checkpoint, parts, tuple(c.checkpoint_id for c in skipped))
+        if error is not None:
+            await self._record_damage(skipped, error, 0)
+            raise error
+        return await self.load(run_id)
+
+    async def get(self, checkpoint_id: UUID | str) -> Checkpoint:
+        """A checkpoint by its id."""
+        try:
+            wanted = checkpoint_id if isinstance(checkpoint_id, UUID) else UUID(checkpoint_id)
+        except ValueError:
+            raise CheckpointNotFound(f"{checkpoint_id!r} is not a checkpoint's id") from None
+        found = await self._context.store.checkpoints.by_id(wanted)
+        if found is None:
+            raise CheckpointNotFound(f"there is no checkpoint {wanted}")
+        return found
+
+    async def history(
+        self, run_id: str, *, limit: int = 100, before: int | None = None
+    ) -> list[Checkpoint]:
+        """A run's checkpoints, newest first; `before` a version continues a listing."""
+        names.check(run_id, what="run id")
+        return await self._context.store.checkpoints.page(
+            run_id, before=_NO_LIMIT if before is None else before, limit=limit
+        )
+
+    async def search(
+        self,
+        *,
+        run_id: str | None = None,
+        agent: str | None = None,
+        phase: str | None = None,
+        status: str | None = None,
+        label: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        before: UUID | None = None,
+    ) -> list[Checkpoint]:
+        """Checkpoints over all runs, newest first; `before` an id continues a listing."""
+        return await self._context.store.checkpoints.search(
+            CheckpointFilter(
+                run_id=run_id,
+                agent=agent,
+                phase=phase,
+                status=status,
+                label=label,
+                since=None if since is None else clock.from_datetime(since),
+                until=None if until is None else clock.from_datetime(until),
+                limit=limit,
+                before=before,
+            )
+        )
+
+    async def diff(self, run_id: str, before: int, after: int) -> StateDiff:
+        """What changed between two versions of a run."""
+        old = await self.load(run_id, before)
+        new = await self.load(run_id, after)
+        return state.diff(old.parts, new.parts)
+
+    async def _find(self, run_id: str, version: int | None) -> Checkpoint | None:
+        names.check(run_id, what="run id")
+        if version is None:
+            found = await self.history(run_id, limit=1)
+            if found:
+                return found[0]
+        elif version > 0:
+            checkpoint = await self._context.store.checkpoints.get(run_id, version)
+            if checkpoint is not None:
+                return checkpoint
+        if await self._context.store.journal.head(run_id) is None:
+            raise RunNotFound(f"there is no run {run_id!r}")
+        if version:
+            raise CheckpointNotFound(f"run {run_id} has no version {version}")
+        return None
+
+    async def _record_damage(
+        self, skipped: Sequence[Checkpoint], error: IntegrityError, fell_back_to: int
+    ) -> None:
+        self._context.telemetry.count(CHECKPOINT_CORRUPTED, len(skipped))
+
+        def decide(snapshot: Snapshot) -> Decision:
+            drafts = tuple(
+                Draft(
+                    Kind.CHECKPOINT_CORRUPTED,
+                    checkpoints.Corrupted(c.checkpoint_id, c.version, str(error), fell_back_to),
+                )
+                for c in skipped
+            )
+            return Decision(None, drafts)
+
+        await self._context.decide_late(skipped[0].run_id, decide)
+
+
+def _state(checkpoint: Checkpoint, parts: Parts, skipped: tuple[UUID, ...] = ()) -> State:
+    return State(
+        checkpoint.run_id, checkpoint.version, checkpoint.checkpoint_id, parts.decode(), skipped
+    )
+
+
+async def load_parts(context: Context, checkpoint: Checkpoint) -> Parts:
+    """The parts of the state at a checkpoint, every entry used checked against the chain."""
+    try:
+        return await _Loading(context, checkpoint).load()
+    except (IntegrityError, msgspec.MsgspecError, LookupError, AssertionError) as error:
+        raise CheckpointCorrupted(
+            f"version {checkpoint.version} of run {checkpoint.run_id} cannot be loaded: {error}; "
+            "`holdfast audit verify` names every damaged entry"
+        ) from error
+
+
+class _Loading:
+    """One load: the base, the deltas after it, and the entries they name."""
+
+    def __init__(self, context: Context, checkpoint: Checkpoint) -> None:
+        self._journal = context.store.journal
+        self._checkpoint = checkpoint
+        self._parts = Parts()
+
+    async def load(self) -> Parts:
+        checkpoint, parts = self._checkpoint, self._parts
+        if checkpoint.base_seq:
+            await self._begin_at_base(checkpoint.base_seq)
+        for linked in await self._journal.checkpoints(
+            checkpoint.run_id, after=checkpoint.base_seq, upto=checkpoint.seq
+        ):
+            body = _checked_body(linked)
+            facts = indexes.facts_of(linked.entry)
+            if facts.version != parts.version + 1:
+                raise IntegrityError(f"version {parts.version + 1} is missing")
+            delta = checkpoints.decode_delta(body)
+            parts.apply(delta, seq=linked.entry.seq, version=facts.version, size=len(body))
+        if parts.version != checkpoint.version:
+            raise IntegrityError(f"version {parts.version + 1} is missing")
+        await self._read_named()
+        return parts
+
+    async def _begin_at_base(self, seq: int) -> None:
+        (linked,) = await self._named({seq}, Kind.STATE_BASE)
+        body = _checked_body(linked)
+        base = checkpoints.decode_base(body)
+        sources: dict[int, Delta] = {}
+        wanted = {segment.seq for segments in base.logs.values() for segment in segments}
+        for source in await self._named(wanted, Kind.CHECKPOINT_CREATED):
+            source_body = _checked_body(source)
+            sources[source.entry.seq] = checkpoints.decode_delta(source_body)
+            self._parts.name_source(source.entry.seq, len(source_body))
+        self._parts.apply_base(base, sources, seq=seq, size=len(body))
+        self._parts.version = indexes.facts_of(linked.entry).version
+
+    async def _read_named(self) -> None:
+        for linked in await self._named(self._parts.named_entries(), None):
+            self._parts.add_body(linked.entry.seq, _checked_body(linked))
+
+    async def _named(self, seqs: set[int], kind: Kind | None) -> list[Linked]:
+        if not seqs:
+            return []
+        found = await self._journal.named(self._checkpoint.run_id, sorted(seqs))
+        right = {linked.entry.seq for linked in found if kind in (None, linked.entry.kind)}
+        if missing := seqs - right:
+            raise IntegrityError(f"entry {min(missing)} is missing")
+        return found
+
+
+def _checked_body(linked: Linked) -> bytes:
+    entry = linked.entry
+    previous = journal.GENESIS if entry.seq == 1 else linked.previous
+    if previous is None or not journal.is_intact(entry, previous):
+        raise IntegrityError(f"entry {entry.seq} or the one before it was changed")
+    return journal.body_of(entry)

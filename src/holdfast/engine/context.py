@@ -1,0 +1,45 @@
+"""What every use case needs: the store, wake-ups, settings, and who is acting."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast import ids
+from holdfast.settings import Settings
+from holdfast.stores.contract import Decide, Late, Store
+from holdfast.telemetry import Telemetry
+from holdfast.wakeups.contract import Wakeups
+
+
+@dataclass(frozen=True)
+class Context:
+    """One open store and the worker that uses it: a new identity at every start."""
+
+    store: Store
+    wakeups: Wakeups
+    settings: Settings
+    telemetry: Telemetry
+    worker: str = field(default_factory=ids.new_worker_id)
+
+    @property
+    def tenant(self) -> str:
+        return self.settings.tenant
+
+    def now(self) -> int:
+        return self.store.clock.now()
+
+    async def decide_late(self, run_id: str, decide: Decide, *, by: str = "", **asked: Any) -> Any:
+        """Let `decide` judge a run that this worker does not hold; its answer."""
+        return await self.store.submit(
+            Late(self.tenant, run_id, by or self.worker, decide, **asked)
+        )
+
+    async def changes(self, topic: str) -> AsyncIterator[None]:
+        """Yield at once, then whenever `topic` may have changed.
+
+        Polling is the truth underneath: a lost hint costs `wakeup_poll_seconds`, nothing else.
+        """
+        while True:
+            ticket = self.wakeups.ticket(topic)
+            yield
+            await self.wakeups.wait(topic, ticket, timeout=self.settings.wakeup_poll_seconds)

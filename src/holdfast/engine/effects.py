@@ -1,0 +1,210 @@
+"""Effects: beginning them without ever repeating one, looking them up, settling doubtful ones."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from holdfast import clock, codec, ids, names
+from holdfast.engine.context import Context
+from holdfast.engine.head import ConditionFailed
+from holdfast.engine.journal import body_of
+from holdfast.errors import EffectNotFound, IntegrityError
+from holdfast.kernel import effects, journal, runs
+from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.indexes import AddEffect
+from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.runs import Run
+from holdfast.stores.contract import Decision, Snapshot
+
+
+class EffectRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A call with consequences. Without a `key`, lineage, tool and arguments name the operation."""
+
+    tool: str
+    args: Any = None
+    call_id: str = ""
+    key: str = ""
+    limit_seconds: float = 300.0
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """What may be done about an effect; `result` is that of one which is done."""
+
+    answer: Literal["fresh", "in_flight", "done", "unknown"]
+    effect: Effect
+    result: Any = None
+
+
+_ANSWERS: dict[Status, Literal["in_flight", "done", "unknown"]] = {
+    Status.ISSUED: "in_flight",
+    Status.COMPLETED: "done",
+    Status.UNKNOWN: "unknown",
+}
+
+
+class _Wanted(msgspec.Struct):
+    facts: effects.Issued
+    body: bytes
+    begun: Begun | None = None
+
+
+class Issuing:
+    """The intents of one commit; those whose key is taken are answered by what holds the key."""
+
+    def __init__(self, context: Context, run: Run, requests: Sequence[EffectRequest]) -> None:
+        self._context = context
+        self._lease_seq = run.lease_seq
+        self._run = run
+        self._wanted = [self._prepare(run, request) for request in requests]
+
+    def drafts(self, run: Run) -> list[Draft]:
+        """What is still to be issued; a call that stands twice in one commit is issued once."""
+        runs.check_leased(run)
+        first = {
+            wanted.facts.key: wanted for wanted in reversed(self._wanted) if wanted.begun is None
+        }
+        return [
+            Draft(Kind.EFFECT_ISSUED, wanted.facts, wanted.body)
+            for wanted in self._wanted
+            if first.get(wanted.facts.key) is wanted
+        ]
+
+    async def look_up(self, failed: ConditionFailed) -> None:
+        """Answer the request whose key is taken."""
+        if not isinstance(failed.change, AddEffect):
+            raise failed
+        key = failed.change.effect.key
+        begun = await find(self._context, key, lease_seq=self._lease_seq)
+        if begun is not None:
+            for wanted in self._wanted:
+                if wanted.facts.key == key:
+                    wanted.begun = begun
+
+    def answers(self) -> list[Begun]:
+        issued: set[str] = set()
+        answers: list[Begun] = []
+        for wanted in self._wanted:
+            if wanted.begun is not None:
+                answers.append(wanted.begun)
+                continue
+            is_twin = wanted.facts.key in issued
+            issued.add(wanted.facts.key)
+            answers.append(Begun("in_flight" if is_twin else "fresh", self._effect(wanted.facts)))
+        return answers
+
+    def _prepare(self, run: Run, request: EffectRequest) -> _Wanted:
+        names.check(request.tool, what="the name of a tool")
+        body = codec.encode(request.args, name=f"arguments of {request.tool}")
+        digest = codec.canonical_digest(request.args)
+        key = request.key or effects.key_of(run.root_id, request.tool, digest)
+        names.check(key, what="an effect's key")
+        facts = effects.Issued(
+            effect_id=ids.uuid7(),
+            key=key,
+            tool=request.tool,
+            call_id=request.call_id and names.check(request.call_id, what="a call's id"),
+            args_digest=digest,
+            limit_at=self._context.now() + clock.seconds(request.limit_seconds),
+            lease_seq=run.lease_seq,
+        )
+        return _Wanted(facts, body)
+
+    def _effect(self, facts: effects.Issued) -> Effect:
+        return Effect(
+            tenant=self._run.tenant,
+            effect_id=facts.effect_id,
+            key=facts.key,
+            run_id=self._run.run_id,
+            tool=facts.tool,
+            call_id=facts.call_id,
+            args_digest=facts.args_digest,
+            status=Status.ISSUED,
+            issued_seq=0,
+            issued_at=0,
+            limit_at=facts.limit_at,
+            lease_seq=facts.lease_seq,
+        )
+
+
+class Effects:
+    """Looking at effects, and settling those whose worker is gone."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def get(self, effect_id: UUID) -> Effect:
+        found = await self._context.store.effects.get(effect_id)
+        if found is None:
+            raise EffectNotFound(f"there is no effect {effect_id}")
+        return found
+
+    async def find(self, key: str) -> Begun | None:
+        """What is known of the operation that a key names; None if the key is free."""
+        return await find(self._context, key, lease_seq=0)
+
+    async def of_run(self, run_id: str) -> list[Effect]:
+        """A run's effects in the order they were issued."""
+        return await self._context.store.effects.of_run(run_id)
+
+    async def unsettled(self, *, status: Status = Status.UNKNOWN, limit: int = 100) -> list[Effect]:
+        """Effects over all runs whose outcome is open: `unknown`, or `issued` and maybe running."""
+        return await self._context.store.effects.open(status.value, limit=limit)
+
+    async def settle(
+        self,
+        effect_id: UUID,
+        status: Status,
+        *,
+        result: object = None,
+        by: str = "",
+        note: str = "",
+    ) -> Effect:
+        """Record what became of an effect; whoever is first decides, and it stays so."""
+        body = codec.encode(result, name="result") if status is Status.COMPLETED else b""
+        effect = await self.get(effect_id)
+        await settle(self._context, effect, status, body=body, by=by, note=note)
+        return await self.get(effect_id)
+
+
+async def find(context: Context, key: str, *, lease_seq: int) -> Begun | None:
+    """What holds a key; an effect whose worker is gone and limit over is recorded as unknown."""
+    effect = await context.store.effects.by_key(key)
+    if effect is None:
+        return None
+    if effects.is_doubtful(effect, lease_seq=lease_seq, now=context.now()):
+        await settle(context, effect, Status.UNKNOWN, note="its worker is gone")
+        return await find(context, key, lease_seq=lease_seq)
+    result = await _result(context, effect) if effect.status is Status.COMPLETED else None
+    return Begun(_ANSWERS[effect.status], effect, result)
+
+
+async def settle(
+    context: Context,
+    effect: Effect,
+    status: Status,
+    *,
+    body: bytes = b"",
+    by: str = "",
+    note: str = "",
+) -> None:
+    """Settle an effect of any run, whoever holds the run; an ended run's effects too."""
+
+    def decide(snapshot: Snapshot) -> Decision:
+        known = snapshot.indexes.effects.get(effect.effect_id)
+        if known is None:
+            raise EffectNotFound(f"there is no effect {effect.effect_id}")
+        return Decision(None, (effects.settle(known, status, body=body, note=note),))
+
+    await context.decide_late(effect.run_id, decide, by=by, effect_ids=(effect.effect_id,))
+
+
+async def _result(context: Context, effect: Effect) -> Any:
+    found = await context.store.journal.named(effect.run_id, [effect.result_seq])
+    if not found or not journal.is_intact(found[0].entry, found[0].previous or b""):
+        raise IntegrityError(
+            f"the result of effect {effect.key} (entry {effect.result_seq} of run "
+            f"{effect.run_id}) is damaged; it was not used"
+        )
+    return body_of(found[0].entry)

@@ -1,0 +1,152 @@
+"""The head of a run's journal, as its one writer knows it.
+
+`advance` runs a pure decision on the known state and commits what it asks for. If somebody else was
+first, what came between is folded in and the decision is made anew: a cancel that arrived means
+stop, a later lease means fenced. A commit whose outcome is unknown is resent before anything else.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from holdfast import ids
+from holdfast.engine.context import Context
+from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.kernel import indexes, journal, leases, waits
+from holdfast.kernel.indexes import Change
+from holdfast.kernel.journal import Draft, Entry, Origin, Position
+from holdfast.kernel.runs import Run
+from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
+from holdfast.telemetry import COMMIT_CONFLICT
+
+_PAGE = 1000
+
+
+class Plan(NamedTuple):
+    """What a decision asks for, and what to do once it is stored."""
+
+    drafts: Sequence[Draft]
+    on_applied: Callable[[Sequence[Entry]], None] | None = None
+
+
+Decide = Callable[[Run, int], Plan]
+
+
+class ConditionFailed(HoldfastError):
+    """A condition on an index did not hold."""
+
+    def __init__(self, change: Change) -> None:
+        super().__init__(f"a condition did not hold: {type(change).__name__}")
+        self.change = change
+
+
+class _Pending(NamedTuple):
+    commit: Commit
+    run: Run
+    plan: Plan
+
+
+class Head:
+    """Where one writer is in one run."""
+
+    def __init__(self, context: Context, run: Run, position: Position) -> None:
+        self.run = run
+        self.position = position
+        self.closed_groups: set[str] = set()
+        self._context = context
+        self._lease_seq = run.lease_seq
+        self._pending: _Pending | None = None
+        self._lock = asyncio.Lock()
+
+    async def advance(self, decide: Decide) -> Sequence[Entry]:
+        """Commit what `decide(run, next seq)` asks for; the entries, once they are on disk.
+
+        Nothing is written when it asks for nothing.
+        """
+        async with self._lock:
+            await self._settle()
+            while True:
+                plan = decide(self.run, self.position.seq + 1)
+                if not plan.drafts:
+                    return ()
+                pending = self._seal(plan)
+                outcome = await self._submit(pending)
+                if isinstance(outcome, Applied):
+                    return pending.commit.entries
+                if isinstance(outcome, Refused):
+                    raise ConditionFailed(outcome.change)
+                await self._catch_up()
+
+    def _seal(self, plan: Plan) -> _Pending:
+        context, run, position = self._context, self.run, self.position
+        origin = Origin(run.tenant, run.run_id, context.worker, context.now())
+        entries: list[Entry] = []
+        changes: list[Change] = []
+        for draft in plan.drafts:
+            entry = journal.seal(position, draft, origin, ids.nonce())
+            run = indexes.fold_run(run, entry, draft.facts)
+            changes += indexes.changes_of(entry, draft.facts)
+            entries.append(entry)
+            position = entry.position
+        changed = None if run is self.run else run
+        commit = Commit(
+            run.tenant, run.run_id, self.position, tuple(entries), changed, tuple(changes)
+        )
+        return _Pending(commit, run, plan)
+
+    async def _submit(self, pending: _Pending) -> Outcome:
+        # Until the answer is here, the commit may or may not be stored: whoever uses this head
+        # next finds it in `_pending` and settles it first.
+        self._pending = pending
+        try:
+            outcome = await self._context.store.submit(pending.commit)
+        except OutcomeUnknown:
+            raise
+        except HoldfastError:
+            self._pending = None
+            raise
+        self._answered(pending, outcome)
+        return outcome
+
+    def _answered(self, pending: _Pending, outcome: Outcome) -> None:
+        self._pending = None
+        if isinstance(outcome, Applied):
+            self.run = pending.run
+            self.position = pending.commit.entries[-1].position
+            if pending.plan.on_applied is not None:
+                pending.plan.on_applied(pending.commit.entries)
+
+    async def _settle(self) -> None:
+        """Find out what became of a commit whose answer nobody saw, by sending it unchanged."""
+        if self._pending is None:
+            return
+        pending = self._pending
+        outcome = await self._context.store.submit(pending.commit)
+        self._answered(pending, outcome)
+        if isinstance(outcome, Conflict):
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Fold in what others appended; raises Fenced if the lease is another's now."""
+        self._context.telemetry.count(COMMIT_CONFLICT)
+        later = await read_after(self._context, self.run.run_id, self.position)
+        leases.check_not_fenced(self._lease_seq, later)
+        for entry in later:
+            facts = indexes.facts_of(entry)
+            self.run = indexes.fold_run(self.run, entry, facts)
+            self.position = entry.position
+            if isinstance(facts, waits.Closed):
+                self.closed_groups.add(facts.group_id)
+
+
+async def read_after(context: Context, run_id: str, after: Position) -> list[Entry]:
+    """Every entry after a position, checked against the chain; raises JournalCorrupted."""
+    found: list[Entry] = []
+    while True:
+        page = await context.store.journal.read(run_id, after=after.seq, limit=_PAGE)
+        for problem in journal.verify(page, after=after):
+            raise journal.corrupted(problem)
+        found += page
+        if len(page) < _PAGE:
+            return found
+        after = page[-1].position

@@ -1,0 +1,261 @@
+"""A run that this worker holds: the one place from which its journal is advanced.
+
+Edits gather in memory; `checkpoint` stores them as one version. Every method that awaits commits at
+most once, and what it returns is on disk.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast import clock, codec, ids, names
+from holdfast.engine.context import Context
+from holdfast.engine.effects import Begun, EffectRequest, Issuing
+from holdfast.engine.head import ConditionFailed, Head, Plan
+from holdfast.engine.waits import WaitSpec, opening, results_of
+from holdfast.errors import IllegalMove, MisuseError, ValueTooLarge, WaitExists, WaitNotFound
+from holdfast.kernel import checkpoints, effects, indexes, runs, waits
+from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.kernel.edits import Edits
+from holdfast.kernel.journal import Draft, Entry, Kind, NoFacts
+from holdfast.kernel.runs import BlockedReason, Run
+from holdfast.kernel.state import Parts
+
+
+class LeasedRun:
+    """A run and the lease on it. Use it from one task at a time."""
+
+    def __init__(self, context: Context, head: Head, parts: Parts) -> None:
+        self._context = context
+        self._head = head
+        self._parts = parts
+        self._edits = self._new_edits()
+
+    @property
+    def run(self) -> Run:
+        """The run's row, as far as this worker knows."""
+        return self._head.run
+
+    @property
+    def run_id(self) -> str:
+        return self._head.run.run_id
+
+    @property
+    def version(self) -> int:
+        """The version of the last checkpoint; 0 before the first."""
+        return self._parts.version
+
+    def state(self) -> dict[str, Any]:
+        """A copy of the state at the last checkpoint."""
+        return self._parts.decode()
+
+    def append(self, log: str, *items: object) -> None:
+        """Add items to the end of a log at the next checkpoint."""
+        self._edits.append(log, items)
+
+    def splice(self, log: str, start: int, delete: int, items: Iterable[object] = ()) -> None:
+        """Replace `delete` items of a log from `start` on by `items` at the next checkpoint."""
+        self._edits.splice(log, start, delete, items)
+
+    def set(self, name: str, value: object) -> None:
+        """Give a value part this value at the next checkpoint."""
+        self._edits.set(name, value)
+
+    def drop(self, name: str) -> None:
+        """Remove a part at the next checkpoint."""
+        self._edits.drop(name)
+
+    async def save(self, state: Mapping[str, object], **about: str) -> Checkpoint:
+        """Store a whole state as a checkpoint; only what differs from the last one is written."""
+        edits = self._new_edits()
+        edits.replace_all(state)
+        self._edits = edits
+        return await self.checkpoint(**about)
+
+    async def checkpoint(
+        self, *, phase: str = "", agent: str = "", status: str = "", label: str = ""
+    ) -> Checkpoint:
+        """Store the edits since the last checkpoint as the next version."""
+        about = (phase, agent, status, label)
+        for text in about:
+            if text:
+                names.check(text, what="phase, agent, status and label")
+        edits = self._edits
+        created = await self._head.advance(
+            lambda run, seq: self._plan_checkpoint(run, seq, edits, about)
+        )
+        return checkpoints.row_of(created[-1], indexes.facts_of(created[-1]))
+
+    async def record(self, name: str, value: object, *, args: object = None) -> codec.Ref:
+        """Put a result on the record; the answer can be appended to a log instead of the value."""
+        names.check(name, what="the name of a step")
+        body = self._encode(value, name)
+        facts = checkpoints.Step(name, codec.canonical_digest(args) if args is not None else b"")
+        (entry,) = await self._advance_leased(Draft(Kind.STEP_RECORDED, facts, body))
+        self._parts.bodies[entry.seq] = body
+        return codec.Ref(entry.seq)
+
+    async def begin_effects(self, requests: Sequence[EffectRequest]) -> list[Begun]:
+        """Put the intent of effects on record, all in one commit, before any of them runs.
+
+        Each answer says whether the effect may run now (`fresh`), runs elsewhere (`in_flight`), has
+        a result that is given back (`done`), or may have happened (`unknown`).
+        """
+        issuing = Issuing(self._context, self.run, requests)
+        while True:
+            try:
+                await self._head.advance(lambda run, _: Plan(issuing.drafts(run)))
+            except ConditionFailed as failed:
+                await issuing.look_up(failed)
+                continue
+            return issuing.answers()
+
+    async def finish_effect(self, begun: Begun, result: object = None) -> None:
+        """Record that an effect happened, and its result."""
+        body = self._encode(result, f"result of {begun.effect.tool}")
+        await self._settle(begun, effects.Status.COMPLETED, body)
+
+    async def abandon_effect(self, begun: Begun, *, note: str = "") -> None:
+        """Record that an effect did not happen; its key is free again."""
+        await self._settle(begun, effects.Status.NOT_DONE, note=note)
+
+    async def doubt_effect(self, begun: Begun, *, note: str = "") -> None:
+        """Record that nobody knows whether an effect happened."""
+        await self._settle(begun, effects.Status.UNKNOWN, note=note)
+
+    async def open_waits(
+        self, specs: Sequence[WaitSpec], *, mode: str | int = "all", suspend: bool = False
+    ) -> str:
+        """Open waits as one group, and leave the run to them if `suspend`; the group's id.
+
+        After suspending the run is not held any more: whoever leases it next goes on.
+        """
+        opened = opening(specs, mode=mode, now=self._context.now())
+        drafts = [opened.draft]
+        if suspend:
+            drafts.append(Draft(Kind.RUN_WAITING, runs.Suspended(opened.group_id)))
+        try:
+            await self._advance_leased(*drafts)
+        except ConditionFailed as failed:
+            raise WaitExists(
+                "a wait with one of these ids exists already; wait ids are used once"
+            ) from failed
+        return opened.group_id
+
+    async def suspend(self, group_id: str) -> bool:
+        """Leave the run to a group of waits; False, and the run stays held, if it is closed."""
+        group = await self._context.store.waits.group(self.run_id, group_id)
+        if group is None:
+            raise WaitNotFound(f"run {self.run_id} has no group of waits {group_id!r}")
+
+        def decide(run: Run, seq: int) -> Plan:
+            runs.check_leased(run)
+            is_closed = group_id in self._head.closed_groups
+            draft = None if is_closed else waits.suspend(run, group)
+            return Plan(() if draft is None else (draft,))
+
+        return bool(await self._head.advance(decide))
+
+    async def results(self, group_id: str) -> list[waits.Result]:
+        """How each wait of a group ended, in the order of their ids; open ones are left out."""
+        return await results_of(self._context, self.run_id, group_id)
+
+    async def release(self, *, delay_seconds: float = 0.0, note: str = "") -> None:
+        """Give the run back, ready for any worker, at the earliest after the delay."""
+        ready_at = self._context.now() + clock.seconds(delay_seconds)
+        await self._end_lease(Kind.RUN_RELEASED, runs.Released(ready_at, note))
+
+    async def complete(self, result: object = None) -> None:
+        """End the run with a result."""
+        await self._end_lease(Kind.RUN_COMPLETED, runs.Ended(), self._encode(result, "result"))
+
+    async def fail(self, error: str, *, details: object = None) -> None:
+        """End the run as failed."""
+        await self._end_lease(Kind.RUN_FAILED, runs.Ended(error), self._encode(details, "details"))
+
+    async def block(self, reason: BlockedReason, *, note: str = "") -> None:
+        """Hand the run to an operator."""
+        await self._end_lease(Kind.RUN_BLOCKED, runs.Blocked(reason, note))
+
+    async def _advance_leased(self, *drafts: Draft) -> Sequence[Entry]:
+        def decide(run: Run, seq: int) -> Plan:
+            runs.check_leased(run)
+            return Plan(drafts)
+
+        return await self._head.advance(decide)
+
+    async def _end_lease(self, kind: Kind, facts: Any, body: bytes = b"") -> None:
+        if not self._edits.is_empty:
+            raise MisuseError(
+                f"run {self.run_id} has edits that no checkpoint has stored; "
+                "call checkpoint() first, or discard() them"
+            )
+
+        def decide(run: Run, seq: int) -> Plan:
+            runs.check_leased(run)
+            runs.check_move(run, kind)
+            return Plan((Draft(kind, facts, body),))
+
+        await self._head.advance(decide)
+
+    def discard(self) -> None:
+        """Forget the edits since the last checkpoint."""
+        self._edits = self._new_edits()
+
+    async def _settle(
+        self, begun: Begun, status: effects.Status, body: bytes = b"", note: str = ""
+    ) -> None:
+        draft = effects.settle(begun.effect, status, body=body, note=note)
+        try:
+            await self._advance_leased(draft)
+        except ConditionFailed as failed:
+            raise IllegalMove(
+                f"effect {begun.effect.key} was settled meanwhile; its outcome stays"
+            ) from failed
+
+    def _plan_checkpoint(
+        self, run: Run, seq: int, edits: Edits, about: tuple[str, str, str, str]
+    ) -> Plan:
+        runs.check_leased(run)
+        parts, drafts = self._parts, list[Draft]()
+        base = parts.worthwhile_base()
+        base_body = b"" if base is None else checkpoints.encode_body(base)
+        base_seq = parts.base_seq
+        if base is not None:
+            base_seq = seq
+            facts = checkpoints.BaseFacts(parts.version)
+            drafts.append(Draft(Kind.STATE_BASE, facts, base_body))
+        delta, values_body = edits.split(seq + len(drafts))
+        if values_body:
+            drafts.append(Draft(Kind.STATE_VALUES, NoFacts(), values_body))
+        body = checkpoints.encode_body(delta)
+        self._check_size(body, "this checkpoint")
+        version = parts.version + 1
+        created = checkpoints.Created(ids.uuid7(), version, parts.version, base_seq, *about)
+        drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
+
+        def on_applied(entries: Sequence[Entry]) -> None:
+            if base is not None:
+                parts.begin_at_base(base_seq, len(base_body))
+            if values_body:
+                parts.add_body(entries[-2].seq, values_body)
+            parts.apply(delta, seq=entries[-1].seq, version=version, size=len(body))
+            if self._edits is edits:
+                self._edits = self._new_edits()
+
+        return Plan(drafts, on_applied)
+
+    def _encode(self, value: object, name: str) -> bytes:
+        data = codec.encode(value, name=name)
+        self._check_size(data, name)
+        return data
+
+    def _check_size(self, data: bytes, name: str) -> None:
+        limit = self._context.settings.max_body_bytes
+        if len(data) > limit:
+            raise ValueTooLarge(
+                f"{name} has {len(data):,} bytes; at most {limit:,} are stored "
+                "(setting max_body_bytes). Keep it elsewhere and store where it is"
+            )
+
+    def _new_edits(self) -> Edits:
+        return Edits(self._parts, max_bytes=self._context.settings.max_body_bytes)

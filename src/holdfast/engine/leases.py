@@ -1,0 +1,141 @@
+"""Leases: taking runs, and staying alive.
+
+A worker has one row that says until when it counts as alive; a task of its event loop renews it, so
+a process whose loop stands still stops counting. Safety does not depend on it: a worker that lost
+its lease is refused by the journal itself.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast import clock, names
+from holdfast.engine import sweeper
+from holdfast.engine.checkpoints import load_parts
+from holdfast.engine.context import Context
+from holdfast.engine.head import Head
+from holdfast.engine.leased_run import LeasedRun
+from holdfast.errors import Fenced, HoldfastError, RunNotFound
+from holdfast.kernel import leases
+from holdfast.kernel.leases import Worker
+from holdfast.kernel.runs import Status
+from holdfast.kernel.state import Parts
+from holdfast.stores.contract import Beat, Decision, Snapshot, Sweep
+from holdfast.telemetry import log
+
+
+class Leases:
+    """The runs this worker holds."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._started_at = 0
+        self._alive_until = 0
+        self._beating: asyncio.Task[None] | None = None
+
+    async def take(self, run_id: str, *, takeover: bool = False) -> LeasedRun:
+        """Hold one run. Raises LeaseHeld while a living worker holds it, unless `takeover`."""
+        names.check(run_id, what="run id")
+        await self._stay_alive()
+
+        def decide(snapshot: Snapshot) -> Decision:
+            if snapshot.run is None:
+                raise RunNotFound(f"there is no run {run_id!r}")
+            alive = snapshot.holder_expires_at > snapshot.now
+            draft = leases.take(
+                snapshot.run, self._context.worker, holder_alive=alive, takeover=takeover
+            )
+            return Decision(snapshot.position.seq + 1, (draft,))
+
+        return await self._hold(run_id, await self._context.decide_late(run_id, decide))
+
+    async def next(
+        self, *, agents: Sequence[str] = (), timeout_seconds: float = 0.0
+    ) -> LeasedRun | None:
+        """Hold the run that has wanted a worker longest; None if there is none in time.
+
+        While waiting, waits that are due and leases of workers that are gone are swept.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        while True:
+            ticket = self._context.wakeups.ticket("ready")
+            leased = await self._lease_ready(agents)
+            if leased is not None:
+                return await self._hold(*leased)
+            remaining = deadline - loop.time()
+            if remaining <= 0:
+                return None
+            pause = min(remaining, await sweeper.sweep(self._context))
+            await self._context.wakeups.wait("ready", ticket, timeout=pause)
+
+    async def renew(self) -> None:
+        """Stay alive for another lease's length. A background task does so while runs are held."""
+        now = self._context.now()
+        self._started_at = self._started_at or now
+        expires_at = now + clock.seconds(self._context.settings.lease_seconds)
+        await self._beat_once(expires_at)
+        self._alive_until = expires_at
+
+    async def expire_lost(self, *, limit: int = sweeper.BATCH) -> int:
+        """Give back runs whose worker was not heard of in time; how many there were.
+
+        A run that loses workers again and again without progress is blocked instead.
+        """
+        return await sweeper.expire_lost_leases(self._context, limit=limit)
+
+    async def workers(self) -> list[Worker]:
+        """All workers, and how many runs each holds."""
+        return await self._context.store.workers.page()
+
+    async def close(self) -> None:
+        """Stop counting as alive: runs still held can be taken at once."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait([self._beating])
+        if self._alive_until:
+            await self._beat_once(0)
+
+    async def _lease_ready(self, agents: Sequence[str]) -> tuple[str, int] | None:
+        await self._stay_alive()
+
+        def decide(snapshot: Snapshot) -> Decision:
+            run = snapshot.run
+            if run is None or run.status is not Status.READY:
+                return Decision(None)
+            draft = leases.take(run, self._context.worker, holder_alive=False, takeover=False)
+            return Decision((run.run_id, snapshot.position.seq + 1), (draft,))
+
+        sweep = Sweep(
+            self._context.tenant, "ready_runs", self._context.worker, 1, decide, tuple(agents)
+        )
+        found = [leased for leased in await self._context.store.submit(sweep) if leased]
+        return found[0] if found else None
+
+    async def _hold(self, run_id: str, lease_seq: int) -> LeasedRun:
+        store = self._context.store
+        found = await store.runs.at_head(run_id)
+        if found is None or found.run.lease_seq != lease_seq:
+            raise Fenced(f"run {run_id} was taken by another worker just after it was leased here")
+        newest = await store.checkpoints.page(run_id, before=2**62, limit=1)
+        parts = await load_parts(self._context, newest[0]) if newest else Parts()
+        return LeasedRun(self._context, Head(self._context, found.run, found.position), parts)
+
+    async def _stay_alive(self) -> None:
+        lease = clock.seconds(self._context.settings.lease_seconds)
+        if self._alive_until - self._context.now() < lease // 2:
+            await self.renew()
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._keep_beating())
+
+    async def _keep_beating(self) -> None:
+        while True:
+            await asyncio.sleep(self._context.settings.lease_seconds / 3)
+            try:
+                await self.renew()
+            except HoldfastError as error:
+                log.warning("worker %s could not renew its leases: %s", self._context.worker, error)
+
+    async def _beat_once(self, expires_at: int) -> None:
+        context = self._context
+        beat = Beat(context.tenant, context.worker, self._started_at, expires_at)
+        await context.store.submit(beat)

@@ -1,0 +1,196 @@
+"""Runs: creating, opening, looking at, cancelling and forking them."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from holdfast import codec, ids, names
+from holdfast.engine.checkpoints import Checkpoints, load_parts
+from holdfast.engine.context import Context
+from holdfast.engine.journal import body_of
+from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.leases import Leases
+from holdfast.errors import (
+    ConflictError,
+    IntegrityError,
+    MisuseError,
+    RunExists,
+    RunNotFound,
+)
+from holdfast.kernel import checkpoints, indexes, journal, runs
+from holdfast.kernel.edits import Edits
+from holdfast.kernel.journal import ORIGIN, Draft, Kind, Origin
+from holdfast.kernel.runs import BlockedReason, Run, Status
+from holdfast.kernel.state import Parts
+from holdfast.stores.contract import Applied, Commit, Decision, RunFilter, Snapshot
+
+
+class Runs:
+    """Every run of the tenant."""
+
+    def __init__(self, context: Context, leases: Leases) -> None:
+        self._context = context
+        self._leases = leases
+
+    async def create(
+        self, run_id: str | None = None, *, agent: str = "", input: object = None
+    ) -> Run:
+        """A new run, ready for a worker. Raises RunExists if the id is taken."""
+        facts = runs.Created(
+            agent=agent and names.check(agent, what="agent"),
+            input_digest=codec.canonical_digest(input, name="input"),
+        )
+        created = Draft(Kind.RUN_CREATED, facts, codec.encode(input, name="input"))
+        return await self._create(run_id, [created])
+
+    async def open(
+        self, run_id: str, *, agent: str = "", input: object = None, takeover: bool = False
+    ) -> LeasedRun:
+        """Hold a run to work on it; it is created if there is none with this id.
+
+        A run that a living worker holds is refused, or with `takeover` taken from it: whatever that
+        worker writes from then on is refused.
+        """
+        try:
+            return await self._leases.take(run_id, takeover=takeover)
+        except RunNotFound:
+            # Somebody may create it just now: whoever leases it first holds it.
+            with contextlib.suppress(RunExists):
+                await self.create(run_id, agent=agent, input=input)
+            return await self._leases.take(run_id, takeover=takeover)
+
+    async def get(self, run_id: str) -> Run:
+        names.check(run_id, what="run id")
+        found = await self._context.store.runs.get(run_id)
+        if found is None:
+            raise RunNotFound(
+                f"there is no run {run_id!r}; `holdfast runs list` shows those that are"
+            )
+        return found
+
+    async def input(self, run_id: str) -> Any:
+        """What a run was created with."""
+        await self.get(run_id)
+        return await self._body(run_id, 1)
+
+    async def result(self, run_id: str) -> Any:
+        """What a run ended with; raises ConflictError while it has not ended."""
+        run = await self.get(run_id)
+        if run.status not in runs.ENDED:
+            raise ConflictError(f"run {run_id} is {run.status}; it has no result yet")
+        return await self._body(run_id, run.result_seq)
+
+    async def watch(self, run_id: str) -> AsyncIterator[Run]:
+        """The run's row now and whenever it has changed, until it has ended."""
+        seen: Run | None = None
+        async for _ in self._context.changes(f"run:{run_id}"):
+            run = await self.get(run_id)
+            if run != seen:
+                yield run
+                seen = run
+            if run.status in runs.ENDED:
+                return
+
+    async def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
+        """End a run now: whoever works on it is told at its next commit."""
+        await self._move(run_id, Draft(Kind.RUN_CANCELLED, runs.Ended(note)), by)
+
+    async def block(
+        self, run_id: str, reason: BlockedReason, *, by: str = "", note: str = ""
+    ) -> None:
+        """Take a run out of work until an operator acts."""
+        await self._move(run_id, Draft(Kind.RUN_BLOCKED, runs.Blocked(reason, note)), by)
+
+    async def unblock(self, run_id: str, *, by: str = "", note: str = "") -> None:
+        """Give a blocked run back to the workers."""
+        await self._move(run_id, Draft(Kind.RUN_UNBLOCKED, runs.Released(note=note)), by)
+
+    async def fork(self, run_id: str, version: int, *, new_run_id: str | None = None) -> Run:
+        """A new run that begins with another's state at a version; the other is left as it is.
+
+        It shares the lineage of the original: what has been done there is not done again.
+        """
+        original = await self.get(run_id)
+        found = await self._context.store.checkpoints.get(run_id, version)
+        if found is None:
+            await Checkpoints(self._context).load(run_id, version)
+            parts = Parts()
+        else:
+            parts = await load_parts(self._context, found)
+        edits = Edits(Parts(), max_bytes=self._context.settings.max_body_bytes)
+        edits.replace_all(parts.decode())
+        delta, values = edits.split(2)
+        facts = runs.Created(
+            original.agent, original.input_digest, original.root_id, "", run_id, version
+        )
+        body = codec.encode(await self.input(run_id), name="input")
+        drafts = [Draft(Kind.RUN_CREATED, facts, body)]
+        if values:
+            drafts.append(Draft(Kind.STATE_VALUES, journal.NoFacts(), values))
+        created = checkpoints.Created(ids.uuid7(), 1, 0, 0)
+        drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, checkpoints.encode_body(delta)))
+        return await self._create(new_run_id, drafts)
+
+    async def _create(self, run_id: str | None, drafts: list[Draft]) -> Run:
+        name = ids.new_run_id() if run_id is None else names.check(run_id, what="run id")
+        context = self._context
+        origin = Origin(context.tenant, name, context.worker, context.now())
+        commit = sealed_from_origin(origin, drafts)
+        if not isinstance(await context.store.submit(commit), Applied):
+            raise RunExists(f"there is a run {name!r} already; open it, or choose another id")
+        assert commit.run is not None, "creating a run makes its row"
+        return commit.run
+
+    async def _move(self, run_id: str, draft: Draft, by: str) -> None:
+        def decide(snapshot: Snapshot) -> Decision:
+            if snapshot.run is None:
+                raise RunNotFound(f"there is no run {run_id!r}")
+            runs.check_move(snapshot.run, draft.kind)
+            return Decision(None, (draft,))
+
+        names.check(run_id, what="run id")
+        await self._context.decide_late(run_id, decide, by=by and names.check(by, what="by"))
+
+    async def _body(self, run_id: str, seq: int) -> Any:
+        found = await self._context.store.journal.named(run_id, [seq])
+        previous = found[0].previous if found and seq > 1 else journal.GENESIS
+        if not found or previous is None or not journal.is_intact(found[0].entry, previous):
+            raise IntegrityError(f"entry {seq} of run {run_id} is damaged or missing")
+        return body_of(found[0].entry)
+
+    async def list(
+        self,
+        *,
+        status: Status | str | None = None,
+        agent: str | None = None,
+        limit: int = 100,
+        before: Run | None = None,
+    ) -> list[Run]:
+        """Runs, newest first; `before` the last one of a page continues a listing."""
+        if status is not None and status not in set(Status):
+            raise MisuseError(f"{status!r} is not a status; one of {', '.join(Status)} is")
+        if status is not None and agent is not None:
+            raise MisuseError("list runs by status or by agent, not by both")
+        after = None if before is None else (before.created_at, before.run_id)
+        return await self._context.store.runs.page(
+            RunFilter(
+                status=None if status is None else str(status),
+                agent=agent,
+                limit=limit,
+                before=after,
+            )
+        )
+
+
+def sealed_from_origin(origin: Origin, drafts: list[Draft]) -> Commit:
+    """The commit that begins a journal."""
+    position, run = ORIGIN, None
+    entries: list[journal.Entry] = []
+    changes: list[indexes.Change] = []
+    for draft in drafts:
+        entry = journal.seal(position, draft, origin, ids.nonce())
+        run = indexes.fold_run(run, entry, draft.facts)
+        changes += indexes.changes_of(entry, draft.facts)
+        entries.append(entry)
+        position = entry.position
+    return Commit(origin.tenant, origin.run_id, ORIGIN, tuple(entries), run, tuple(changes))

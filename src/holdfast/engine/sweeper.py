@@ -1,0 +1,70 @@
+"""What happens by the passing of time: waits that are due, leases of workers that are gone.
+
+Each is found by one query, in order, in batches; every worker may sweep, and each wait or run is
+given to exactly one of them. Between sweeps nothing is held and nothing ticks.
+"""
+
+import msgspec
+
+from holdfast.clock import MICROSECONDS
+from holdfast.engine.context import Context
+from holdfast.kernel import leases, waits
+from holdfast.kernel.journal import Draft
+from holdfast.kernel.runs import Status
+from holdfast.kernel.waits import GroupStatus, WaitStatus
+from holdfast.stores.contract import Decision, Snapshot, Sweep
+
+BATCH = 1000
+
+
+async def sweep(context: Context) -> float:
+    """Do what is due; the seconds until something else will be, at most one polling interval."""
+    longest = context.settings.wakeup_poll_seconds
+    while await expire_due_waits(context, limit=BATCH) == BATCH:
+        pass
+    while await expire_lost_leases(context, limit=BATCH) == BATCH:
+        pass
+    deadlines = [
+        await context.store.waits.next_deadline(),
+        await context.store.runs.next_ready_at(),
+    ]
+    now = context.now()
+    pauses = [(moment - now) / MICROSECONDS for moment in deadlines if moment and moment > now]
+    return min([longest, *pauses])
+
+
+async def expire_due_waits(context: Context, *, limit: int) -> int:
+    """Expire open waits whose deadline has passed, earliest first; how many there were."""
+    found = Sweep(context.tenant, "due_waits", context.worker, limit, _expire_waits)
+    return sum(await context.store.submit(found))
+
+
+async def expire_lost_leases(context: Context, *, limit: int) -> int:
+    """Give back runs whose worker was not heard of in time; how many there were."""
+    found = Sweep(context.tenant, "lost_runs", context.worker, limit, _expire_lease)
+    return sum(await context.store.submit(found))
+
+
+def _expire_waits(snapshot: Snapshot) -> Decision:
+    due = [wait for wait in snapshot.indexes.waits.values() if waits.is_due(wait, snapshot.now)]
+    groups = dict(snapshot.indexes.groups)
+    drafts: list[Draft] = []
+    assert snapshot.run is not None, "a wait has a run"
+    for wait in due:
+        group = groups[wait.group_id]
+        if group.status is not GroupStatus.OPEN:
+            continue  # closing the group has cancelled this wait
+        drafts += waits.settle(snapshot.run, wait, group, WaitStatus.EXPIRED)
+        counted = waits.counted(group, failed=1)
+        groups[wait.group_id] = msgspec.structs.replace(counted, status=waits.judge(counted))
+    return Decision(len(due), tuple(drafts))
+
+
+def _expire_lease(snapshot: Snapshot) -> Decision:
+    run = snapshot.run
+    if run is None or run.status is not Status.RUNNING:
+        return Decision(0)
+    if snapshot.holder_expires_at > snapshot.now:
+        return Decision(0)
+    progressed = snapshot.checkpoint_seq > run.lease_seq
+    return Decision(1, leases.expire(run, progressed=progressed, now=snapshot.now))

@@ -1,0 +1,193 @@
+"""Waits: opening them, settling each exactly once, and reading how they ended."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast import clock, codec, ids, names
+from holdfast.engine import sweeper
+from holdfast.engine.context import Context
+from holdfast.engine.journal import body_of
+from holdfast.errors import IntegrityError, MisuseError, WaitNotFound
+from holdfast.kernel import journal, waits
+from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.waits import Answer, Wait, WaitStatus
+from holdfast.stores.contract import Decision, ExtendWait, NoteDuplicate, Snapshot
+
+
+class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to wait for. Its id is what the one who answers names."""
+
+    wait_id: str = ""
+    kind: str = "reply"
+    name: str = ""
+    timeout_seconds: float | None = None
+    deadline: datetime | None = None
+    payload: Any = None
+
+
+class Opening(NamedTuple):
+    group_id: str
+    draft: Draft
+
+
+def opening(specs: Sequence[WaitSpec], *, mode: str | int, now: int) -> Opening:
+    """The entry that opens waits as one group."""
+    need = waits.needed(mode, len(specs))
+    group_id = str(ids.uuid7())
+    facts = tuple(_facts(spec, now) for spec in specs)
+    if len({fact.wait_id for fact in facts}) < len(facts):
+        raise MisuseError("two of these waits have the same id; wait ids are used once")
+    payloads = {
+        fact.wait_id: spec.payload
+        for fact, spec in zip(facts, specs, strict=True)
+        if spec.payload is not None
+    }
+    body = codec.encode(payloads, name="payload") if payloads else b""
+    return Opening(group_id, Draft(Kind.WAITS_OPENED, waits.Opened(group_id, need, facts), body))
+
+
+def _facts(spec: WaitSpec, now: int) -> waits.WaitFacts:
+    deadline = 0
+    if spec.deadline is not None:
+        deadline = clock.from_datetime(spec.deadline)
+    elif spec.timeout_seconds is not None:
+        deadline = now + clock.seconds(spec.timeout_seconds)
+    wait_id = names.check(spec.wait_id, what="wait id") if spec.wait_id else str(ids.uuid7())
+    kind = names.check(spec.kind, what="a wait's kind")
+    name = spec.name and names.check(spec.name, what="a wait's name")
+    return waits.WaitFacts(wait_id, kind, name, deadline)
+
+
+class Waits:
+    """What comes from outside: answers, timeouts, signs of life."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def get(self, wait_id: str) -> Wait:
+        names.check(wait_id, what="wait id")
+        found = await self._context.store.waits.get(wait_id)
+        if found is None:
+            raise WaitNotFound(f"there is no wait {wait_id!r}")
+        return found
+
+    async def of_run(self, run_id: str) -> list[Wait]:
+        """All waits of a run."""
+        return await self._context.store.waits.of_run(run_id)
+
+    async def results(self, run_id: str, group_id: str) -> list[waits.Result]:
+        """How each wait of a group ended; open ones are left out."""
+        return await results_of(self._context, run_id, group_id)
+
+    async def resolve(self, wait_id: str, value: object = None, *, by: str = "") -> Answer:
+        """Answer a wait: accepted exactly once, in one commit with all it brings about.
+
+        A second or late answer is counted and ignored; `accepted` is False and `settled_by` says
+        who was first.
+        """
+        body = codec.encode(value, name="value")
+        return await self._settle(wait_id, WaitStatus.RESOLVED, body=body, by=by)
+
+    async def cancel(self, wait_id: str, *, by: str = "") -> Answer:
+        """Give up a wait; it counts as one that will not be resolved."""
+        return await self._settle(wait_id, WaitStatus.CANCELLED, by=by)
+
+    async def extend(
+        self,
+        wait_id: str,
+        *,
+        timeout_seconds: float | None = None,
+        deadline: datetime | None = None,
+    ) -> bool:
+        """Move an open wait's deadline, because its peer gave a sign of life; False if settled."""
+        wait = await self.get(wait_id)
+        if (timeout_seconds is None) == (deadline is None):
+            raise MisuseError("give either timeout_seconds or deadline")
+
+        def decide(snapshot: Snapshot) -> Decision:
+            known = _known(snapshot, wait_id)
+            if known.status is not WaitStatus.OPEN:
+                return Decision(False)
+            if deadline is not None:
+                moment = clock.from_datetime(deadline)
+            else:
+                moment = snapshot.now + clock.seconds(timeout_seconds or 0.0)
+            return Decision(True, touches=(ExtendWait(wait_id, moment, snapshot.now),))
+
+        return await self._context.decide_late(wait.run_id, decide, wait_ids=(wait_id,))
+
+    async def expire_due(self, *, limit: int = sweeper.BATCH) -> int:
+        """Expire open waits whose deadline has passed, earliest first; how many there were."""
+        return await sweeper.expire_due_waits(self._context, limit=limit)
+
+    async def _settle(
+        self, wait_id: str, status: WaitStatus, *, body: bytes = b"", by: str
+    ) -> Answer:
+        actor = by and names.check(by, what="by")
+        wait = await self.get(wait_id)
+
+        def decide(snapshot: Snapshot) -> Decision:
+            known = _known(snapshot, wait_id)
+            if known.status is not WaitStatus.OPEN:
+                return Decision(_answer(known), touches=(NoteDuplicate(wait_id),))
+            assert snapshot.run is not None, "a wait has a run"
+            group = snapshot.indexes.groups[known.group_id]
+            drafts = waits.settle(snapshot.run, known, group, status, body=body)
+            answer = Answer(
+                wait_id=wait_id,
+                accepted=True,
+                status=status,
+                settled_by=actor or self._context.worker,
+                settled_at=snapshot.now,
+                result_seq=snapshot.position.seq + 1,
+            )
+            return Decision(answer, drafts)
+
+        return await self._context.decide_late(wait.run_id, decide, by=actor, wait_ids=(wait_id,))
+
+
+def _known(snapshot: Snapshot, wait_id: str) -> Wait:
+    known = snapshot.indexes.waits.get(wait_id)
+    if known is None:
+        raise WaitNotFound(f"there is no wait {wait_id!r}")
+    return known
+
+
+def _answer(wait: Wait) -> Answer:
+    return Answer(
+        wait_id=wait.wait_id,
+        accepted=False,
+        status=wait.status,
+        settled_by=wait.settled_by,
+        settled_at=wait.settled_at,
+        result_seq=wait.result_seq,
+    )
+
+
+async def results_of(context: Context, run_id: str, group_id: str) -> list[waits.Result]:
+    """How each wait of a group ended, their values checked against the chain."""
+    found = await context.store.waits.of_group(run_id, group_id)
+    resolved = [wait.result_seq for wait in found if wait.status is WaitStatus.RESOLVED]
+    values: dict[int, Any] = {}
+    for linked in await context.store.journal.named(run_id, resolved):
+        if not journal.is_intact(linked.entry, linked.previous or b""):
+            raise IntegrityError(f"entry {linked.entry.seq} of run {run_id} is damaged")
+        values[linked.entry.seq] = body_of(linked.entry)
+    return [_result(wait, values) for wait in found if wait.status is not WaitStatus.OPEN]
+
+
+def _result(wait: Wait, values: dict[int, Any]) -> waits.Result:
+    is_resolved = wait.status is WaitStatus.RESOLVED
+    if is_resolved and wait.result_seq not in values:
+        raise IntegrityError(f"entry {wait.result_seq} of run {wait.run_id} is missing")
+    return waits.Result(
+        wait_id=wait.wait_id,
+        kind=wait.kind,
+        name=wait.name,
+        status=wait.status,
+        value=values[wait.result_seq] if is_resolved else None,
+        settled_by=wait.settled_by,
+    )

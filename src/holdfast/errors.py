@@ -1,0 +1,175 @@
+"""Every error Holdfast raises, in one tree.
+
+HoldfastError
+├── ConflictError            a domain answer: somebody else was first, or the move is not legal now
+│   ├── CheckpointConflict
+│   ├── EffectInFlight
+│   ├── Fenced
+│   ├── IllegalMove
+│   ├── LeaseHeld
+│   ├── RunEnded
+│   │   └── RunCancelled
+│   ├── RunExists
+│   └── WaitExists
+├── NotFoundError            nothing is stored under that name
+│   ├── CheckpointNotFound
+│   ├── EffectNotFound
+│   ├── RunNotFound
+│   └── WaitNotFound
+├── UnavailableError         try again later
+│   ├── OutcomeUnknown
+│   ├── StoreBusy
+│   ├── StoreFull
+│   └── StoreUnavailable
+├── IntegrityError           stored bytes are not what was written
+│   ├── CheckpointCorrupted
+│   └── JournalCorrupted
+└── MisuseError              the caller's mistake
+    ├── InvalidIdentifier
+    ├── InvalidSetting
+    ├── SchemaMismatch
+    ├── StoreClosed
+    ├── StoreNotPermitted
+    ├── UnsupportedValue
+    ├── ValueTooLarge
+    └── WrongProcess
+
+The docstring of a class is its default message.
+"""
+
+import inspect
+
+
+class HoldfastError(Exception):
+    """Holdfast could not do what was asked."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or inspect.cleandoc(type(self).__doc__ or type(self).__name__))
+
+
+class ConflictError(HoldfastError):
+    """Somebody else was first. Load the run again and decide anew."""
+
+
+class NotFoundError(HoldfastError):
+    """Nothing is stored under that name. `holdfast runs list` shows what is."""
+
+
+class UnavailableError(HoldfastError):
+    """The store did not answer. Nothing that was acknowledged is lost; try again."""
+
+
+class IntegrityError(HoldfastError):
+    """Stored bytes are not what was written. `holdfast audit verify` names every damaged entry."""
+
+
+class MisuseError(HoldfastError):
+    """The call cannot be right. Nothing was written."""
+
+
+class Fenced(ConflictError):
+    """A lease on this run was taken after yours: stop working on it, its new holder goes on."""
+
+
+class LeaseHeld(ConflictError):
+    """A live worker holds this run. Wait until it is done, or open it with takeover=True."""
+
+
+class RunExists(ConflictError):
+    """A run with this id exists already. Open it, or choose another id."""
+
+
+class RunEnded(ConflictError):
+    """The run has ended and takes no more work. Fork it to go on from one of its versions."""
+
+
+class RunCancelled(RunEnded):
+    """The run was cancelled: stop working on it."""
+
+
+class IllegalMove(ConflictError):
+    """The run is not in a state that allows this. `holdfast runs show` tells its state."""
+
+
+class CheckpointConflict(ConflictError):
+    """The version this change continues from is not the latest any more. Load, apply it again."""
+
+
+class WaitExists(ConflictError):
+    """A wait with this id exists already. Wait ids are used once; choose another."""
+
+
+class EffectInFlight(ConflictError):
+    """The effect with this key is running, or its time limit has not passed. Ask again later."""
+
+
+class RunNotFound(NotFoundError):
+    """There is no run with this id. `holdfast runs list` shows those that exist."""
+
+
+class CheckpointNotFound(NotFoundError):
+    """There is no such checkpoint. `holdfast checkpoints list RUN` shows those that exist."""
+
+
+class WaitNotFound(NotFoundError):
+    """There is no wait with this id."""
+
+
+class EffectNotFound(NotFoundError):
+    """There is no effect with this key."""
+
+
+class StoreUnavailable(UnavailableError):
+    """The store could not be reached. Nothing that was acknowledged is lost; try again."""
+
+
+class StoreBusy(UnavailableError):
+    """Another process held the write lock too long. Try again, or raise `busy_timeout_seconds`."""
+
+
+class StoreFull(UnavailableError):
+    """There is no room left for the store. Nothing was written; free some space and try again."""
+
+
+class OutcomeUnknown(UnavailableError):
+    """The store went away during a commit. It is resent unchanged when the run is used again."""
+
+
+class CheckpointCorrupted(IntegrityError):
+    """The checkpoint's stored bytes are damaged; no state was returned."""
+
+
+class JournalCorrupted(IntegrityError):
+    """An entry of the journal is damaged; it was not used."""
+
+
+class InvalidIdentifier(MisuseError):
+    """An identifier must be 1 to 255 printable characters."""
+
+
+class InvalidSetting(MisuseError):
+    """A setting has a value it cannot have."""
+
+
+class SchemaMismatch(MisuseError):
+    """The store's schema does not fit this version of Holdfast. Run `holdfast store migrate`."""
+
+
+class StoreNotPermitted(MisuseError):
+    """The store's file or server does not permit this. Check its owner and permissions."""
+
+
+class StoreClosed(MisuseError):
+    """The store is not open. Use it inside `async with holdfast.open(...)`."""
+
+
+class WrongProcess(MisuseError):
+    """A store belongs to the process and the event loop that opened it. Open another one here."""
+
+
+class ValueTooLarge(MisuseError):
+    """The value is larger than `max_body_bytes`. Keep it elsewhere and store where it is."""
+
+
+class UnsupportedValue(MisuseError):
+    """State is data: None, bool, int, float, str, bytes, datetime, UUID, Decimal, list, dict."""

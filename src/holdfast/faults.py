@@ -1,0 +1,35 @@
+"""Named places where a test may break the process: each commit and each call outside has some.
+
+`point` costs one comparison while nothing is armed. What happens at an armed point (raise, hang,
+SIGKILL) is decided by `holdfast.testing.faults`; the list below drives the crash tests.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+POINTS: Final = (
+    "batch.before_begin",
+    "batch.after_begin",
+    "commit.after_first_entry",
+    "commit.after_entries",
+    "commit.after_changes",
+    "batch.before_commit",
+    "batch.after_commit",
+    "batch.before_acknowledge",
+    "migration.before_commit",
+    "migration.after_commit",
+    "reindex.before_commit",
+)
+
+_trigger: Callable[[str], None] | None = None
+
+
+def point(name: str) -> None:
+    if _trigger is not None:
+        _trigger(name)
+
+
+def install(trigger: Callable[[str], None] | None) -> None:
+    """Let `trigger` decide what happens at each point; None disarms all."""
+    global _trigger
+    _trigger = trigger

@@ -1,0 +1,137 @@
+"""Checkpoints: numbered saves of a run's state, each stored as what changed since the one before.
+
+State is named parts: a *log* is a list that mostly grows, a *value* is anything. The body of a
+checkpoint is a `Delta`; `kernel.state` folds deltas, `kernel.edits` makes them.
+"""
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.kernel.journal import Entry
+
+END: Final = -1
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint as its row tells it. `parent` is the version it continues; 0 means none."""
+
+    tenant: str
+    run_id: str
+    version: int
+    seq: int
+    checkpoint_id: UUID
+    parent: int
+    base_seq: int
+    created_at: int
+    phase: str = ""
+    agent: str = ""
+    status: str = ""
+    label: str = ""
+
+
+class Created(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of CHECKPOINT_CREATED. `base_seq`: the STATE_BASE to begin loading at; 0 means none."""
+
+    checkpoint_id: UUID
+    version: int
+    parent: int
+    base_seq: int
+    phase: str = ""
+    agent: str = ""
+    status: str = ""
+    label: str = ""
+
+
+class Corrupted(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of CHECKPOINT_CORRUPTED: the version a read found damaged, and what it went back to."""
+
+    checkpoint_id: UUID
+    version: int
+    error: str
+    fell_back_to: int
+
+
+class BaseFacts(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of STATE_BASE: the version whose state it holds."""
+
+    version: int
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of STEP_RECORDED."""
+
+    name: str
+    args_digest: bytes = b""
+
+
+class Splice(msgspec.Struct, frozen=True, array_like=True):
+    """Replace `delete` items of a log from `start` on by `items`; `start` END appends."""
+
+    start: int
+    delete: int
+    items: list[msgspec.Raw]
+
+
+class Delta(msgspec.Struct, frozen=True, array_like=True):
+    """What a checkpoint changes: parts dropped, then logs spliced in order, then values set."""
+
+    logs: dict[str, list[Splice]]
+    values: dict[str, msgspec.Raw]
+    dropped: list[str]
+
+
+class Segment(msgspec.Struct, frozen=True, array_like=True):
+    """Items of a log that lie in entry `seq`: `start` to `stop` of that log's n-th splice there."""
+
+    seq: int
+    splice: int
+    start: int
+    stop: int
+
+
+class Base(msgspec.Struct, frozen=True, array_like=True):
+    """A whole state: its values, and for its logs only where their items lie."""
+
+    logs: dict[str, list[Segment]]
+    values: dict[str, msgspec.Raw]
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_delta: Final = msgspec.msgpack.Decoder(Delta)
+_base: Final = msgspec.msgpack.Decoder(Base)
+_values: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+
+
+def encode_body(body: Delta | Base | dict[str, msgspec.Raw]) -> bytes:
+    return _encoder.encode(body)
+
+
+def decode_delta(body: bytes) -> Delta:
+    return _delta.decode(body)
+
+
+def decode_base(body: bytes) -> Base:
+    return _base.decode(body)
+
+
+def decode_values(body: bytes) -> dict[str, msgspec.Raw]:
+    return _values.decode(body)
+
+
+def row_of(entry: Entry, facts: Created) -> Checkpoint:
+    return Checkpoint(
+        tenant=entry.tenant,
+        run_id=entry.run_id,
+        version=facts.version,
+        seq=entry.seq,
+        checkpoint_id=facts.checkpoint_id,
+        parent=facts.parent,
+        base_seq=facts.base_seq,
+        created_at=entry.at,
+        phase=facts.phase,
+        agent=facts.agent,
+        status=facts.status,
+        label=facts.label,
+    )

@@ -1,0 +1,210 @@
+"""Edits: what the next checkpoint will change, said piece by piece or found by comparison.
+
+Every value is encoded when it is given, so that a later mutation of the caller's object cannot
+reach the journal, and nothing unsupported gets as far as a commit.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from holdfast import codec, names
+from holdfast.codec import Ref
+from holdfast.errors import MisuseError, ValueTooLarge
+from holdfast.kernel import checkpoints
+from holdfast.kernel.checkpoints import END, Delta, Splice
+from holdfast.kernel.state import Parts
+
+SPLIT_BYTES: Final = 512
+
+
+class Edits:
+    """Changes to a state, in the order they were made. Made for one version of one run."""
+
+    def __init__(self, parts: Parts, *, max_bytes: int) -> None:
+        self._parts = parts
+        self._max_bytes = max_bytes
+        self._logs: dict[str, list[Splice]] = {}
+        self._lengths: dict[str, int] = {}
+        self._values: dict[str, msgspec.Raw] = {}
+        self._dropped: list[str] = []
+        self.item_bytes = 0
+        self.value_bytes = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._logs or self._values or self._dropped)
+
+    def append(self, log: str, items: Iterable[object]) -> None:
+        """Add items to the end of a log; a log that does not exist is begun."""
+        length = self._length(log)
+        raws = self._encode_items(log, items, length)
+        splices = self._logs.setdefault(log, [])
+        if splices and splices[-1].start == END:
+            splices[-1].items.extend(raws)
+        else:
+            splices.append(Splice(END, 0, raws))
+        self._lengths[log] = length + len(raws)
+
+    def splice(self, log: str, start: int, delete: int, items: Iterable[object] = ()) -> None:
+        """Replace `delete` items from `start` on by `items`."""
+        length = self._length(log)
+        if not 0 <= start <= start + delete <= length:
+            raise MisuseError(
+                f"log {log!r} has {length} items; {start} to {start + delete} is not among them"
+            )
+        raws = self._encode_items(log, items, start)
+        self._logs.setdefault(log, []).append(Splice(start, delete, raws))
+        self._lengths[log] = length - delete + len(raws)
+
+    def set(self, name: str, value: object) -> None:
+        """Give a value part this value; an equal one is not written again."""
+        _check_part(name)
+        if self._has_log(name):
+            raise MisuseError(f"{name!r} is a log; append to it, or drop it before setting a value")
+        raw = self._encode(value, f'state["{name}"]')
+        stored = None if name in self._dropped else self._parts.values.get(name)
+        if stored is not None and self._parts.data_of(stored) == raw:
+            self._values.pop(name, None)
+            return
+        self._values[name] = raw
+        self.value_bytes += _size(raw)
+
+    def drop(self, name: str) -> None:
+        """Remove a part from the state."""
+        if self._has_log(name) or name in self._values or name in self._parts.values:
+            self._logs.pop(name, None)
+            self._values.pop(name, None)
+            self._lengths[name] = 0
+            if name not in self._dropped:
+                self._dropped.append(name)
+            return
+        raise MisuseError(f"there is no part {name!r} to drop")
+
+    def replace_all(self, state: Mapping[str, object]) -> None:
+        """Make the whole state equal to `state`, writing only what differs.
+
+        A list is a log, anything else a value; an item that was changed in place is noticed.
+        """
+        for name, value in state.items():
+            if isinstance(value, list):
+                self._replace_log(name, cast("list[object]", value))
+            else:
+                if self._has_log(name):
+                    self.drop(name)
+                self.set(name, value)
+        for name in [*self._parts.logs, *self._parts.values]:
+            if name not in state and name not in self._dropped:
+                self.drop(name)
+
+    def split(self, seq: int) -> tuple[Delta, bytes]:
+        """The delta, and the body of a STATE_VALUES entry at `seq` to go before it, if any.
+
+        Values that outweigh the log items beside them get an entry of their own: reading the items
+        must not mean reading every value the run ever had.
+        """
+        values = dict(self._values)
+        body = b""
+        if self.value_bytes > max(self.item_bytes, SPLIT_BYTES) and self.item_bytes:
+            body = checkpoints.encode_body(values)
+            values = {name: msgspec.Raw(codec.encode(Ref(seq, (name,)))) for name in values}
+        return Delta(dict(self._logs), values, list(self._dropped)), body
+
+    def _replace_log(self, name: str, value: Sequence[object]) -> None:
+        if name in self._parts.values or name in self._values:
+            self.drop(name)
+        if not self._has_log(name):
+            self.append(name, value)
+            return
+        new = self._encode_items(name, value, 0, count=False)
+        old = [self._parts.data_of(raw) for raw in self._parts.logs[name].items]
+        for start, delete, items in find_splices(old, new):
+            self.item_bytes += sum(map(_size, items))
+            if start == len(old) and not delete:
+                start = END
+            self._logs.setdefault(name, []).append(Splice(start, delete, items))
+
+    def _encode_items(
+        self, log: str, items: Iterable[object], start: int, *, count: bool = True
+    ) -> list[msgspec.Raw]:
+        raws = [
+            self._encode(item, f'state["{log}"][{index}]')
+            for index, item in enumerate(items, start)
+        ]
+        if count:
+            self.item_bytes += sum(map(_size, raws))
+        return raws
+
+    def _encode(self, value: object, name: str) -> msgspec.Raw:
+        if isinstance(value, Ref) and value.seq not in self._parts.bodies:
+            raise MisuseError(f"{name} names entry {value.seq}, which this run did not record")
+        data = codec.encode(value, name=name)
+        if len(data) > self._max_bytes:
+            raise ValueTooLarge(
+                f"{name} has {len(data):,} bytes; at most {self._max_bytes:,} are stored "
+                "(setting max_body_bytes). Keep it elsewhere and store where it is"
+            )
+        return msgspec.Raw(data)
+
+    def _has_log(self, name: str) -> bool:
+        if name in self._logs:
+            return True
+        return name in self._parts.logs and name not in self._dropped
+
+    def _length(self, log: str) -> int:
+        _check_part(log)
+        is_stored_value = log in self._parts.values and log not in self._dropped
+        if is_stored_value or log in self._values:
+            raise MisuseError(f"{log!r} is a value, not a log; drop it before appending to it")
+        if log in self._lengths:
+            return self._lengths[log]
+        return len(self._parts.logs[log].items) if log in self._parts.logs else 0
+
+
+def _check_part(name: str) -> None:
+    names.check(name, what="the name of a part of the state")
+
+
+def _size(raw: msgspec.Raw) -> int:
+    return memoryview(raw).nbytes
+
+
+def find_splices(
+    old: Sequence[msgspec.Raw], new: Sequence[msgspec.Raw]
+) -> list[tuple[int, int, list[msgspec.Raw]]]:
+    """Splices that turn `old` into `new`: cheap for appends, edits in place and sliding windows."""
+    prefix = 0
+    for before, after in zip(old, new, strict=False):
+        if before != after:
+            break
+        prefix += 1
+    if len(old) == len(new):
+        return [
+            (index, 1, [new[index]])
+            for index in range(prefix, len(old))
+            if old[index] != new[index]
+        ]
+    if prefix == len(old):
+        return [(prefix, 0, list(new[prefix:]))]
+    slid = _find_slide(old, new, prefix)
+    if slid:
+        keep = len(old) - prefix - slid
+        splices: list[tuple[int, int, list[msgspec.Raw]]] = [(prefix, slid, [])]
+        if added := list(new[prefix + keep :]):
+            splices.append((prefix + keep, 0, added))
+        return splices
+    return [(prefix, len(old) - prefix, list(new[prefix:]))]
+
+
+def _find_slide(old: Sequence[msgspec.Raw], new: Sequence[msgspec.Raw], prefix: int) -> int:
+    """How many items after the common head went, if what followed them is still there; else 0."""
+    if prefix == len(new):
+        return 0
+    wanted = new[prefix]
+    for start in range(prefix + 1, len(old)):
+        if old[start] == wanted:
+            length = len(old) - start
+            if old[start:] == new[prefix : prefix + length]:
+                return start - prefix
+    return 0

@@ -1,0 +1,96 @@
+"""Effects: calls with consequences outside. Intent is on record before, the outcome after.
+
+    (free) ──issue──▶ issued ──▶ completed
+                        │  ╲───▶ not_done ──▶ (free again)
+                        ╰──────▶ unknown ──▶ completed | not_done
+
+A key is taken in every status but `not_done`: nothing is ever blindly repeated.
+"""
+
+import hashlib
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import IllegalMove
+from holdfast.kernel.journal import Draft, Kind
+
+
+class Status(StrEnum):
+    """What is known of an effect."""
+
+    ISSUED = "issued"  # intent is on record; it may or may not have happened yet
+    COMPLETED = "completed"
+    NOT_DONE = "not_done"  # known not to have happened; its key is free again
+    UNKNOWN = "unknown"  # nobody is left who could tell without asking outside
+
+
+SETTLED: Final = frozenset({Status.COMPLETED, Status.NOT_DONE})
+KIND_OF: Final = {
+    Status.COMPLETED: Kind.EFFECT_COMPLETED,
+    Status.NOT_DONE: Kind.EFFECT_NOT_DONE,
+    Status.UNKNOWN: Kind.EFFECT_UNKNOWN,
+}
+STATUS_OF: Final = {kind: status for status, kind in KIND_OF.items()}
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """An effect as its row tells it."""
+
+    tenant: str
+    effect_id: UUID
+    key: str
+    run_id: str
+    tool: str
+    call_id: str
+    args_digest: bytes
+    status: Status
+    issued_seq: int
+    issued_at: int
+    limit_at: int
+    lease_seq: int
+    result_seq: int = 0
+    settled_at: int = 0
+
+
+class Issued(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of EFFECT_ISSUED. `limit_at`: until then the tool may still be running."""
+
+    effect_id: UUID
+    key: str
+    tool: str
+    call_id: str
+    args_digest: bytes
+    limit_at: int
+    lease_seq: int
+
+
+class Settled(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of EFFECT_COMPLETED, EFFECT_NOT_DONE and EFFECT_UNKNOWN."""
+
+    effect_id: UUID
+    note: str = ""
+
+
+def key_of(root_id: str, tool: str, args_digest: bytes) -> str:
+    """The default key: one operation per lineage, tool and arguments."""
+    material = msgspec.msgpack.encode((root_id, tool, args_digest))
+    return hashlib.sha256(material).hexdigest()
+
+
+def settle(effect: Effect, status: Status, *, body: bytes = b"", note: str = "") -> Draft:
+    """Record what became of an effect; an outcome that is known is never changed."""
+    if effect.status in SETTLED or effect.status is status:
+        raise IllegalMove(f"effect {effect.key} is {effect.status} already; it stays so")
+    if status not in KIND_OF:
+        raise IllegalMove(f"an effect cannot become {status}")
+    return Draft(KIND_OF[status], Settled(effect.effect_id, note), body)
+
+
+def is_doubtful(effect: Effect, *, lease_seq: int, now: int) -> bool:
+    """Whether an issued effect's worker is gone and its time limit over: its outcome is unknown."""
+    return (
+        effect.status is Status.ISSUED and effect.lease_seq != lease_seq and effect.limit_at <= now
+    )

@@ -1,0 +1,287 @@
+"""What an entry means for the indexes: one definition, for writing and for rebuilding.
+
+`facts_of` reads an entry's facts, `changes_of` lists what it does to the rows, and `Indexes`
+applies such changes in memory. A store makes the same changes to its tables in the entry's commit.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import JournalCorrupted
+from holdfast.kernel import checkpoints, effects, runs, waits
+from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.kernel.effects import Effect
+from holdfast.kernel.journal import Entry, Kind, NoFacts
+from holdfast.kernel.runs import Run
+from holdfast.kernel.waits import Group, Wait
+
+FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
+    Kind.RUN_CREATED: runs.Created,
+    Kind.RUN_LEASED: runs.Leased,
+    Kind.RUN_RELEASED: runs.Released,
+    Kind.RUN_WAITING: runs.Suspended,
+    Kind.RUN_BLOCKED: runs.Blocked,
+    Kind.RUN_UNBLOCKED: runs.Released,
+    Kind.RUN_COMPLETED: runs.Ended,
+    Kind.RUN_FAILED: runs.Ended,
+    Kind.RUN_CANCELLED: runs.Ended,
+    Kind.LEASE_EXPIRED: runs.LeaseExpired,
+    Kind.CHECKPOINT_CREATED: checkpoints.Created,
+    Kind.CHECKPOINT_CORRUPTED: checkpoints.Corrupted,
+    Kind.STATE_VALUES: NoFacts,
+    Kind.STATE_BASE: checkpoints.BaseFacts,
+    Kind.STEP_RECORDED: checkpoints.Step,
+    Kind.EFFECT_ISSUED: effects.Issued,
+    Kind.EFFECT_COMPLETED: effects.Settled,
+    Kind.EFFECT_NOT_DONE: effects.Settled,
+    Kind.EFFECT_UNKNOWN: effects.Settled,
+    Kind.WAITS_OPENED: waits.Opened,
+    Kind.WAIT_RESOLVED: waits.Settled,
+    Kind.WAIT_EXPIRED: waits.Settled,
+    Kind.WAIT_CANCELLED: waits.Settled,
+    Kind.GROUP_CLOSED: waits.Closed,
+    Kind.BODIES_ERASED: NoFacts,
+}
+_decoders: Final = {kind.value: msgspec.msgpack.Decoder(facts) for kind, facts in FACTS.items()}
+
+
+class PutRun(msgspec.Struct, frozen=True):
+    """Write a run's row as it is after an entry."""
+
+    run: Run
+
+
+class AddCheckpoint(msgspec.Struct, frozen=True):
+    checkpoint: Checkpoint
+
+
+class AddEffect(msgspec.Struct, frozen=True):
+    """Refused while the key is taken."""
+
+    effect: Effect
+
+
+class SettleEffect(msgspec.Struct, frozen=True):
+    """Refused when the outcome is known already."""
+
+    effect_id: UUID
+    status: effects.Status
+    seq: int
+    at: int
+
+
+class AddGroup(msgspec.Struct, frozen=True):
+    group: Group
+
+
+class AddWait(msgspec.Struct, frozen=True):
+    """Refused when the wait's id was used before."""
+
+    wait: Wait
+
+
+class SettleWait(msgspec.Struct, frozen=True):
+    """Refused unless the wait is open."""
+
+    wait_id: str
+    status: waits.WaitStatus
+    seq: int
+    by: str
+    at: int
+
+
+class CountGroup(msgspec.Struct, frozen=True):
+    group_id: str
+    resolved: int
+    failed: int
+
+
+class CloseGroup(msgspec.Struct, frozen=True):
+    """Close a group and cancel those of its waits that are still open."""
+
+    group_id: str
+    status: waits.GroupStatus
+    seq: int
+    by: str
+    at: int
+
+
+class CloseRunWaits(msgspec.Struct, frozen=True):
+    """Cancel every open group and wait of a run that has ended."""
+
+    seq: int
+    by: str
+    at: int
+
+
+Change = (
+    PutRun
+    | AddCheckpoint
+    | AddEffect
+    | SettleEffect
+    | AddGroup
+    | AddWait
+    | SettleWait
+    | CountGroup
+    | CloseGroup
+    | CloseRunWaits
+)
+
+
+def facts_of(entry: Entry) -> Any:
+    """What the indexes need of an entry; raises JournalCorrupted when it cannot be read."""
+    try:
+        return _decoders[entry.kind].decode(entry.facts)
+    except (KeyError, msgspec.MsgspecError) as error:
+        raise JournalCorrupted(
+            f"entry {entry.seq} of run {entry.run_id} has facts that cannot be read: {error}"
+        ) from error
+
+
+def fold_run(run: Run | None, entry: Entry, facts: Any) -> Run:
+    """The run after an entry, its waking by a closed group included."""
+    if isinstance(facts, waits.Closed):
+        assert run is not None, "a journal begins with RUN_CREATED"
+        return runs.woken(run, entry.at) if facts.wakes else run
+    return runs.fold(run, entry, facts)
+
+
+def changes_of(entry: Entry, facts: Any) -> list[Change]:
+    """What an entry does to the indexes beside its run's row."""
+    match facts:
+        case checkpoints.Created():
+            return [AddCheckpoint(checkpoints.row_of(entry, facts))]
+        case effects.Issued():
+            return [AddEffect(_effect(entry, facts))]
+        case effects.Settled(effect_id):
+            status = effects.STATUS_OF[Kind(entry.kind)]
+            return [SettleEffect(effect_id, status, entry.seq, entry.at)]
+        case waits.Opened():
+            return _opened(entry, facts)
+        case waits.Settled(wait_id, group_id):
+            status = waits.STATUS_OF[Kind(entry.kind)]
+            resolved = int(status is waits.WaitStatus.RESOLVED)
+            return [
+                SettleWait(wait_id, status, entry.seq, entry.actor, entry.at),
+                CountGroup(group_id, resolved, 1 - resolved),
+            ]
+        case waits.Closed(group_id, status):
+            return [CloseGroup(group_id, status, entry.seq, entry.actor, entry.at)]
+        case runs.Ended():
+            return [CloseRunWaits(entry.seq, entry.actor, entry.at)]
+        case _:
+            return []
+
+
+def _effect(entry: Entry, facts: effects.Issued) -> Effect:
+    return Effect(
+        tenant=entry.tenant,
+        effect_id=facts.effect_id,
+        key=facts.key,
+        run_id=entry.run_id,
+        tool=facts.tool,
+        call_id=facts.call_id,
+        args_digest=facts.args_digest,
+        status=effects.Status.ISSUED,
+        issued_seq=entry.seq,
+        issued_at=entry.at,
+        limit_at=facts.limit_at,
+        lease_seq=facts.lease_seq,
+    )
+
+
+def _opened(entry: Entry, facts: waits.Opened) -> list[Change]:
+    group = Group(
+        tenant=entry.tenant,
+        run_id=entry.run_id,
+        group_id=facts.group_id,
+        need=facts.need,
+        total=len(facts.waits),
+    )
+    return [AddGroup(group), *(AddWait(_wait(entry, facts.group_id, w)) for w in facts.waits)]
+
+
+def _wait(entry: Entry, group_id: str, facts: waits.WaitFacts) -> Wait:
+    return Wait(
+        tenant=entry.tenant,
+        wait_id=facts.wait_id,
+        run_id=entry.run_id,
+        group_id=group_id,
+        kind=facts.kind,
+        name=facts.name,
+        deadline=facts.deadline,
+        status=waits.WaitStatus.OPEN,
+        opened_seq=entry.seq,
+        opened_at=entry.at,
+    )
+
+
+class Indexes:
+    """The rows of one run, in memory: a rebuild from its journal, or what a decision looks at."""
+
+    def __init__(self) -> None:
+        self.run: Run | None = None
+        self.checkpoints: dict[int, Checkpoint] = {}
+        self.effects: dict[UUID, Effect] = {}
+        self.groups: dict[str, Group] = {}
+        self.waits: dict[str, Wait] = {}
+
+    def apply_entry(self, entry: Entry) -> None:
+        facts = facts_of(entry)
+        self.run = fold_run(self.run, entry, facts)
+        self.apply(changes_of(entry, facts))
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            self._apply_one(change)
+
+    def _apply_one(self, change: Change) -> None:
+        match change:
+            case PutRun(run):
+                self.run = run
+            case AddCheckpoint(checkpoint):
+                self.checkpoints[checkpoint.version] = checkpoint
+            case AddEffect(effect):
+                self.effects[effect.effect_id] = effect
+            case SettleEffect(effect_id, status, seq, at):
+                self.effects[effect_id] = msgspec.structs.replace(
+                    self.effects[effect_id], status=status, result_seq=seq, settled_at=at
+                )
+            case AddGroup(group):
+                self.groups[group.group_id] = group
+            case AddWait(wait):
+                self.waits[wait.wait_id] = wait
+            case _:
+                self._apply_to_waits(change)
+
+    def _apply_to_waits(self, change: Change) -> None:
+        match change:
+            case SettleWait(wait_id, status, seq, by, at):
+                self._settle(self.waits[wait_id], status, (seq, by, at))
+            case CountGroup(group_id, resolved, failed):
+                group = self.groups[group_id]
+                self.groups[group_id] = waits.counted(group, resolved=resolved, failed=failed)
+            case CloseGroup(group_id, status, seq, by, at):
+                self._close(self.groups[group_id], status, (seq, by, at))
+            case CloseRunWaits(seq, by, at):
+                for group in list(self.groups.values()):
+                    if group.status is waits.GroupStatus.OPEN:
+                        self._close(group, waits.GroupStatus.CANCELLED, (seq, by, at))
+            case _:
+                raise AssertionError(f"{type(change).__name__} is not a change")
+
+    def _close(self, group: Group, status: waits.GroupStatus, by: tuple[int, str, int]) -> None:
+        self.groups[group.group_id] = msgspec.structs.replace(
+            group, status=status, closed_seq=by[0]
+        )
+        for wait in list(self.waits.values()):
+            if wait.group_id == group.group_id and wait.status is waits.WaitStatus.OPEN:
+                self._settle(wait, waits.WaitStatus.CANCELLED, by)
+
+    def _settle(self, wait: Wait, status: waits.WaitStatus, by: tuple[int, str, int]) -> None:
+        self.waits[wait.wait_id] = msgspec.structs.replace(
+            wait, status=status, result_seq=by[0], settled_by=by[1], settled_at=by[2]
+        )

@@ -1,0 +1,215 @@
+"""The journal's rules: entries, their digests and links, and what a whole chain looks like.
+
+    digest = SHA-256(nonce ‖ stored body)
+    link   = SHA-256(previous link ‖ header ‖ digest)
+
+The header is every other column as a MessagePack array in fixed order. Both are over stored bytes,
+so a chain verifies without keys, and without bodies that were erased on the record.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from holdfast import codec
+from holdfast.errors import JournalCorrupted
+
+SCHEMA: Final = 1
+GENESIS: Final = bytes(32)
+
+
+class Kind(StrEnum):
+    """What an entry says happened."""
+
+    RUN_CREATED = "RUN_CREATED"
+    RUN_LEASED = "RUN_LEASED"  # a worker may advance the run; fences every earlier lease
+    RUN_RELEASED = "RUN_RELEASED"  # the worker gave it back, ready for another
+    RUN_WAITING = "RUN_WAITING"  # the worker left; a group of waits will end it
+    RUN_BLOCKED = "RUN_BLOCKED"  # an operator must act
+    RUN_UNBLOCKED = "RUN_UNBLOCKED"
+    RUN_COMPLETED = "RUN_COMPLETED"
+    RUN_FAILED = "RUN_FAILED"
+    RUN_CANCELLED = "RUN_CANCELLED"
+    LEASE_EXPIRED = "LEASE_EXPIRED"  # the worker was not heard of in time
+    CHECKPOINT_CREATED = "CHECKPOINT_CREATED"
+    CHECKPOINT_CORRUPTED = "CHECKPOINT_CORRUPTED"  # a read found damage and said so
+    STATE_VALUES = "STATE_VALUES"  # values too large to sit beside log items
+    STATE_BASE = "STATE_BASE"  # a shorter way to load the state of the checkpoint before it
+    STEP_RECORDED = "STEP_RECORDED"  # a result that must not be computed or paid for twice
+    EFFECT_ISSUED = "EFFECT_ISSUED"
+    EFFECT_COMPLETED = "EFFECT_COMPLETED"
+    EFFECT_NOT_DONE = "EFFECT_NOT_DONE"
+    EFFECT_UNKNOWN = "EFFECT_UNKNOWN"
+    WAITS_OPENED = "WAITS_OPENED"
+    WAIT_RESOLVED = "WAIT_RESOLVED"
+    WAIT_EXPIRED = "WAIT_EXPIRED"
+    WAIT_CANCELLED = "WAIT_CANCELLED"
+    GROUP_CLOSED = "GROUP_CLOSED"  # fixes the result set of waits that were opened together
+    BODIES_ERASED = "BODIES_ERASED"
+
+
+class Position(NamedTuple):
+    """Where a run's journal ends: the seq and link of its last entry."""
+
+    seq: int
+    link: bytes
+
+
+ORIGIN: Final = Position(0, GENESIS)
+
+
+class NoFacts(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of an entry that has none."""
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """An entry as a decision asks for it, before it has a place in the chain.
+
+    `facts` is what the indexes need, kept in the clear; `body` is content (MessagePack).
+    """
+
+    kind: Kind
+    facts: msgspec.Struct
+    body: bytes = b""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One row of the journal, never changed once stored. Up to `facts` it is the header."""
+
+    tenant: str
+    run_id: str
+    seq: int
+    kind: str
+    at: int
+    actor: str
+    schema: int
+    encoding: str
+    key_id: str
+    facts: bytes
+    nonce: bytes
+    body: bytes | None
+    digest: bytes
+    link: bytes
+
+    @property
+    def position(self) -> Position:
+        return Position(self.seq, self.link)
+
+
+_header: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
+
+
+def header_of(entry: Entry) -> bytes:
+    return _header.encode(
+        (
+            entry.tenant,
+            entry.run_id,
+            entry.seq,
+            entry.kind,
+            entry.at,
+            entry.actor,
+            entry.schema,
+            entry.encoding,
+            entry.key_id,
+            entry.facts,
+        )
+    )
+
+
+def digest_of(nonce: bytes, body: bytes) -> bytes:
+    return hashlib.sha256(nonce + body).digest()
+
+
+def link_of(previous: bytes, header: bytes, digest: bytes) -> bytes:
+    return hashlib.sha256(previous + header + digest).digest()
+
+
+class Origin(NamedTuple):
+    """Whose entries they are, who writes them, and when."""
+
+    tenant: str
+    run_id: str
+    actor: str
+    at: int
+
+
+def seal(after: Position, draft: Draft, origin: Origin, nonce: bytes) -> Entry:
+    """The entry that continues the chain at `after`."""
+    encoding, body = codec.pack(draft.body)
+    digest = digest_of(nonce, body)
+    header = (
+        origin.tenant,
+        origin.run_id,
+        after.seq + 1,
+        draft.kind.value,
+        origin.at,
+        origin.actor,
+        SCHEMA,
+        encoding,
+        "",
+        _header.encode(draft.facts),
+    )
+    link = link_of(after.link, _header.encode(header), digest)
+    return Entry(*header, nonce, body, digest, link)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a stored run, in words."""
+
+    run_id: str
+    seq: int
+    what: str
+
+
+def verify(
+    entries: Iterable[Entry], *, after: Position = ORIGIN, erased: frozenset[int] = frozenset()
+) -> Iterator[Problem]:
+    """Everything that is wrong with a stretch of a journal that begins after `after`.
+
+    A gap is named once; the chain is then taken up again from the stored link, so that one damaged
+    entry does not hide the next.
+    """
+    for entry in entries:
+        if entry.seq != after.seq + 1:
+            yield Problem(
+                entry.run_id, entry.seq, f"follows entry {after.seq}: entries are missing"
+            )
+        yield from _verify_body(entry, erased)
+        if link_of(after.link, header_of(entry), entry.digest) != entry.link:
+            yield Problem(
+                entry.run_id, entry.seq, "does not fit the chain: it or the one before was changed"
+            )
+        after = entry.position
+
+
+def _verify_body(entry: Entry, erased: frozenset[int]) -> Iterator[Problem]:
+    if entry.body is None:
+        if entry.seq not in erased:
+            yield Problem(entry.run_id, entry.seq, "has no body, and no erasure is on the record")
+    elif digest_of(entry.nonce, entry.body) != entry.digest:
+        yield Problem(entry.run_id, entry.seq, "has a body that is not the one written")
+
+
+def corrupted(problem: Problem) -> JournalCorrupted:
+    """The error that says so."""
+    return JournalCorrupted(
+        f"entry {problem.seq} of run {problem.run_id} {problem.what}; "
+        "`holdfast audit verify` names every damaged entry"
+    )
+
+
+def is_intact(entry: Entry, previous_link: bytes) -> bool:
+    """Whether an entry's body and header are what its link says."""
+    return (
+        entry.body is not None
+        and digest_of(entry.nonce, entry.body) == entry.digest
+        and link_of(previous_link, header_of(entry), entry.digest) == entry.link
+    )
+
+
+def body_of(entry: Entry) -> bytes:
+    """The body as it was before it was packed for storage."""
+    return codec.unpack(entry.encoding, entry.body or b"")

@@ -1,0 +1,205 @@
+"""Runs: their states, the legal moves between them, and what an entry does to a run.
+
+`MOVES` is the whole table: an entry kind that is not listed moves nothing.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import IllegalMove, RunCancelled, RunEnded
+from holdfast.kernel.journal import Entry, Kind
+
+
+class Status(StrEnum):
+    """Where a run is."""
+
+    READY = "ready"  # wants a worker
+    RUNNING = "running"  # leased
+    WAITING = "waiting"  # a group of open waits will end it
+    BLOCKED = "blocked"  # an operator must act
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class BlockedReason(StrEnum):
+    """Why an operator must act."""
+
+    UNKNOWN_EFFECT = "unknown_effect"
+    BUDGET = "budget"
+    BREAKER = "breaker"
+    CORRUPTION = "corruption"
+    NO_AGENT = "no_agent"
+
+
+ENDED: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+ALIVE: Final = frozenset(Status) - ENDED
+
+MOVES: Final[dict[Kind, tuple[frozenset[Status], Status]]] = {
+    Kind.RUN_LEASED: (frozenset({Status.READY, Status.RUNNING}), Status.RUNNING),
+    Kind.RUN_RELEASED: (frozenset({Status.RUNNING}), Status.READY),
+    Kind.RUN_WAITING: (frozenset({Status.RUNNING}), Status.WAITING),
+    Kind.LEASE_EXPIRED: (frozenset({Status.RUNNING}), Status.READY),
+    Kind.RUN_BLOCKED: (ALIVE, Status.BLOCKED),
+    Kind.RUN_UNBLOCKED: (frozenset({Status.BLOCKED}), Status.READY),
+    Kind.RUN_COMPLETED: (frozenset({Status.RUNNING}), Status.COMPLETED),
+    Kind.RUN_FAILED: (frozenset({Status.RUNNING}), Status.FAILED),
+    Kind.RUN_CANCELLED: (ALIVE, Status.CANCELLED),
+}
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as its row tells it. `lease_seq` names the entry that gave `worker` its lease."""
+
+    tenant: str
+    run_id: str
+    agent: str = ""
+    status: Status = Status.READY
+    blocked_reason: str = ""
+    created_at: int = 0
+    ready_at: int = 0
+    worker: str = ""
+    lease_seq: int = 0
+    attempts: int = 0
+    waiting_on: str = ""
+    result_seq: int = 0
+    root_id: str = ""
+    parent_id: str = ""
+    forked_from: str = ""
+    forked_version: int = 0
+    input_digest: bytes = b""
+
+
+class Created(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of RUN_CREATED. A run without a root is its own."""
+
+    agent: str = ""
+    input_digest: bytes = b""
+    root_id: str = ""
+    parent_id: str = ""
+    forked_from: str = ""
+    forked_version: int = 0
+
+
+class Released(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of RUN_RELEASED and RUN_UNBLOCKED: when the run wants a worker again."""
+
+    ready_at: int = 0
+    note: str = ""
+
+
+class Suspended(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of RUN_WAITING: the group that will wake the run."""
+
+    group_id: str
+
+
+class Blocked(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of RUN_BLOCKED."""
+
+    reason: BlockedReason
+    note: str = ""
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of RUN_COMPLETED, RUN_FAILED and RUN_CANCELLED."""
+
+    note: str = ""
+
+
+class Leased(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of RUN_LEASED."""
+
+    worker: str
+
+
+class LeaseExpired(msgspec.Struct, frozen=True, array_like=True):
+    """Facts of LEASE_EXPIRED: how often in a row a worker was lost without progress."""
+
+    worker: str
+    attempts: int
+    ready_at: int = 0
+
+
+def check_move(run: Run, kind: Kind) -> None:
+    """Raise unless `kind` may happen to the run now; an ended run says how it ended."""
+    allowed, _ = MOVES[kind]
+    if run.status in allowed:
+        return
+    check_alive(run)
+    expected = " or ".join(sorted(allowed - ENDED))
+    raise IllegalMove(f"run {run.run_id} is {run.status}; this needs it to be {expected}")
+
+
+def check_alive(run: Run) -> None:
+    """Raise RunEnded (RunCancelled for a cancelled one) if the run takes no more work."""
+    if run.status is Status.CANCELLED:
+        raise RunCancelled(f"run {run.run_id} was cancelled: stop working on it")
+    if run.status in ENDED:
+        raise RunEnded(
+            f"run {run.run_id} has {run.status}; fork it to go on from one of its versions"
+        )
+
+
+def check_leased(run: Run) -> None:
+    """Raise unless a worker holds the run."""
+    check_alive(run)
+    if run.status is not Status.RUNNING:
+        raise IllegalMove(f"run {run.run_id} is {run.status}; open it to work on it")
+
+
+def fold(run: Run | None, entry: Entry, facts: object) -> Run:
+    """The run after `entry`: the only place that says what an entry does to a run's row."""
+    if run is None:
+        return _created(entry, facts)
+    match facts:
+        case Leased(worker):
+            return _moved(run, entry, worker=worker, lease_seq=entry.seq)
+        case LeaseExpired(_, attempts, ready_at):
+            return _moved(run, entry, attempts=attempts, ready_at=ready_at or entry.at)
+        case Released(ready_at):
+            attempts = 0 if entry.kind == Kind.RUN_UNBLOCKED else run.attempts
+            return _moved(run, entry, ready_at=ready_at or entry.at, attempts=attempts)
+        case Suspended(group_id):
+            return _moved(run, entry, waiting_on=group_id)
+        case Blocked(reason):
+            return _moved(run, entry, blocked_reason=reason.value)
+        case Ended():
+            return _moved(run, entry, result_seq=entry.seq)
+        case _:
+            return run
+
+
+def woken(run: Run, at: int) -> Run:
+    """The run after the group it waited for was closed."""
+    return msgspec.structs.replace(run, status=Status.READY, ready_at=at, waiting_on="")
+
+
+def _created(entry: Entry, facts: object) -> Run:
+    assert isinstance(facts, Created), "a journal begins with RUN_CREATED"
+    return Run(
+        tenant=entry.tenant,
+        run_id=entry.run_id,
+        agent=facts.agent,
+        created_at=entry.at,
+        ready_at=entry.at,
+        root_id=facts.root_id or entry.run_id,
+        parent_id=facts.parent_id,
+        forked_from=facts.forked_from,
+        forked_version=facts.forked_version,
+        input_digest=facts.input_digest,
+    )
+
+
+def _moved(run: Run, entry: Entry, **changed: object) -> Run:
+    _, target = MOVES[Kind(entry.kind)]
+    fields: dict[str, object] = {
+        "status": target,
+        "waiting_on": "",
+        "blocked_reason": "",
+        "worker": "",
+        "lease_seq": 0,
+    }
+    return msgspec.structs.replace(run, **(fields | changed))

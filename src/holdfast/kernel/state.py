@@ -1,0 +1,238 @@
+"""The fold of checkpoints into a state, and the rule that keeps loading cheap.
+
+`Parts` holds every item as the bytes that are stored, with where they lie, so that it can be
+decoded, compared with a new state, or written down as a base. Loading reads the base and what came
+after it; a base is worth writing when that is more than twice what is alive, and it halves it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast import codec
+from holdfast.errors import IntegrityError
+from holdfast.kernel import checkpoints
+from holdfast.kernel.checkpoints import END, Base, Delta, Segment, Splice
+
+SLACK_BYTES: Final = 16_384
+_EXT_BYTES: Final = frozenset({0xC7, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8})
+
+
+class Log:
+    """A log's items as stored, and the segments of the journal they lie in."""
+
+    __slots__ = ("items", "segments")
+
+    def __init__(self) -> None:
+        self.items: list[msgspec.Raw] = []
+        self.segments: list[Segment] = []
+
+    def splice(self, splice: Splice, seq: int, number: int) -> None:
+        count = len(splice.items)
+        start = len(self.items) if splice.start == END else splice.start
+        if not 0 <= start <= start + splice.delete <= len(self.items):
+            raise IntegrityError(f"a change reaches beyond the {len(self.items)} items of a log")
+        if start == len(self.items):
+            tail: list[Segment] = []
+        else:
+            self.segments, rest = _split(self.segments, start)
+            _, tail = _split(rest, splice.delete)
+        self.items[start : start + splice.delete] = splice.items
+        if count:
+            self.segments.append(Segment(seq, number, 0, count))
+        self.segments += tail
+
+
+def _split(segments: list[Segment], at: int) -> tuple[list[Segment], list[Segment]]:
+    """The segments of the first `at` items, and those of the rest."""
+    for index, segment in enumerate(segments):
+        length = segment.stop - segment.start
+        if at < length:
+            middle = segment.start + at
+            left = [Segment(segment.seq, segment.splice, segment.start, middle)] if at else []
+            right = Segment(segment.seq, segment.splice, middle, segment.stop)
+            return segments[:index] + left, [right, *segments[index + 1 :]]
+        at -= length
+    return segments, []
+
+
+class Parts:
+    """A run's state at one version."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.base_seq = 0
+        self.logs: dict[str, Log] = {}
+        self.values: dict[str, msgspec.Raw] = {}
+        self.bodies: dict[int, bytes] = {}
+        self.read_bytes = 0
+        self.live_bytes = 0
+        self._base_from = SLACK_BYTES
+        self._entry_bytes: dict[int, int] = {}
+
+    def apply(self, delta: Delta, *, seq: int, version: int, size: int) -> None:
+        """Fold in the checkpoint of entry `seq`, whose body has `size` bytes."""
+        for name in delta.dropped:
+            self._drop(name)
+        for name, splices in delta.logs.items():
+            log = self.logs.setdefault(name, Log())
+            for number, splice in enumerate(splices):
+                self.live_bytes += sum(map(self._size, splice.items)) - self._size_cut(log, splice)
+                log.splice(splice, seq, number)
+        for name, raw in delta.values.items():
+            self.live_bytes += self._size(raw) - self._size(self.values.get(name))
+            self.values[name] = raw
+        self.version = version
+        self.read_bytes += size
+        self._entry_bytes[seq] = size
+
+    def apply_base(self, base: Base, sources: Mapping[int, Delta], *, seq: int, size: int) -> None:
+        """Begin from a base; `sources` are the deltas of the entries its segments name."""
+        self.base_seq = seq
+        for name, segments in base.logs.items():
+            log = self.logs.setdefault(name, Log())
+            for segment in segments:
+                splice = sources[segment.seq].logs[name][segment.splice]
+                log.items += splice.items[segment.start : segment.stop]
+            log.segments = list(segments)
+            self.live_bytes += sum(map(self._size, log.items))
+        self.values = dict(base.values)
+        self.live_bytes += sum(map(self._size, base.values.values()))
+        self.read_bytes += size
+
+    def name_source(self, seq: int, size: int) -> None:
+        """Account for an entry that had to be read because a base names it."""
+        self.read_bytes += size
+        self._entry_bytes[seq] = size
+
+    def add_body(self, seq: int, body: bytes) -> None:
+        """Give the body of an entry that items or values name instead of repeating it."""
+        self.bodies[seq] = body
+        self.live_bytes += len(body)
+        self.read_bytes += len(body)
+
+    def named_entries(self) -> set[int]:
+        """The seqs of entries that live items and values name."""
+        raws = [raw for log in self.logs.values() for raw in log.items]
+        named = (as_ref(raw) for raw in (*raws, *self.values.values()))
+        return {ref.seq for ref in named if ref is not None}
+
+    def data_of(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """The MessagePack of an item or value, looked up where the entry is only named."""
+        ref = as_ref(raw)
+        if ref is None:
+            return raw
+        body = self.bodies[ref.seq]
+        if not ref.path:
+            return msgspec.Raw(body)
+        if len(ref.path) == 1 and isinstance(ref.path[0], str):
+            return checkpoints.decode_values(body)[ref.path[0]]
+        found: Any = codec.decode(body)
+        for step in ref.path:
+            found = found[step]
+        return msgspec.Raw(codec.encode(found))
+
+    def decode(self) -> dict[str, Any]:
+        """The state as plain values, logs as lists, in the order the parts were made."""
+        state: dict[str, Any] = {
+            name: [codec.decode(self.data_of(raw)) for raw in log.items]
+            for name, log in self.logs.items()
+        }
+        for name, raw in self.values.items():
+            state[name] = codec.decode(self.data_of(raw))
+        return state
+
+    def worthwhile_base(self) -> Base | None:
+        """A base, if loading reads twice what is alive and a base would halve that."""
+        if self.read_bytes <= max(self._base_from, 2 * self.live_bytes + SLACK_BYTES):
+            return None
+        base = Base({name: log.segments for name, log in self.logs.items()}, dict(self.values))
+        after = len(checkpoints.encode_body(base)) + sum(
+            self._entry_bytes.get(seq, 0) for seq in self._sources()
+        )
+        if 2 * after > self.read_bytes:
+            # Not worth it yet: look again when there is half as much more to read.
+            self._base_from = self.read_bytes + self.read_bytes // 2
+            return None
+        return base
+
+    def begin_at_base(self, seq: int, size: int) -> None:
+        """Note that a base of this very state was written as entry `seq`."""
+        sources = self._sources()
+        self._entry_bytes = {s: n for s, n in self._entry_bytes.items() if s in sources}
+        self.base_seq = seq
+        self.read_bytes = size + sum(self._entry_bytes.values())
+        self.read_bytes += sum(len(self.bodies[s]) for s in self.named_entries())
+        self._base_from = SLACK_BYTES
+
+    def _sources(self) -> set[int]:
+        return {segment.seq for log in self.logs.values() for segment in log.segments}
+
+    def _drop(self, name: str) -> None:
+        log = self.logs.pop(name, None)
+        if log is not None:
+            self.live_bytes -= sum(map(self._size, log.items))
+        self.live_bytes -= self._size(self.values.pop(name, None))
+
+    def _size(self, raw: msgspec.Raw | None) -> int:
+        return 0 if raw is None else memoryview(raw).nbytes
+
+    def _size_cut(self, log: Log, splice: Splice) -> int:
+        if not splice.delete:
+            return 0
+        return sum(map(self._size, log.items[splice.start : splice.start + splice.delete]))
+
+
+def as_ref(raw: msgspec.Raw) -> codec.Ref | None:
+    """The entry an item names, or None if it is the item itself."""
+    view = memoryview(raw)
+    if view[0] not in _EXT_BYTES:
+        return None
+    value = codec.decode(raw)
+    return value if isinstance(value, codec.Ref) else None
+
+
+class LogDiff(msgspec.Struct, frozen=True):
+    """How a log changed: so many items at its head are equal, then these went and those came."""
+
+    kept: int
+    removed: list[Any]
+    added: list[Any]
+
+
+class StateDiff(msgspec.Struct, frozen=True):
+    """How one state differs from another."""
+
+    added: dict[str, Any]
+    removed: dict[str, Any]
+    changed: dict[str, tuple[Any, Any]]
+    logs: dict[str, LogDiff]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.added or self.removed or self.changed or self.logs)
+
+
+def diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> StateDiff:
+    """What changed between two states, part by part."""
+    changed = {n: (before[n], after[n]) for n in before if n in after and before[n] != after[n]}
+    logs = {n: pair for n, pair in changed.items() if all(isinstance(v, list) for v in pair)}
+    return StateDiff(
+        added={n: v for n, v in after.items() if n not in before},
+        removed={n: v for n, v in before.items() if n not in after},
+        changed={n: pair for n, pair in changed.items() if n not in logs},
+        logs={n: _diff_logs(*pair) for n, pair in logs.items()},
+    )
+
+
+def _diff_logs(before: list[Any], after: list[Any]) -> LogDiff:
+    kept = sum(1 for _ in _common(before, after))
+    return LogDiff(kept=kept, removed=before[kept:], added=after[kept:])
+
+
+def _common(before: list[Any], after: list[Any]) -> Iterator[Any]:
+    for old, new in zip(before, after, strict=False):
+        if old != new:
+            return
+        yield old

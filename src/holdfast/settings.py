@@ -1,0 +1,59 @@
+"""Settings: frozen, checked when made, passed explicitly. The only reader of the environment."""
+
+import os
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+from holdfast import names
+from holdfast.errors import InvalidSetting
+
+DEFAULT_STORE = "holdfast.db"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What can be tuned; every field has a default that is safe."""
+
+    tenant: str = "default"
+    lease_seconds: float = 60.0
+    busy_timeout_seconds: float = 10.0
+    max_body_bytes: int = 64 * 1024 * 1024
+    batch_commits: int = 1024
+    queue_commits: int = 16_384
+    wakeup_poll_seconds: float = 1.0
+    reader_threads: int = 4
+
+    def __post_init__(self) -> None:
+        names.check(self.tenant, what="tenant")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and not value > 0:
+                raise InvalidSetting(f"{field.name} must be greater than 0, not {value!r}")
+
+
+def store_url(given: str | None) -> str:
+    """The store to use: the one given, else HOLDFAST_STORE, else `holdfast.db` in this folder."""
+    return given or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
+
+
+class StoreLocation(NamedTuple):
+    """Which backend a URL names, and where: a file's path for SQLite, "" for a store in memory."""
+
+    backend: str
+    location: str
+
+
+def locate_store(url: str) -> StoreLocation:
+    """Read a store's URL or path; raises InvalidSetting for what names no store."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme == "memory":
+        return StoreLocation("sqlite", "")
+    if separator and scheme != "sqlite":
+        raise InvalidSetting(
+            f"there is no store for {scheme}://; use a file's path (agents.db), sqlite:///path "
+            "or memory://"
+        )
+    path = rest.removeprefix("/") if separator else url
+    if not path or "\0" in path:
+        raise InvalidSetting("the store's path is empty or has a NUL; name a file, as in agents.db")
+    return StoreLocation("sqlite", path)

@@ -1,0 +1,275 @@
+"""What a store promises, in the words of the domain.
+
+A use case builds one `Write`; the store applies it whole or not at all, and answers. Writes of many
+runs share a transaction (`combiner`), so none of them may hold one open: a `Commit` says where it
+continues from; a `Late` brings the rule to decide by, and is given the rows under the run's lock.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.kernel.effects import Effect
+from holdfast.kernel.indexes import Change, Indexes
+from holdfast.kernel.journal import Draft, Entry, Position
+from holdfast.kernel.leases import Worker
+from holdfast.kernel.runs import Run
+from holdfast.kernel.waits import Group, Wait
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """Entries that continue a journal after a known position, and what they do to the indexes.
+
+    `run` is the run's row if it changed. Applying the same commit twice is the same as once.
+    """
+
+    tenant: str
+    run_id: str
+    after: Position
+    entries: tuple[Entry, ...]
+    run: Run | None
+    changes: tuple[Change, ...]
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The commit is stored, on disk."""
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """The journal does not end where the commit continues. Nothing was stored."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A change's condition did not hold (the key is taken, the id used). Nothing was stored."""
+
+    change: Change
+
+
+Outcome = Applied | Conflict | Refused
+
+
+class Snapshot(msgspec.Struct):
+    """What a late-bound decision sees: a run's rows as they are under its lock.
+
+    `indexes` holds the run and the waits, groups and effects that were asked for.
+    """
+
+    position: Position
+    indexes: Indexes
+    now: int
+    checkpoint_seq: int
+    holder_expires_at: int
+
+    @property
+    def run(self) -> Run | None:
+        return self.indexes.run
+
+
+class ExtendWait(msgspec.Struct, frozen=True):
+    """Move an open wait's deadline: a hint of a peer, not on the journal."""
+
+    wait_id: str
+    deadline: int
+    at: int
+
+
+class NoteDuplicate(msgspec.Struct, frozen=True):
+    """Count a reply to a wait that was settled before."""
+
+    wait_id: str
+
+
+Touch = ExtendWait | NoteDuplicate
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a late-bound decision wants: entries, row touches beside the journal, and its answer."""
+
+    answer: Any
+    drafts: tuple[Draft, ...] = ()
+    touches: tuple[Touch, ...] = ()
+
+
+Decide = Callable[[Snapshot], Decision]
+
+
+class Late(msgspec.Struct, frozen=True):
+    """A write of somebody who does not hold the run: decided on the rows under the run's lock.
+
+    `decide` is pure; what it raises reaches the submitter, and nothing is stored for it.
+    """
+
+    tenant: str
+    run_id: str
+    actor: str
+    decide: Decide
+    wait_ids: tuple[str, ...] = ()
+    effect_ids: tuple[UUID, ...] = ()
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """Find runs by one query and decide for each, in one transaction; answers come as a list.
+
+    `find` is "ready_runs", "lost_runs" or "due_waits"; each run is given to exactly one sweep.
+    """
+
+    tenant: str
+    find: str
+    actor: str
+    limit: int
+    decide: Decide
+    agents: tuple[str, ...] = ()
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """Keep a worker alive until `expires_at`; 0 forgets it."""
+
+    tenant: str
+    worker: str
+    started_at: int
+    expires_at: int
+
+
+Write = Commit | Late | Sweep | Beat
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to list; at most one of `status` and `agent` is looked up, the other filters."""
+
+    status: str | None = None
+    agent: str | None = None
+    limit: int = 100
+    before: tuple[int, str] | None = None
+
+
+class CheckpointFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which checkpoints to search for. These fields and no others can be searched."""
+
+    run_id: str | None = None
+    agent: str | None = None
+    phase: str | None = None
+    status: str | None = None
+    label: str | None = None
+    since: int | None = None
+    until: int | None = None
+    limit: int = 100
+    before: UUID | None = None
+
+
+class Linked(msgspec.Struct, frozen=True):
+    """An entry with the link of the one before it, so that it can be checked by itself."""
+
+    entry: Entry
+    previous: bytes | None
+
+
+class RunAtHead(msgspec.Struct, frozen=True):
+    """A run's row and where its journal ends, both at one moment."""
+
+    run: Run
+    position: Position
+
+
+class RunReads(Protocol):
+    async def get(self, run_id: str) -> Run | None: ...
+    async def at_head(self, run_id: str) -> RunAtHead | None: ...
+    async def page(self, wanted: RunFilter) -> list[Run]: ...
+    async def count(self) -> dict[str, int]: ...
+    async def ids(self, after: str, limit: int) -> list[str]:
+        """Ids of all runs in order: those with a journal, and those that only have a row."""
+        ...
+
+    async def next_ready_at(self) -> int | None: ...
+
+
+class JournalReads(Protocol):
+    async def head(self, run_id: str) -> Position | None: ...
+    async def read(self, run_id: str, *, after: int, limit: int) -> list[Entry]: ...
+    async def checkpoints(self, run_id: str, *, after: int, upto: int) -> list[Linked]:
+        """The entries of checkpoints in a stretch of a journal, in order."""
+        ...
+
+    async def named(self, run_id: str, seqs: Sequence[int]) -> list[Linked]:
+        """The entries with these seqs; one that is missing is left out."""
+        ...
+
+
+class CheckpointReads(Protocol):
+    async def get(self, run_id: str, version: int) -> Checkpoint | None: ...
+    async def by_id(self, checkpoint_id: UUID) -> Checkpoint | None: ...
+    async def page(self, run_id: str, *, before: int, limit: int) -> list[Checkpoint]: ...
+    async def search(self, wanted: CheckpointFilter) -> list[Checkpoint]: ...
+
+
+class EffectReads(Protocol):
+    async def get(self, effect_id: UUID) -> Effect | None: ...
+    async def by_key(self, key: str) -> Effect | None: ...
+    async def of_run(self, run_id: str) -> list[Effect]: ...
+    async def open(self, status: str, *, limit: int) -> list[Effect]: ...
+
+
+class WaitReads(Protocol):
+    async def get(self, wait_id: str) -> Wait | None: ...
+    async def of_run(self, run_id: str) -> list[Wait]: ...
+    async def of_group(self, run_id: str, group_id: str) -> list[Wait]: ...
+    async def group(self, run_id: str, group_id: str) -> Group | None: ...
+    async def groups(self, run_id: str) -> list[Group]: ...
+    async def next_deadline(self) -> int | None: ...
+
+
+class WorkerReads(Protocol):
+    async def page(self) -> list[Worker]: ...
+
+
+class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store is, for people."""
+
+    url: str
+    backend: str
+    library: str
+    schema: int
+    newest_schema: int
+    journal_mode: str
+    size_bytes: int
+    runs: dict[str, int]
+
+
+class Store(Protocol):
+    """Durable rows of one tenant. What `submit` has answered is on disk."""
+
+    clock: Clock
+    tenant: str
+    on_applied: Callable[[Iterable[str]], None] | None
+    """Called after each batch with the topics it concerned: a hint for whoever waits."""
+
+    @property
+    def runs(self) -> RunReads: ...
+    @property
+    def journal(self) -> JournalReads: ...
+    @property
+    def checkpoints(self) -> CheckpointReads: ...
+    @property
+    def effects(self) -> EffectReads: ...
+    @property
+    def waits(self) -> WaitReads: ...
+    @property
+    def workers(self) -> WorkerReads: ...
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    async def submit(self, write: Write) -> Any:
+        """Apply a write: an Outcome for a Commit, the decision's answer for the others.
+
+        The store owns what was submitted: cancelling the caller does not withdraw it.
+        """
+        ...
+
+    async def reindex(self, run_id: str) -> None:
+        """Rebuild a run's indexes from its journal, in one transaction."""
+        ...
+
+    async def info(self) -> StoreInfo: ...

@@ -1,0 +1,63 @@
+"""Deciding for outside writers of one run, one after another, on one snapshot of its rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast import ids
+from holdfast.errors import HoldfastError
+from holdfast.kernel import indexes, journal
+from holdfast.kernel.indexes import Change, CountGroup
+from holdfast.kernel.journal import Entry, Origin
+from holdfast.kernel.runs import Run
+from holdfast.stores.contract import Late, Snapshot, Touch
+
+
+class Deciding:
+    """Collects what late-bound decisions ask for; each sees what the ones before it did."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._run_before = snapshot.run
+        self._changes: list[Change] = []
+        self.entries: list[Entry] = []
+        self.touches: list[Touch] = []
+
+    def decide(self, late: Late) -> Any:
+        """The answer to one write; an error of the domain is an answer too."""
+        snapshot = self._snapshot
+        try:
+            decision = late.decide(snapshot)
+        except HoldfastError as error:
+            return error
+        origin = Origin(late.tenant, late.run_id, late.actor, snapshot.now)
+        for draft in decision.drafts:
+            entry = journal.seal(snapshot.position, draft, origin, ids.nonce())
+            wanted = indexes.changes_of(entry, draft.facts)
+            snapshot.indexes.run = indexes.fold_run(snapshot.run, entry, draft.facts)
+            snapshot.indexes.apply(wanted)
+            snapshot.position = entry.position
+            self.entries.append(entry)
+            self._changes += wanted
+        self.touches += decision.touches
+        return decision.answer
+
+    @property
+    def changed_run(self) -> Run | None:
+        run = self._snapshot.run
+        return None if run == self._run_before else run
+
+    def changes(self) -> Sequence[Change]:
+        """The changes in order, the counts of each group added up into one."""
+        counts: dict[str, CountGroup] = {}
+        others: list[Change] = []
+        for change in self._changes:
+            if isinstance(change, CountGroup):
+                before = counts.get(change.group_id, CountGroup(change.group_id, 0, 0))
+                counts[change.group_id] = CountGroup(
+                    change.group_id,
+                    before.resolved + change.resolved,
+                    before.failed + change.failed,
+                )
+            else:
+                others.append(change)
+        return [*counts.values(), *others]

@@ -1,0 +1,43 @@
+"""Rows to values and back, for every backend: a table's columns are its type's fields, in order."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+Row = tuple[Any, ...]
+
+
+class Shape(Generic[T]):
+    """How values of one type are stored."""
+
+    def __init__(self, of: type[T], *, uuid_as_bytes: bool) -> None:
+        fields = msgspec.structs.fields(of)
+        self._make = of
+        self._names = tuple(field.name for field in fields)
+        self._get: Callable[[T], Row] = attrgetter(*self._names)
+        self._store: list[tuple[int, Callable[[Any], Any]]] = []
+        self._load: list[tuple[int, Callable[[Any], Any]]] = []
+        for index, field in enumerate(fields):
+            if field.type is UUID and uuid_as_bytes:
+                self._store.append((index, attrgetter("bytes")))
+                self._load.append((index, lambda value: UUID(bytes=value)))
+            elif isinstance(field.type, type) and issubclass(field.type, StrEnum):
+                self._store.append((index, attrgetter("value")))
+                self._load.append((index, field.type))
+
+    def row(self, value: T) -> Row:
+        columns = list(self._get(value))
+        for index, convert in self._store:
+            columns[index] = convert(columns[index])
+        return tuple(columns)
+
+    def value(self, row: Row) -> T:
+        columns = list(row)
+        for index, convert in self._load:
+            columns[index] = convert(columns[index])
+        return self._make(**dict(zip(self._names, columns, strict=True)))

@@ -1,0 +1,72 @@
+"""Which statements a change to the indexes, or a sweep, is made of."""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from holdfast.kernel.indexes import (
+    AddCheckpoint,
+    AddEffect,
+    AddGroup,
+    AddWait,
+    Change,
+    CloseGroup,
+    CloseRunWaits,
+    CountGroup,
+    PutRun,
+    SettleEffect,
+    SettleWait,
+)
+from holdfast.kernel.journal import ORIGIN, Position
+from holdfast.stores.contract import Sweep
+from holdfast.stores.sqlite.queries import CHECKPOINT, EFFECT, GROUP, RUN, WAIT, Row
+
+# Changes whose statement finds nothing to do when their condition does not hold.
+CONDITIONAL: Final = (AddEffect, SettleEffect, AddGroup, AddWait, SettleWait)
+
+
+def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, Row]]:
+    """The named statements that make one change, with their parameters."""
+    match change:
+        case AddCheckpoint(checkpoint):
+            yield "add_checkpoint", CHECKPOINT.row(checkpoint)
+        case PutRun(run):
+            yield "put_run", RUN.row(run)
+        case AddEffect(effect):
+            yield "add_effect", EFFECT.row(effect)
+        case SettleEffect(effect_id, status, seq, at):
+            yield "settle_effect_once", (tenant, effect_id.bytes, status.value, seq, at)
+        case AddGroup(group):
+            yield "add_group", GROUP.row(group)
+        case AddWait(wait):
+            yield "add_wait", WAIT.row(wait)
+        case _:
+            yield from _wait_statements(tenant, run_id, change)
+
+
+def _wait_statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, Row]]:
+    match change:
+        case SettleWait(wait_id, status, seq, by, at):
+            yield "settle_wait_once", (tenant, wait_id, status.value, seq, by, at)
+        case CountGroup(group_id, resolved, failed):
+            yield "count_group", (tenant, run_id, group_id, resolved, failed)
+        case CloseGroup(group_id, status, seq, by, at):
+            yield "close_group", (tenant, run_id, group_id, status.value, seq)
+            yield "cancel_waits_of_group", (tenant, run_id, group_id, seq, by, at)
+        case CloseRunWaits(seq, by, at):
+            yield "cancel_groups_of_run", (tenant, run_id, seq)
+            yield "cancel_waits_of_run", (tenant, run_id, seq, by, at)
+        case _:
+            raise AssertionError(f"{type(change).__name__} is not a change")
+
+
+def find_statement(sweep: Sweep, now: int) -> tuple[str, Row]:
+    """The statement that finds the runs of a sweep."""
+    row = (sweep.tenant, now, sweep.limit)
+    if sweep.find == "ready_runs" and sweep.agents:
+        return "find_ready_runs_of_agents", (*row, json.dumps(sweep.agents))
+    return f"find_{sweep.find}", row
+
+
+def position_of(head: Row | None) -> Position:
+    return ORIGIN if head is None else Position(head[0], head[1])

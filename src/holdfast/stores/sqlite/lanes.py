@@ -1,0 +1,71 @@
+"""Threads that own SQLite connections: one that writes, some that read.
+
+A connection is made, used and closed in its own thread. Work is a function of the connection;
+results come back to the event loop that asked.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from holdfast.stores.sqlite.connection import Connection
+
+T = TypeVar("T")
+Work = Callable[[Connection], Any]
+_Job = tuple[Work, "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+
+
+class Lane:
+    """One or more threads, each with a connection of its own, that take jobs from one queue."""
+
+    def __init__(self, name: str, connect: Callable[[], Connection], threads: int = 1) -> None:
+        self._connect = connect
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"holdfast-{name}-{n}", daemon=True)
+            for n in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """The result of `work`, which is done even if the caller is cancelled meanwhile."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._jobs.put((work, future, loop))
+        return await future
+
+    async def close(self) -> None:
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
+
+    def _work(self) -> None:
+        connection: Connection | None = None
+        while (job := self._jobs.get()) is not None:
+            work, future, loop = job
+            try:
+                if connection is None:
+                    connection = self._connect()
+                result, error = work(connection), None
+            except BaseException as raised:
+                result, error = None, raised
+            try:
+                loop.call_soon_threadsafe(_deliver, future, result, error)
+            except RuntimeError:
+                # The loop that asked is closed: nobody is left to be told.
+                continue
+        if connection is not None:
+            connection.close()
+
+
+def _deliver(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,67 @@
+"""Rebuilding a run's indexes from its journal, in one transaction."""
+
+import msgspec
+
+from holdfast import faults
+from holdfast.kernel.indexes import AddCheckpoint, AddEffect, AddGroup, AddWait, Indexes, PutRun
+from holdfast.kernel.journal import Entry
+from holdfast.kernel.waits import Wait
+from holdfast.stores.sqlite import changes
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.queries import SQL, WAIT
+
+_DELETES = (
+    "delete_run_rows",
+    "delete_checkpoint_rows",
+    "delete_effect_rows",
+    "delete_wait_rows",
+    "delete_group_rows",
+)
+
+
+def rebuild(connection: Connection, tenant: str, run_id: str) -> None:
+    """Replace a run's rows by what its journal says; hints of peers on open waits are kept."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        hints = {
+            wait.wait_id: wait
+            for wait in map(WAIT.value, connection.execute(SQL["list_waits"], (tenant, run_id)))
+        }
+        rows = Indexes()
+        for row in connection.execute(SQL["read_entries"], (tenant, run_id, 0, -1)):
+            rows.apply_entry(Entry(*row))
+        for name in _DELETES:
+            connection.execute(SQL[name], (tenant, run_id))
+        _insert(connection, tenant, run_id, rows, hints)
+        faults.point("reindex.before_commit")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _insert(
+    connection: Connection, tenant: str, run_id: str, rows: Indexes, hints: dict[str, Wait]
+) -> None:
+    wanted = [
+        *([PutRun(rows.run)] if rows.run else []),
+        *map(AddCheckpoint, rows.checkpoints.values()),
+        *map(AddEffect, rows.effects.values()),
+        *map(AddGroup, rows.groups.values()),
+        *(AddWait(_with_hints(wait, hints.get(wait.wait_id))) for wait in rows.waits.values()),
+    ]
+    for change in wanted:
+        for name, row in changes.statements(tenant, run_id, change):
+            connection.execute(SQL[name], row)
+
+
+def _with_hints(wait: Wait, stored: Wait | None) -> Wait:
+    if stored is None:
+        return wait
+    return msgspec.structs.replace(
+        wait,
+        deadline=stored.deadline,
+        duplicates=stored.duplicates,
+        progress_at=stored.progress_at,
+    )

@@ -1,0 +1,47 @@
+-- name: add_effect
+-- An effect's row, in the commit of its intent; nothing is stored while the key is taken.
+INSERT INTO effects (tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issued_seq,
+                     issued_at, limit_at, lease_seq, result_seq, settled_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+ON CONFLICT DO NOTHING;
+
+-- name: settle_effect_once
+-- What became of an effect; nothing is changed when that is known already.
+UPDATE effects
+SET status = ?3, result_seq = ?4, settled_at = ?5
+WHERE tenant = ?1 AND effect_id = ?2 AND status IN ('issued', 'unknown') AND status <> ?3;
+
+-- name: get_effect
+-- One effect by its id.
+SELECT tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issued_seq, issued_at,
+       limit_at, lease_seq, result_seq, settled_at
+FROM effects
+WHERE tenant = ?1 AND effect_id = ?2;
+
+-- name: get_effect_by_key
+-- The effect that holds a key.
+SELECT tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issued_seq, issued_at,
+       limit_at, lease_seq, result_seq, settled_at
+FROM effects
+WHERE tenant = ?1 AND key = ?2 AND status <> 'not_done';
+
+-- name: list_effects_of_run
+-- A run's effects in the order they were issued.
+SELECT tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issued_seq, issued_at,
+       limit_at, lease_seq, result_seq, settled_at
+FROM effects
+WHERE tenant = ?1 AND run_id = ?2
+ORDER BY issued_seq;
+
+-- name: list_open_effects
+-- Effects of one open status over all runs, those first whose time limit passed first.
+SELECT tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issued_seq, issued_at,
+       limit_at, lease_seq, result_seq, settled_at
+FROM effects
+WHERE tenant = ?1 AND status = ?2 AND status IN ('issued', 'unknown')
+ORDER BY limit_at
+LIMIT ?3;
+
+-- name: delete_effect_rows
+-- Forget a run's rows before they are rebuilt from the journal.
+DELETE FROM effects WHERE tenant = ?1 AND run_id = ?2;

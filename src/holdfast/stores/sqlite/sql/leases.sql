@@ -1,0 +1,33 @@
+-- name: beat_worker
+-- Keep a worker alive until the moment given; one row however many runs it holds.
+INSERT INTO workers (tenant, worker, started_at, expires_at)
+VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (tenant, worker) DO UPDATE SET expires_at = excluded.expires_at;
+
+-- name: forget_worker
+-- A worker that ended well.
+DELETE FROM workers WHERE tenant = ?1 AND worker = ?2;
+
+-- name: get_worker_expiry
+-- Until when a worker counts as alive.
+SELECT expires_at
+FROM workers
+WHERE tenant = ?1 AND worker = ?2;
+
+-- name: list_workers
+-- All workers, with the number of runs each holds.
+SELECT w.tenant, w.worker, w.started_at, w.expires_at,
+       (SELECT count(*) FROM runs r
+        WHERE r.tenant = w.tenant AND r.worker = w.worker AND r.status = 'running')
+FROM workers w
+WHERE w.tenant = ?1
+ORDER BY w.started_at, w.worker;
+
+-- name: find_lost_runs
+-- Runs whose worker was not heard of in time, or is not known at all.
+SELECT r.run_id
+FROM runs r
+LEFT JOIN workers w ON w.tenant = r.tenant AND w.worker = r.worker
+WHERE r.tenant = ?1 AND r.status = 'running' AND (w.expires_at IS NULL OR w.expires_at <= ?2)
+ORDER BY r.worker, r.run_id
+LIMIT ?3;

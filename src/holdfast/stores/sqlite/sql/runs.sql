@@ -1,0 +1,126 @@
+-- name: get_run
+-- One run's row.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest
+FROM runs
+WHERE tenant = ?1 AND run_id = ?2;
+
+-- name: get_run_at_head
+-- One run's row and where its journal ends, in one statement: both are of one moment.
+SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
+       r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
+       r.forked_version, r.input_digest, j.seq, j.link
+FROM runs r
+JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
+WHERE r.tenant = ?1 AND r.run_id = ?2
+ORDER BY j.seq DESC
+LIMIT 1;
+
+-- name: put_run
+-- Write a run's row as it is after an entry.
+INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
+                  lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
+                  forked_version, input_digest)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+ON CONFLICT (tenant, run_id) DO UPDATE SET
+    agent = excluded.agent,
+    status = excluded.status,
+    blocked_reason = excluded.blocked_reason,
+    ready_at = excluded.ready_at,
+    worker = excluded.worker,
+    lease_seq = excluded.lease_seq,
+    attempts = excluded.attempts,
+    waiting_on = excluded.waiting_on,
+    result_seq = excluded.result_seq;
+
+-- name: list_runs
+-- A page of runs, newest first, after the one named by (created_at, run_id).
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest
+FROM runs
+WHERE tenant = ?1
+  AND (created_at, run_id) < (?2, ?3)
+ORDER BY created_at DESC, run_id DESC
+LIMIT ?4;
+
+-- name: list_runs_by_status
+-- The same, of one status.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest
+FROM runs
+WHERE tenant = ?1
+  AND status = ?5
+  AND (created_at, run_id) < (?2, ?3)
+ORDER BY created_at DESC, run_id DESC
+LIMIT ?4;
+
+-- name: list_runs_by_agent
+-- The same, of one agent.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest
+FROM runs
+WHERE tenant = ?1
+  AND agent = ?5
+  AND (created_at, run_id) < (?2, ?3)
+ORDER BY created_at DESC, run_id DESC
+LIMIT ?4;
+
+-- name: count_runs
+-- How many runs there are of each status.
+SELECT status, count(*)
+FROM runs
+WHERE tenant = ?1
+GROUP BY status
+ORDER BY status;
+
+-- name: find_ready_runs
+-- Runs that want a worker, longest waiting first.
+SELECT run_id
+FROM runs
+WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2
+ORDER BY ready_at
+LIMIT ?3;
+
+-- name: find_ready_runs_of_agents
+-- The same, for workers that serve some agents only (a JSON array of names).
+SELECT run_id
+FROM runs
+WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2
+  AND agent IN (SELECT value FROM json_each(?4))
+ORDER BY ready_at
+LIMIT ?3;
+
+-- name: next_ready_at
+-- When the next run that is put off wants a worker.
+SELECT min(ready_at)
+FROM runs
+WHERE tenant = ?1 AND status = 'ready';
+
+-- name: delete_run_rows
+-- Forget a run's row before it is rebuilt from the journal.
+DELETE FROM runs WHERE tenant = ?1 AND run_id = ?2;
+
+-- name: list_run_ids
+-- A page of the ids of all runs: those with a journal (skipping from run to run), and those only
+-- an index names.
+WITH RECURSIVE journaled (run_id) AS (
+    SELECT min(run_id) FROM journal WHERE tenant = ?1 AND run_id > ?2
+    UNION ALL
+    SELECT (SELECT min(run_id) FROM journal WHERE tenant = ?1 AND run_id > journaled.run_id)
+    FROM journaled
+    WHERE journaled.run_id IS NOT NULL
+    LIMIT ?3 + 1
+)
+SELECT run_id FROM (
+    SELECT run_id FROM journaled WHERE run_id IS NOT NULL
+    UNION
+    SELECT run_id FROM (
+        SELECT run_id FROM runs WHERE tenant = ?1 AND run_id > ?2 ORDER BY run_id LIMIT ?3
+    )
+)
+ORDER BY run_id
+LIMIT ?3;

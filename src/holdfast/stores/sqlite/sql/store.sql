@@ -1,0 +1,18 @@
+-- name: list_migrations
+-- The migrations that were applied.
+SELECT number, name
+FROM migrations
+ORDER BY number;
+
+-- name: add_migration
+-- Note a migration in its own transaction.
+INSERT INTO migrations (number, name, applied_at)
+VALUES (?1, ?2, ?3);
+
+-- name: make_migrations
+-- The table that tells which migrations were applied.
+CREATE TABLE IF NOT EXISTS migrations (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    applied_at INTEGER NOT NULL
+);

@@ -1,0 +1,205 @@
+"""SQLite as a store: one thread that writes, some that read, and the combiner in front."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast import faults
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import StoreClosed, StoreNotPermitted, WrongProcess
+from holdfast.settings import Settings
+from holdfast.stores import migrate
+from holdfast.stores.combiner import Combiner
+from holdfast.stores.contract import StoreInfo, Write
+from holdfast.stores.sqlite import readers, reindex
+from holdfast.stores.sqlite.connection import (
+    Connection,
+    choose_journal_mode,
+    connect,
+    library_version,
+    translated,
+)
+from holdfast.stores.sqlite.lanes import Lane
+from holdfast.stores.sqlite.queries import MIGRATIONS, SQL
+from holdfast.stores.sqlite.writer import Writer
+from holdfast.telemetry import Telemetry
+
+T = TypeVar("T")
+
+
+class SQLiteStore:
+    """Durable rows in one file; in memory when the path is empty, with the same code."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        settings: Settings,
+        clock: Clock | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.tenant = settings.tenant
+        self.on_applied: Callable[[Iterable[str]], None] | None = None
+        self.runs = readers.RunReader(self._read, self.tenant)
+        self.journal = readers.JournalReader(self._read, self.tenant)
+        self.checkpoints = readers.CheckpointReader(self._read, self.tenant)
+        self.effects = readers.EffectReader(self._read, self.tenant)
+        self.waits = readers.WaitReader(self._read, self.tenant)
+        self.workers = readers.WorkerReader(self._read, self.tenant)
+        self._path = os.path.abspath(path) if path else ""
+        self._settings = settings
+        self._telemetry = telemetry or Telemetry()
+        self._writer: Writer | None = None
+        self._write_lane: Lane | None = None
+        self._read_lane: Lane | None = None
+        self._combiner: Combiner | None = None
+        self._home: tuple[int, asyncio.AbstractEventLoop] | None = None
+        self._journal_mode = ""
+
+    async def open(self) -> None:
+        """Make the file if need be, bring its schema up to date, start the threads."""
+        self._check_path()
+        self._home = (os.getpid(), asyncio.get_running_loop())
+        self._write_lane = Lane("writer", self._connect)
+        try:
+            await self._write_lane.run(self._prepare)
+        except BaseException:
+            await self._write_lane.close()
+            self._home = None
+            raise
+        if self._path:
+            threads = self._settings.reader_threads
+            self._read_lane = Lane("reader", self._connect_to_read, threads)
+        self._combiner = Combiner(
+            self._apply,
+            batch_commits=self._settings.batch_commits,
+            queue_commits=self._settings.queue_commits,
+            telemetry=self._telemetry,
+            on_applied=self._tell,
+        )
+
+    async def close(self) -> None:
+        """Answer what was submitted, then let go of the file."""
+        if self._combiner is None or self._write_lane is None:
+            return
+        await self._combiner.close()
+        if self._read_lane is not None:
+            await self._read_lane.close()
+        await self._write_lane.close()
+        self._home = None
+
+    async def submit(self, write: Write) -> Any:
+        self._check_home()
+        assert self._combiner is not None, "checked with its home"
+        return await self._combiner.submit(write)
+
+    async def reindex(self, run_id: str) -> None:
+        self._check_home()
+        assert self._write_lane is not None, "checked with its home"
+        with translated(self._path):
+            await self._write_lane.run(lambda c: reindex.rebuild(c, self.tenant, run_id))
+
+    async def info(self) -> StoreInfo:
+        runs = await self.runs.count()
+        migrations = await self._read(lambda c: c.execute(SQL["list_migrations"]).fetchall())
+        return StoreInfo(
+            url=self._path or "memory://",
+            backend="sqlite",
+            library=f"SQLite {library_version()}",
+            schema=max((number for number, _ in migrations), default=0),
+            newest_schema=MIGRATIONS[-1].number,
+            journal_mode=self._journal_mode,
+            size_bytes=self._size(),
+            runs=runs,
+        )
+
+    def _size(self) -> int:
+        files = [self._path, self._path + "-wal"] if self._path else []
+        return sum(Path(file).stat().st_size for file in files if Path(file).exists())
+
+    def _connect(self) -> Connection:
+        return connect(self._path, busy_timeout_seconds=self._settings.busy_timeout_seconds)
+
+    def _connect_to_read(self) -> Connection:
+        timeout = self._settings.busy_timeout_seconds
+        return connect(self._path, busy_timeout_seconds=timeout, read_only=True)
+
+    def _check_path(self) -> None:
+        folder = Path(self._path).parent
+        if self._path and not folder.is_dir():
+            raise StoreNotPermitted(f"{folder} is not a folder; make it, or name another file")
+        if self._path and Path(self._path).is_dir():
+            raise StoreNotPermitted(f"{self._path} is a folder; name a file in it")
+
+    def _prepare(self, connection: Connection) -> None:
+        self._journal_mode = choose_journal_mode(connection, self._path)
+        with translated(self._path):
+            upgrade(connection, self.clock)
+        self._writer = Writer(connection, self.clock)
+
+    async def _apply(self, batch: Sequence[Write]) -> list[Any]:
+        assert self._write_lane is not None, "made in open"
+        answers = await self._write_lane.run(lambda _: self._write(batch))
+        faults.point("batch.before_acknowledge")
+        return answers
+
+    def _write(self, batch: Sequence[Write]) -> list[Any]:
+        assert self._writer is not None, "made in _prepare"
+        with translated(self._path):
+            return self._writer.apply(batch)
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        self._check_home()
+        lane = self._read_lane or self._write_lane
+        assert lane is not None, "checked with its home"
+        with translated(self._path):
+            return await lane.run(work)
+
+    def _check_home(self) -> None:
+        if self._home is None:
+            raise StoreClosed()
+        if self._home[0] != os.getpid():
+            raise WrongProcess(
+                "the store was opened before fork(); open another one in this process"
+            )
+        if self._home[1] is not asyncio.get_running_loop():
+            raise WrongProcess(
+                "the store was opened in another event loop; open another one here, "
+                "or use holdfast.sync"
+            )
+
+    def _tell(self, topics: Iterable[str]) -> None:
+        if self.on_applied is not None:
+            self.on_applied(topics)
+
+
+def upgrade(connection: Connection, clock: Clock) -> list[str]:
+    """Apply the migrations that are missing, each in its own transaction; their names."""
+    done: list[str] = []
+    while True:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(SQL["make_migrations"])
+            missing = migrate.pending(MIGRATIONS, _applied(connection))
+            if missing:
+                first = missing[0]
+                connection.execute(first.sql)
+                row = (first.number, first.name, clock.now())
+                connection.execute(SQL["add_migration"], row)
+                done.append(first.name)
+            faults.point("migration.before_commit")
+            connection.execute("COMMIT")
+            faults.point("migration.after_commit")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        if len(missing) <= 1:
+            return done
+
+
+def _applied(connection: Connection) -> list[tuple[int, str]]:
+    return [(number, name) for number, name in connection.execute(SQL["list_migrations"])]

@@ -1,0 +1,218 @@
+"""The writing side of SQLite: a batch of writes in one transaction, each whole or not at all.
+
+Runs in the writer's thread, under BEGIN IMMEDIATE: between the first read and COMMIT nobody else
+writes, so late-bound decisions are made on rows that stay as they are.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast import faults
+from holdfast.clock import Clock
+from holdfast.kernel.indexes import Change, Indexes
+from holdfast.kernel.journal import Entry
+from holdfast.stores.contract import (
+    Applied,
+    Beat,
+    Commit,
+    Conflict,
+    ExtendWait,
+    Late,
+    NoteDuplicate,
+    Outcome,
+    Refused,
+    Snapshot,
+    Sweep,
+    Touch,
+    Write,
+)
+from holdfast.stores.late import Deciding
+from holdfast.stores.sqlite import changes
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.queries import EFFECT, ENTRY, GROUP, RUN, SQL, WAIT, Row
+
+
+class Writer:
+    """Applies batches on one connection."""
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+        self._clock = clock
+        self._probe: Entry | None = None
+
+    def apply(self, batch: Sequence[Write]) -> list[Any]:
+        """One answer per write, after COMMIT; an exception means that nothing was stored.
+
+        What a decision raises is the answer to that write alone.
+        """
+        faults.point("batch.before_begin")
+        self._probe = None
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            faults.point("batch.after_begin")
+            answers = self._apply_all(batch)
+            faults.point("batch.before_commit")
+        except BaseException:
+            self._execute("ROLLBACK")
+            raise
+        try:
+            self._execute("COMMIT")
+            faults.point("batch.after_commit")
+        except Exception:
+            if not self._was_stored():
+                raise
+        return answers
+
+    def _was_stored(self) -> bool:
+        """Whether a transaction whose COMMIT failed is stored all the same: one entry tells."""
+        if self._connection.in_transaction:
+            self._execute("ROLLBACK")
+        if self._probe is None:
+            return False
+        link = self._one("get_link", (self._probe.tenant, self._probe.run_id, self._probe.seq))
+        return link is not None and link[0] == self._probe.link
+
+    def _apply_all(self, batch: Sequence[Write]) -> list[Any]:
+        """Holders of leases first, so that outsiders make them decide anew as seldom as can be."""
+        answers: list[Any] = [None] * len(batch)
+        late: dict[str, list[tuple[int, Late]]] = {}
+        for index, write in enumerate(batch):
+            match write:
+                case Commit():
+                    answers[index] = self._commit(write)
+                case Late():
+                    late.setdefault(write.run_id, []).append((index, write))
+                case _:
+                    pass
+        for writes in late.values():
+            results = self._decide_for_run([write for _, write in writes])
+            for (index, _), result in zip(writes, results, strict=True):
+                answers[index] = result
+        for index, write in enumerate(batch):
+            match write:
+                case Sweep():
+                    answers[index] = self._sweep(write)
+                case Beat():
+                    self._beat(write)
+                case _:
+                    pass
+        return answers
+
+    def _commit(self, commit: Commit) -> Outcome:
+        if not any(isinstance(change, changes.CONDITIONAL) for change in commit.changes):
+            return self._store(commit)
+        self._execute("SAVEPOINT one_commit")
+        outcome = self._store(commit)
+        if isinstance(outcome, Refused):
+            self._execute("ROLLBACK TO one_commit")
+            self._probe = None
+        self._execute("RELEASE one_commit")
+        return outcome
+
+    def _store(self, commit: Commit) -> Outcome:
+        stored_at = self._clock.now()
+        first = commit.entries[0]
+        self._execute(SQL["append_first_entry"], (*ENTRY.row(first), stored_at, commit.after.link))
+        if not self._connection.changes():
+            return self._explain(first)
+        self._probe = first
+        faults.point("commit.after_first_entry")
+        for entry in commit.entries[1:]:
+            self._execute(SQL["append_entry"], (*ENTRY.row(entry), stored_at))
+        faults.point("commit.after_entries")
+        if commit.run is not None:
+            self._execute(SQL["put_run"], RUN.row(commit.run))
+        refused = self._change(commit.tenant, commit.run_id, commit.changes)
+        faults.point("commit.after_changes")
+        return Applied() if refused is None else Refused(refused)
+
+    def _explain(self, first: Entry) -> Outcome:
+        """Why a first entry was not stored: it is there already, or somebody else was first."""
+        link = self._one("get_link", (first.tenant, first.run_id, first.seq))
+        return Applied() if link is not None and link[0] == first.link else Conflict()
+
+    def _change(self, tenant: str, run_id: str, wanted: Sequence[Change]) -> Change | None:
+        """Apply changes to the indexes; the one whose condition did not hold, if any."""
+        for change in wanted:
+            for name, row in changes.statements(tenant, run_id, change):
+                self._execute(SQL[name], row)
+                if isinstance(change, changes.CONDITIONAL) and not self._connection.changes():
+                    return change
+        return None
+
+    def _decide_for_run(self, writes: Sequence[Late]) -> list[Any]:
+        """Let outside writers of one run decide one after another, and store all of it at once."""
+        tenant, run_id = writes[0].tenant, writes[0].run_id
+        deciding = Deciding(self._snapshot(tenant, run_id, writes))
+        answers = [deciding.decide(write) for write in writes]
+        stored_at = self._clock.now()
+        for entry in deciding.entries:
+            self._execute(SQL["append_entry"], (*ENTRY.row(entry), stored_at))
+            self._probe = entry
+        faults.point("commit.after_entries")
+        if deciding.changed_run is not None:
+            self._execute(SQL["put_run"], RUN.row(deciding.changed_run))
+        refused = self._change(tenant, run_id, deciding.changes())
+        assert refused is None, f"the indexes contradict the journal: {refused}"
+        for touch in deciding.touches:
+            self._touch(tenant, touch)
+        faults.point("commit.after_changes")
+        return answers
+
+    def _snapshot(self, tenant: str, run_id: str, writes: Sequence[Late]) -> Snapshot:
+        rows = Indexes()
+        run = self._one("get_run", (tenant, run_id))
+        head = self._one("get_head", (tenant, run_id))
+        if run is not None:
+            rows.run = RUN.value(run)
+        for wait_id in {wait_id for write in writes for wait_id in write.wait_ids}:
+            found = self._one("get_wait", (tenant, wait_id))
+            if found is not None:
+                rows.waits[wait_id] = WAIT.value(found)
+        for group_id in {wait.group_id for wait in rows.waits.values()}:
+            group = self._one("get_group", (tenant, run_id, group_id))
+            if group is not None:
+                rows.groups[group_id] = GROUP.value(group)
+        for effect_id in {effect_id for write in writes for effect_id in write.effect_ids}:
+            effect = self._one("get_effect", (tenant, effect_id.bytes))
+            if effect is not None:
+                rows.effects[effect_id] = EFFECT.value(effect)
+        newest = self._one("list_checkpoints", (tenant, run_id, 2**62, 1))
+        holder = self._one("get_worker_expiry", (tenant, rows.run.worker)) if rows.run else None
+        return Snapshot(
+            position=changes.position_of(head),
+            indexes=rows,
+            now=self._clock.now(),
+            checkpoint_seq=newest[3] if newest else 0,
+            holder_expires_at=holder[0] if holder else 0,
+        )
+
+    def _sweep(self, sweep: Sweep) -> list[Any]:
+        now = self._clock.now()
+        name, row = changes.find_statement(sweep, now)
+        found: dict[str, list[str]] = {}
+        for run_id, *wait_id in self._execute(SQL[name], row).fetchall():
+            found.setdefault(run_id, []).extend(wait_id)
+        answers: list[Any] = []
+        for run_id, wait_ids in found.items():
+            late = Late(sweep.tenant, run_id, sweep.actor, sweep.decide, tuple(wait_ids))
+            answers += self._decide_for_run([late])
+        return answers
+
+    def _beat(self, beat: Beat) -> None:
+        if beat.expires_at:
+            row = (beat.tenant, beat.worker, beat.started_at, beat.expires_at)
+            self._execute(SQL["beat_worker"], row)
+        else:
+            self._execute(SQL["forget_worker"], (beat.tenant, beat.worker))
+
+    def _touch(self, tenant: str, touch: Touch) -> None:
+        match touch:
+            case ExtendWait(wait_id, deadline, at):
+                self._execute(SQL["extend_open_wait"], (tenant, wait_id, deadline, at))
+            case NoteDuplicate(wait_id):
+                self._execute(SQL["note_duplicate"], (tenant, wait_id))
+
+    def _one(self, name: str, row: Row) -> Row | None:
+        return self._execute(SQL[name], row).fetchone()

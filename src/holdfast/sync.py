@@ -1,0 +1,1 @@
+"""Holdfast for code that blocks."""

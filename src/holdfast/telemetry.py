@@ -1,0 +1,32 @@
+"""Names of what can be observed, and the hook that observes it.
+
+Nothing is measured unless a sink is installed; adapters (OpenTelemetry, tests) live elsewhere.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+log: Final = logging.getLogger("holdfast")
+
+BATCH_COMMITTED: Final = "store.batch_committed"
+BATCH_HALVED: Final = "store.batch_halved"
+COMMIT_CONFLICT: Final = "engine.commit_conflict"
+CHECKPOINT_CORRUPTED: Final = "engine.checkpoint_corrupted"
+
+NAMES: Final = (BATCH_COMMITTED, BATCH_HALVED, COMMIT_CONFLICT, CHECKPOINT_CORRUPTED)
+
+Sink = Callable[[str, int], None]
+
+
+class Telemetry:
+    """Counts by name; a no-op until a sink is given."""
+
+    __slots__ = ("_sink",)
+
+    def __init__(self, sink: Sink | None = None) -> None:
+        self._sink = sink
+
+    def count(self, name: str, amount: int = 1) -> None:
+        if self._sink is not None:
+            self._sink(name, amount)

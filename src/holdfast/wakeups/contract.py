@@ -1,0 +1,19 @@
+"""Wake-ups: hints that something may have changed. Losing one costs delay, never truth.
+
+Take a ticket, look at the store, then wait with the ticket: what changed in between is not missed.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+
+class Wakeups(Protocol):
+    """Tells waiting tasks of this process about changes, made here or elsewhere."""
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    def notify(self, topics: Iterable[str]) -> None: ...
+    def ticket(self, topic: str) -> int: ...
+    async def wait(self, topic: str, ticket: int, *, timeout: float) -> bool:
+        """Whether `topic` may have changed since the ticket was taken; False after `timeout`."""
+        ...

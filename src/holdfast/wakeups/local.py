@@ -1,0 +1,61 @@
+"""Wake-ups between tasks of one process."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+_SLOTS: Final = 1024
+
+
+class LocalWakeups:
+    """Counts changes per topic; a waiter sleeps on a future, so waiting costs nothing else.
+
+    Topics share a fixed number of counters: two that fall together wake each other needlessly now
+    and then, and no topic is remembered for ever.
+    """
+
+    def __init__(self) -> None:
+        self._counts = [0] * _SLOTS
+        self._waiting: dict[int, set[asyncio.Future[None]]] = {}
+
+    async def open(self) -> None:
+        """Nothing is needed for one process."""
+
+    async def close(self) -> None:
+        self.notify_all()
+
+    @property
+    def has_waiters(self) -> bool:
+        return bool(self._waiting)
+
+    def notify(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._notify(hash(topic) % _SLOTS)
+
+    def notify_all(self) -> None:
+        """Something changed, and nobody knows what."""
+        for slot in range(_SLOTS):
+            self._notify(slot)
+
+    def ticket(self, topic: str) -> int:
+        return self._counts[hash(topic) % _SLOTS]
+
+    async def wait(self, topic: str, ticket: int, *, timeout: float) -> bool:
+        if self.ticket(topic) != ticket:
+            return True
+        slot = hash(topic) % _SLOTS
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(slot, set()).add(future)
+        try:
+            await asyncio.wait([future], timeout=timeout)
+            return future.done()
+        finally:
+            self._waiting[slot].discard(future)
+            if not self._waiting[slot]:
+                del self._waiting[slot]
+
+    def _notify(self, slot: int) -> None:
+        self._counts[slot] += 1
+        for future in self._waiting.get(slot, ()):
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,1 @@
+"""The mission's rows, and which of them the tests show."""
