@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
@@ -23,7 +23,7 @@ from holdfast.errors import IntegrityError, UnsupportedValue
 
 MAX_DEPTH: Final = 200
 PLAIN: Final = "mp"
-ZSTD: Final = "mp+zstd"
+ZSTD: Final = "zstd"
 _COMPRESS_FROM: Final = 96
 
 EXT_REF: Final = 1
@@ -102,7 +102,7 @@ class _Zstd(threading.local):
     """One context per thread: making one costs as much as a small body."""
 
     def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=1)
+        self.compressor = zstandard.ZstdCompressor(level=3)
         self.decompressor = zstandard.ZstdDecompressor()
 
 
@@ -160,12 +160,15 @@ def _tuple(value: object, depth: int) -> object:
     return msgspec.msgpack.Ext(_EXT_TUPLE, _encoder.encode(items))
 
 
-def _walk_items(items: list[object] | tuple[object, ...], depth: int) -> list[object]:
+def _walk_items(items: Sequence[object], depth: int) -> list[object]:
     _check_depth(depth)
     plain: list[object] = []
     try:
         for item in items:
-            plain.append(_walk(item, depth))  # noqa: PERF401 -- its length names the refused index
+            if type(item) is str and item.isascii():
+                plain.append(item)
+            else:
+                plain.append(_walk(item, depth))
     except _Refused as refused:
         refused.path.append(f"[{len(plain)}]")
         raise
@@ -173,17 +176,24 @@ def _walk_items(items: list[object] | tuple[object, ...], depth: int) -> list[ob
 
 
 def _dict(value: object, depth: int) -> object:
-    _check_depth(depth + 1)
+    depth += 1
+    _check_depth(depth)
     plain: dict[str, object] = {}
-    for key, item in cast("Mapping[object, object]", value).items():
-        try:
+    key: object = None
+    try:
+        for key, item in cast("Mapping[object, object]", value).items():
             if type(key) is not str:
                 raise _Refused(f"dict keys must be strings, not {type(key).__name__}")
-            _str(key, depth)
-            plain[key] = _walk(item, depth + 1)
-        except _Refused as refused:
-            refused.path.append(f"[{_shown(key)}]")
-            raise
+            if not key.isascii():
+                _str(key, depth)
+            # Most of what agents store is plain text: spare it a call.
+            if type(item) is str and item.isascii():
+                plain[key] = item
+            else:
+                plain[key] = _walk(item, depth)
+    except _Refused as refused:
+        refused.path.append(f"[{_shown(key)}]")
+        raise
     return plain
 
 

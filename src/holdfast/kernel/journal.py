@@ -4,7 +4,8 @@
     link   = SHA-256(previous link ‖ header ‖ digest)
 
 The header is every other column as a MessagePack array in fixed order. Both are over stored bytes,
-so a chain verifies without keys, and without bodies that were erased on the record.
+so a chain verifies without keys; a digest is stored only in place of a body that was erased on the
+record, so it verifies without that body as well.
 """
 
 import hashlib
@@ -91,8 +92,13 @@ class Entry(msgspec.Struct, frozen=True):
     facts: bytes
     nonce: bytes
     body: bytes | None
-    digest: bytes
+    erased_digest: bytes | None
     link: bytes
+
+    @property
+    def digest(self) -> bytes | None:
+        """The digest of the body; of an erased one, what it was; None if it is missing."""
+        return self.erased_digest if self.body is None else digest_of(self.nonce, self.body)
 
     @property
     def position(self) -> Position:
@@ -153,7 +159,7 @@ def seal(after: Position, draft: Draft, origin: Origin, nonce: bytes) -> Entry:
         _header.encode(draft.facts),
     )
     link = link_of(after.link, _header.encode(header), digest)
-    return Entry(*header, nonce, body, digest, link)
+    return Entry(*header, nonce, body, None, link)
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -177,20 +183,19 @@ def verify(
             yield Problem(
                 entry.run_id, entry.seq, f"follows entry {after.seq}: entries are missing"
             )
-        yield from _verify_body(entry, erased)
-        if link_of(after.link, header_of(entry), entry.digest) != entry.link:
+        if entry.body is None and entry.seq not in erased:
+            yield Problem(entry.run_id, entry.seq, "has no body, and no erasure is on the record")
+        elif not fits(entry, after.link):
             yield Problem(
                 entry.run_id, entry.seq, "does not fit the chain: it or the one before was changed"
             )
         after = entry.position
 
 
-def _verify_body(entry: Entry, erased: frozenset[int]) -> Iterator[Problem]:
-    if entry.body is None:
-        if entry.seq not in erased:
-            yield Problem(entry.run_id, entry.seq, "has no body, and no erasure is on the record")
-    elif digest_of(entry.nonce, entry.body) != entry.digest:
-        yield Problem(entry.run_id, entry.seq, "has a body that is not the one written")
+def fits(entry: Entry, previous_link: bytes) -> bool:
+    """Whether an entry's link is that of its header and body after the link before it."""
+    digest = entry.digest
+    return digest is not None and link_of(previous_link, header_of(entry), digest) == entry.link
 
 
 def corrupted(problem: Problem) -> JournalCorrupted:
@@ -202,12 +207,8 @@ def corrupted(problem: Problem) -> JournalCorrupted:
 
 
 def is_intact(entry: Entry, previous_link: bytes) -> bool:
-    """Whether an entry's body and header are what its link says."""
-    return (
-        entry.body is not None
-        and digest_of(entry.nonce, entry.body) == entry.digest
-        and link_of(previous_link, header_of(entry), entry.digest) == entry.link
-    )
+    """Whether an entry's body is there, and it and the header are what the link says."""
+    return entry.body is not None and fits(entry, previous_link)
 
 
 def body_of(entry: Entry) -> bytes:

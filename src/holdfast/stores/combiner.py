@@ -7,22 +7,28 @@ is tried again in halves, so that only the culprit fails.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from holdfast.errors import OutcomeUnknown, StoreClosed
 from holdfast.stores.contract import Beat, Commit, Sweep, Write
 from holdfast.telemetry import BATCH_COMMITTED, BATCH_HALVED, Telemetry
 
 OnApplied = Callable[[Iterable[str]], None]
-Apply = Callable[[Sequence[Write]], Awaitable[list[Any]]]
+Done = Callable[[list[Any] | None, BaseException | None], None]
+Apply = Callable[[Sequence[Write], Done], None]
 
 
-Answer = asyncio.Future[Any]
+class _Submitted(NamedTuple):
+    write: Write
+    answer: asyncio.Future[Any]
+
+
+_Batch = list[_Submitted]
 
 
 class Combiner:
-    """Drains submitted writes into batches and hands each caller its own answer."""
+    """Drains submitted writes into batches, one at a time, and hands each caller its own answer."""
 
     def __init__(
         self,
@@ -38,23 +44,31 @@ class Combiner:
         self._batch_commits = batch_commits
         self._queue_commits = queue_commits
         self._telemetry = telemetry
-        self._queue: deque[tuple[Write, Answer]] = deque()
-        self._room = asyncio.Condition()
-        self._drainer: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[_Submitted] = deque()
+        self._retries: deque[_Batch] = deque()
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._seen = 0
         self._closed = False
 
     async def submit(self, write: Write) -> Any:
         """The answer to `write`; what a decision raised is raised here."""
+        while len(self._queue) >= self._queue_commits:
+            room: asyncio.Future[None] = self._loop.create_future()
+            self._room.append(room)
+            await room
         if self._closed:
             raise StoreClosed()
-        while len(self._queue) >= self._queue_commits:
-            async with self._room:
-                await self._room.wait()
-        answer: Answer = asyncio.get_running_loop().create_future()
-        self._queue.append((write, answer))
-        if self._drainer is None:
-            self._drainer = asyncio.create_task(self._drain())
-        result = await asyncio.shield(answer)
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._queue.append(_Submitted(write, answer))
+        if self._idle.is_set():
+            self._idle.clear()
+            self._seen = 0
+            self._loop.call_soon(self._gather)
+        # A cancelled caller cancels its own future only: the write stays in the queue.
+        result = await answer
         if isinstance(result, BaseException):
             raise result
         return result
@@ -62,68 +76,78 @@ class Combiner:
     async def close(self) -> None:
         """Refuse new writes and wait until those submitted are answered."""
         self._closed = True
-        if self._drainer is not None:
-            await asyncio.shield(self._drainer)
+        await self._idle.wait()
 
-    async def _drain(self) -> None:
-        try:
-            while self._queue:
-                await self._let_it_grow()
-                batch = self._next_batch()
-                async with self._room:
-                    self._room.notify_all()
-                await self._write([write for write, _ in batch], [answer for _, answer in batch])
-        finally:
-            self._drainer = None
-
-    async def _let_it_grow(self) -> None:
+    def _gather(self) -> None:
         """Let every session that is about to submit do so before the batch is closed.
 
         Besides larger batches this keeps the loop from fighting the writer thread for the
         interpreter, which costs far more than the few callbacks run here.
         """
-        size = 0
-        while size != len(self._queue) < self._batch_commits:
-            size = len(self._queue)
-            await asyncio.sleep(0)
+        if 1 < len(self._queue) > self._seen and len(self._queue) < self._batch_commits:
+            self._seen = len(self._queue)
+            self._loop.call_soon(self._gather)
+            return
+        self._write(self._next_batch())
 
-    def _next_batch(self) -> list[tuple[Write, Answer]]:
+    def _next_batch(self) -> _Batch:
         """Up to `batch_commits` writes in order, at most one commit of each run."""
-        batch: list[tuple[Write, Answer]] = []
-        seen: set[str] = set()
-        put_off: list[tuple[Write, Answer]] = []
+        batch: _Batch = []
+        runs: set[str] = set()
+        put_off: _Batch = []
         while self._queue and len(batch) < self._batch_commits:
-            item = self._queue.popleft()
-            write = item[0]
-            if isinstance(write, Commit):
-                if write.run_id in seen:
-                    put_off.append(item)
+            submitted = self._queue.popleft()
+            if isinstance(submitted.write, Commit):
+                if submitted.write.run_id in runs:
+                    put_off.append(submitted)
                     continue
-                seen.add(write.run_id)
-            batch.append(item)
+                runs.add(submitted.write.run_id)
+            batch.append(submitted)
         self._queue.extendleft(reversed(put_off))
+        while self._room and len(self._queue) < self._queue_commits:
+            _answer(self._room.popleft(), None)
         return batch
 
-    async def _write(self, writes: Sequence[Write], answers: Sequence[Answer]) -> None:
-        try:
-            results = await self._apply(writes)
-        except Exception as error:
-            if len(writes) == 1 or isinstance(error, OutcomeUnknown):
-                for answer in answers:
-                    _answer(answer, error)
-                return
+    def _write(self, batch: _Batch) -> None:
+        writes = [submitted.write for submitted in batch]
+        self._apply(writes, lambda answers, error: self._written(batch, answers, error))
+
+    def _written(
+        self, batch: _Batch, answers: list[Any] | None, error: BaseException | None
+    ) -> None:
+        if answers is None:
+            self._fail(batch, error or AssertionError("neither answers nor an error"))
+        else:
+            self._telemetry.count(BATCH_COMMITTED, len(batch))
+            for submitted, answer in zip(batch, answers, strict=True):
+                _answer(submitted.answer, answer)
+            # After the callers were woken: a hint may wait, they may not.
+            self._loop.call_soon(self._tell, batch)
+        self._go_on()
+
+    def _tell(self, batch: _Batch) -> None:
+        self._on_applied({topic for each in batch for topic in topics_of(each.write)})
+
+    def _fail(self, batch: _Batch, error: BaseException) -> None:
+        if len(batch) > 1 and not isinstance(error, OutcomeUnknown):
             self._telemetry.count(BATCH_HALVED)
-            middle = len(writes) // 2
-            await self._write(writes[:middle], answers[:middle])
-            await self._write(writes[middle:], answers[middle:])
+            middle = len(batch) // 2
+            self._retries.extendleft([batch[middle:], batch[:middle]])
             return
-        self._telemetry.count(BATCH_COMMITTED, len(writes))
-        for answer, result in zip(answers, results, strict=True):
-            _answer(answer, result)
-        self._on_applied({topic for write in writes for topic in topics_of(write)})
+        for submitted in batch:
+            _answer(submitted.answer, error)
+
+    def _go_on(self) -> None:
+        if self._retries:
+            self._write(self._retries.popleft())
+        elif self._queue:
+            self._seen = 0
+            self._loop.call_soon(self._gather)
+        else:
+            self._idle.set()
 
 
-def _answer(answer: Answer, result: Any) -> None:
+def _answer(answer: "asyncio.Future[Any]", result: Any) -> None:
     if not answer.done():
         answer.set_result(result)
 

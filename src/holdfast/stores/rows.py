@@ -31,6 +31,8 @@ class Shape(Generic[T]):
                 self._load.append((index, field.type))
 
     def row(self, value: T) -> Row:
+        if not self._store:
+            return self._get(value)
         columns = list(self._get(value))
         for index, convert in self._store:
             columns[index] = convert(columns[index])

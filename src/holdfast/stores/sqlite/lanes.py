@@ -8,13 +8,18 @@ import asyncio
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast.stores.sqlite.connection import Connection
 
 T = TypeVar("T")
-Work = Callable[[Connection], Any]
-_Job = tuple[Work, "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+Done = Callable[[Any, BaseException | None], None]
+
+
+class _Job(NamedTuple):
+    work: Callable[[Connection], Any]
+    done: Done
+    loop: asyncio.AbstractEventLoop
 
 
 class Lane:
@@ -30,12 +35,24 @@ class Lane:
         for thread in self._threads:
             thread.start()
 
-    async def run(self, work: Callable[[Connection], T]) -> T:
+    def post(self, work: Callable[[Connection], Any], done: Done) -> None:
+        """Do `work` in a thread, then call `done(result, error)` in this event loop."""
+        self._jobs.put(_Job(work, done, asyncio.get_running_loop()))
+
+    def run(self, work: Callable[[Connection], T]) -> "asyncio.Future[T]":
         """The result of `work`, which is done even if the caller is cancelled meanwhile."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put((work, future, loop))
-        return await future
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def deliver(result: Any, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self.post(work, deliver)
+        return future
 
     async def close(self) -> None:
         for _ in self._threads:
@@ -46,26 +63,16 @@ class Lane:
     def _work(self) -> None:
         connection: Connection | None = None
         while (job := self._jobs.get()) is not None:
-            work, future, loop = job
             try:
                 if connection is None:
                     connection = self._connect()
-                result, error = work(connection), None
+                result, error = job.work(connection), None
             except BaseException as raised:
                 result, error = None, raised
             try:
-                loop.call_soon_threadsafe(_deliver, future, result, error)
+                job.loop.call_soon_threadsafe(job.done, result, error)
             except RuntimeError:
                 # The loop that asked is closed: nobody is left to be told.
                 continue
         if connection is not None:
             connection.close()
-
-
-def _deliver(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)

@@ -21,7 +21,7 @@ from holdfast.stores.sqlite.connection import (
     library_version,
     translated,
 )
-from holdfast.stores.sqlite.lanes import Lane
+from holdfast.stores.sqlite.lanes import Done, Lane
 from holdfast.stores.sqlite.queries import MIGRATIONS, SQL
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.telemetry import Telemetry
@@ -140,16 +140,16 @@ class SQLiteStore:
             upgrade(connection, self.clock)
         self._writer = Writer(connection, self.clock)
 
-    async def _apply(self, batch: Sequence[Write]) -> list[Any]:
+    def _apply(self, batch: Sequence[Write], done: Done) -> None:
         assert self._write_lane is not None, "made in open"
-        answers = await self._write_lane.run(lambda _: self._write(batch))
-        faults.point("batch.before_acknowledge")
-        return answers
+        self._write_lane.post(lambda _: self._write(batch), done)
 
     def _write(self, batch: Sequence[Write]) -> list[Any]:
         assert self._writer is not None, "made in _prepare"
         with translated(self._path):
-            return self._writer.apply(batch)
+            answers = self._writer.apply(batch)
+        faults.point("batch.before_acknowledge")
+        return answers
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
         self._check_home()

@@ -45,7 +45,7 @@ CREATE TABLE journal (
     facts BLOB NOT NULL,
     nonce BLOB NOT NULL,
     body BLOB,
-    digest BLOB NOT NULL,
+    erased_digest BLOB,
     link BLOB NOT NULL,
     stored_at INTEGER NOT NULL,
     UNIQUE (tenant, run_id, seq)

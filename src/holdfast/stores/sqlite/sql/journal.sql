@@ -1,7 +1,7 @@
 -- name: append_first_entry
 -- The first entry of a commit: stored only if the journal ends where the commit continues.
 INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
-                     body, digest, link, stored_at)
+                     body, erased_digest, link, stored_at)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
 WHERE ?3 = 1
    OR EXISTS (
@@ -13,7 +13,7 @@ ON CONFLICT DO NOTHING;
 -- name: append_entry
 -- Another entry of a commit whose first one was stored.
 INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
-                     body, digest, link, stored_at)
+                     body, erased_digest, link, stored_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15);
 
 -- name: get_link
@@ -32,8 +32,8 @@ LIMIT 1;
 
 -- name: read_entries
 -- A stretch of a journal, in order.
-SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body, digest,
-       link
+SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
+       erased_digest, link
 FROM journal
 WHERE tenant = ?1 AND run_id = ?2 AND seq > ?3
 ORDER BY seq
@@ -42,7 +42,7 @@ LIMIT ?4;
 -- name: read_checkpoint_entries
 -- The checkpoints of a stretch, each with the link before it.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.digest, e.link, p.link
+       e.nonce, e.body, e.erased_digest, e.link, p.link
 FROM journal e
 LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1
 WHERE e.tenant = ?1 AND e.run_id = ?2 AND e.seq > ?3 AND e.seq <= ?4
@@ -52,7 +52,7 @@ ORDER BY e.seq;
 -- name: read_named_entries
 -- Entries by their seqs (a JSON array), each with the link before it.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.digest, e.link, p.link
+       e.nonce, e.body, e.erased_digest, e.link, p.link
 FROM json_each(?3) AS wanted
 JOIN journal e ON e.tenant = ?1 AND e.run_id = ?2 AND e.seq = wanted.value
 LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1
