@@ -1,8 +1,10 @@
 """Holdfast: what `holdfast.open()` returns. Wires the layers below; no I/O until it is entered."""
 
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from holdfast import ids
 from holdfast.clock import Clock
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
@@ -35,12 +37,25 @@ class Holdfast:
         store = open_store(where, settings=settings, clock=clock, telemetry=counts)
         self._context = Context(store, open_wakeups(where), settings, counts)
         store.on_applied = self._context.wakeups.notify
+        self._wire()
+
+    def _wire(self) -> None:
         self.leases = Leases(self._context)
         self.runs = Runs(self._context, self.leases)
         self.journal = Journal(self._context)
         self.checkpoints = Checkpoints(self._context)
         self.effects = Effects(self._context)
         self.waits = Waits(self._context)
+
+    def another_worker(self) -> "Holdfast":
+        """The same open store under another identity, as if from another process.
+
+        It lives as long as this one is open, and is not entered itself.
+        """
+        twin = object.__new__(Holdfast)
+        twin._context = replace(self._context, worker=ids.new_worker_id())
+        twin._wire()
+        return twin
 
     @property
     def worker(self) -> str:

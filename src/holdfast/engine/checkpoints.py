@@ -237,7 +237,7 @@ class _Loading:
 
     async def _read_named(self) -> None:
         for linked in await self._named(self._parts.named_entries(), None):
-            self._parts.add_body(linked.entry.seq, _checked_body(linked))
+            self._parts.bodies[linked.entry.seq] = _checked_body(linked)
 
     async def _named(self, seqs: set[int], kind: Kind | None) -> list[Linked]:
         if not seqs:

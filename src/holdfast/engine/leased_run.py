@@ -237,7 +237,7 @@ class LeasedRun:
             if base is not None:
                 parts.begin_at_base(base_seq, len(base_body))
             if values_body:
-                parts.add_body(entries[-2].seq, values_body)
+                parts.bodies[entries[-2].seq] = values_body
             parts.apply(delta, seq=entries[-1].seq, version=version, size=len(body))
             if self._edits is edits:
                 self._edits = self._new_edits()

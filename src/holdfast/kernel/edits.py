@@ -16,7 +16,7 @@ from holdfast.kernel import checkpoints
 from holdfast.kernel.checkpoints import END, Delta, Splice
 from holdfast.kernel.state import Parts
 
-SPLIT_BYTES: Final = 512
+SPLIT_BYTES: Final = 256
 
 
 class Edits:

@@ -5,7 +5,7 @@ decoded, compared with a new state, or written down as a base. Loading reads the
 after it; a base is worth writing when that is more than twice what is alive, and it halves it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ from holdfast.errors import IntegrityError
 from holdfast.kernel import checkpoints
 from holdfast.kernel.checkpoints import END, Base, Delta, Segment, Splice
 
-SLACK_BYTES: Final = 16_384
+SLACK_BYTES: Final = 65_536
 _EXT_BYTES: Final = frozenset({0xC7, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8})
 
 
@@ -66,8 +66,8 @@ class Parts:
         self.logs: dict[str, Log] = {}
         self.values: dict[str, msgspec.Raw] = {}
         self.bodies: dict[int, bytes] = {}
-        self.read_bytes = 0
-        self.live_bytes = 0
+        self._inline_bytes = 0
+        self._delta_bytes = 0
         self._base_from = SLACK_BYTES
         self._entry_bytes: dict[int, int] = {}
 
@@ -78,13 +78,17 @@ class Parts:
         for name, splices in delta.logs.items():
             log = self.logs.setdefault(name, Log())
             for number, splice in enumerate(splices):
-                self.live_bytes += sum(map(self._size, splice.items)) - self._size_cut(log, splice)
+                cut = (
+                    log.items[splice.start : splice.start + splice.delete] if splice.delete else ()
+                )
+                self._inline_bytes += _inline_size(splice.items) - _inline_size(cut)
                 log.splice(splice, seq, number)
         for name, raw in delta.values.items():
-            self.live_bytes += self._size(raw) - self._size(self.values.get(name))
+            self._forget_value(name)
             self.values[name] = raw
+            self._inline_bytes += _inline_size((raw,))
         self.version = version
-        self.read_bytes += size
+        self._delta_bytes += size
         self._entry_bytes[seq] = size
 
     def apply_base(self, base: Base, sources: Mapping[int, Delta], *, seq: int, size: int) -> None:
@@ -96,21 +100,15 @@ class Parts:
                 splice = sources[segment.seq].logs[name][segment.splice]
                 log.items += splice.items[segment.start : segment.stop]
             log.segments = list(segments)
-            self.live_bytes += sum(map(self._size, log.items))
+            self._inline_bytes += _inline_size(log.items)
         self.values = dict(base.values)
-        self.live_bytes += sum(map(self._size, base.values.values()))
-        self.read_bytes += size
+        self._inline_bytes += _inline_size(base.values.values())
+        self._delta_bytes += size
 
     def name_source(self, seq: int, size: int) -> None:
         """Account for an entry that had to be read because a base names it."""
-        self.read_bytes += size
+        self._delta_bytes += size
         self._entry_bytes[seq] = size
-
-    def add_body(self, seq: int, body: bytes) -> None:
-        """Give the body of an entry that items or values name instead of repeating it."""
-        self.bodies[seq] = body
-        self.live_bytes += len(body)
-        self.read_bytes += len(body)
 
     def named_entries(self) -> set[int]:
         """The seqs of entries that live items and values name."""
@@ -145,43 +143,54 @@ class Parts:
 
     def worthwhile_base(self) -> Base | None:
         """A base, if loading reads twice what is alive and a base would halve that."""
-        if self.read_bytes <= max(self._base_from, 2 * self.live_bytes + SLACK_BYTES):
+        if self._delta_bytes <= max(self._base_from, 2 * self._inline_bytes + SLACK_BYTES):
             return None
+        named = sum(len(self.bodies[seq]) for seq in self.named_entries())
+        read = self._delta_bytes + named
         base = Base({name: log.segments for name, log in self.logs.items()}, dict(self.values))
-        after = len(checkpoints.encode_body(base)) + sum(
-            self._entry_bytes.get(seq, 0) for seq in self._sources()
-        )
-        if 2 * after > self.read_bytes:
-            # Not worth it yet: look again when there is half as much more to read.
-            self._base_from = self.read_bytes + self.read_bytes // 2
-            return None
-        return base
+        after = named + len(checkpoints.encode_body(base)) + self._bytes_of(self._sources())
+        if read > 2 * (self._inline_bytes + named) and read >= 2 * after:
+            return base
+        # Not worth it yet: look again when there is half as much more to read.
+        self._base_from = self._delta_bytes + self._delta_bytes // 2
+        return None
 
     def begin_at_base(self, seq: int, size: int) -> None:
         """Note that a base of this very state was written as entry `seq`."""
         sources = self._sources()
-        self._entry_bytes = {s: n for s, n in self._entry_bytes.items() if s in sources}
         self.base_seq = seq
-        self.read_bytes = size + sum(self._entry_bytes.values())
-        self.read_bytes += sum(len(self.bodies[s]) for s in self.named_entries())
+        self._delta_bytes = size + self._bytes_of(sources)
+        self._entry_bytes = {s: n for s, n in self._entry_bytes.items() if s in sources}
         self._base_from = SLACK_BYTES
 
     def _sources(self) -> set[int]:
         return {segment.seq for log in self.logs.values() for segment in log.segments}
 
+    def _bytes_of(self, seqs: set[int]) -> int:
+        return sum(self._entry_bytes.get(seq, 0) for seq in seqs)
+
     def _drop(self, name: str) -> None:
         log = self.logs.pop(name, None)
         if log is not None:
-            self.live_bytes -= sum(map(self._size, log.items))
-        self.live_bytes -= self._size(self.values.pop(name, None))
+            self._inline_bytes -= _inline_size(log.items)
+        self._forget_value(name)
 
-    def _size(self, raw: msgspec.Raw | None) -> int:
-        return 0 if raw is None else memoryview(raw).nbytes
+    def _forget_value(self, name: str) -> None:
+        raw = self.values.pop(name, None)
+        if raw is None:
+            return
+        self._inline_bytes -= _inline_size((raw,))
+        ref = as_ref(raw)
+        if ref is not None and ref.path and ref.seq not in self._named_by_values():
+            self.bodies.pop(ref.seq, None)
 
-    def _size_cut(self, log: Log, splice: Splice) -> int:
-        if not splice.delete:
-            return 0
-        return sum(map(self._size, log.items[splice.start : splice.start + splice.delete]))
+    def _named_by_values(self) -> set[int]:
+        return {ref.seq for ref in map(as_ref, self.values.values()) if ref is not None}
+
+
+def _inline_size(raws: Iterable[msgspec.Raw]) -> int:
+    """The bytes of items as they stand in their entries; one that only names another is small."""
+    return sum(memoryview(raw).nbytes for raw in raws)
 
 
 def as_ref(raw: msgspec.Raw) -> codec.Ref | None:

@@ -1,0 +1,148 @@
+"""Effects: a key is taken in every status but not_done; nothing is ever blindly repeated."""
+
+import asyncio
+
+import pytest
+
+from holdfast.engine.effects import EffectRequest
+from holdfast.errors import EffectNotFound, IllegalMove, RunCancelled
+from holdfast.ids import uuid7
+from holdfast.kernel.effects import Status
+from holdfast.testing.clocks import ManualClock
+from holdfast.testing.store_suite.backend import Backend, async_test
+
+CHARGE = EffectRequest(tool="charge", args={"customer": "c1", "cents": 500}, limit_seconds=30)
+
+
+class EffectsSuite:
+    """What a store guarantees about effects."""
+
+    @async_test
+    async def test_intent_is_on_record_before_and_the_result_after(self, backend: Backend) -> None:
+        async with backend.open() as hf:
+            run = await hf.runs.open("a")
+            (begun,) = await run.begin_effects([CHARGE])
+            assert begun.answer == "fresh"
+            assert (await hf.effects.of_run("a"))[0].status is Status.ISSUED
+            await run.finish_effect(begun, {"receipt": 9})
+            kinds = [entry.kind for entry in await hf.journal.read("a")]
+            assert kinds[-2:] == ["EFFECT_ISSUED", "EFFECT_COMPLETED"]
+
+    @async_test
+    async def test_completed_effect_gives_its_stored_result_to_a_repeat(
+        self, backend: Backend
+    ) -> None:
+        async with backend.open() as hf:
+            run = await hf.runs.open("a")
+            (begun,) = await run.begin_effects([CHARGE])
+            await run.finish_effect(begun, {"receipt": 9})
+            (again,) = await run.begin_effects([CHARGE])
+            assert (again.answer, again.result) == ("done", {"receipt": 9})
+            other = EffectRequest(tool="charge", args={"customer": "c1", "cents": 501})
+            (fresh,) = await run.begin_effects([other])
+            assert fresh.answer == "fresh"
+
+    @async_test
+    async def test_order_of_arguments_does_not_matter(self, backend: Backend) -> None:
+        async with backend.open() as hf:
+            run = await hf.runs.open("a")
+            turned = EffectRequest(tool="charge", args={"cents": 500, "customer": "c1"})
+            answers = await run.begin_effects([CHARGE, turned])
+            assert [begun.answer for begun in answers] == ["fresh", "in_flight"]
+
+    @async_test
+    async def test_not_done_effect_frees_its_key(self, backend: Backend) -> None:
+        async with backend.open() as hf:
+            run = await hf.runs.open("a")
+            (begun,) = await run.begin_effects([CHARGE])
+            await run.abandon_effect(begun, note="card declined")
+            (again,) = await run.begin_effects([CHARGE])
+            assert again.answer == "fresh"
+            assert [e.status for e in await hf.effects.of_run("a")] == ["not_done", "issued"]
+
+    @async_test
+    async def test_forks_see_the_effects_of_their_lineage(self, backend: Backend) -> None:
+        async with backend.open() as hf:
+            run = await hf.runs.open("a")
+            await run.checkpoint()
+            (begun,) = await run.begin_effects([CHARGE])
+            await run.finish_effect(begun, "paid")
+            await hf.runs.fork("a", 1, new_run_id="b")
+            fork = await hf.runs.open("b")
+            (seen,) = await fork.begin_effects([CHARGE])
+            assert (seen.answer, seen.result) == ("done", "paid")
+            stranger = await hf.runs.open("c")
+            (own,) = await stranger.begin_effects([CHARGE])
+            assert own.answer == "fresh"
+
+    @async_test
+    async def test_effect_of_a_lost_worker_is_unknown_only_after_its_limit(
+        self, backend: Backend
+    ) -> None:
+        clock = ManualClock()
+        async with backend.open(clock=clock) as hf:
+            lost = await hf.runs.open("a")
+            await lost.begin_effects([CHARGE])
+            second = await hf.another_worker().runs.open("a", takeover=True)
+            (begun,) = await second.begin_effects([CHARGE])
+            assert begun.answer == "in_flight"
+            clock.advance(30)
+            (begun,) = await second.begin_effects([CHARGE])
+            assert begun.answer == "unknown"
+            assert [e.key for e in await hf.effects.unsettled()] == [begun.effect.key]
+            (still,) = await second.begin_effects([CHARGE])
+            assert still.answer == "unknown"
+
+    @async_test
+    async def test_unknown_effect_is_settled_once_by_a_person(self, backend: Backend) -> None:
+        clock = ManualClock()
+        async with backend.open(clock=clock) as hf:
+            run = await hf.runs.open("a")
+            (begun,) = await run.begin_effects([CHARGE])
+            await run.doubt_effect(begun, note="connection lost")
+            effect = await hf.effects.settle(
+                begun.effect.effect_id, Status.COMPLETED, result="receipt", by="alice"
+            )
+            assert effect.status is Status.COMPLETED
+            with pytest.raises(IllegalMove, match="completed already"):
+                await hf.effects.settle(begun.effect.effect_id, Status.NOT_DONE, by="bob")
+            (again,) = await run.begin_effects([CHARGE])
+            assert (again.answer, again.result) == ("done", "receipt")
+            entry = (await hf.journal.read("a"))[-1]
+            assert (entry.kind, entry.actor) == ("EFFECT_COMPLETED", "alice")
+            with pytest.raises(EffectNotFound):
+                await hf.effects.settle(uuid7(), Status.NOT_DONE)
+
+    @async_test
+    async def test_effects_of_a_cancelled_run_can_still_be_settled(self, backend: Backend) -> None:
+        async with backend.open() as hf:
+            run = await hf.runs.open("a")
+            (begun,) = await run.begin_effects([CHARGE])
+            await hf.runs.cancel("a")
+            with pytest.raises(RunCancelled):
+                await run.begin_effects([EffectRequest(tool="other")])
+            settled = await hf.effects.settle(begun.effect.effect_id, Status.NOT_DONE, by="alice")
+            assert settled.status is Status.NOT_DONE
+            assert await hf.journal.verify("a") == []
+
+    @async_test
+    async def test_of_concurrent_twins_in_a_lineage_one_is_fresh(self, backend: Backend) -> None:
+        async with backend.open() as hf:
+            root = await hf.runs.open("root")
+            await root.checkpoint()
+            for n in range(10):
+                await hf.runs.fork("root", 1, new_run_id=f"fork-{n}")
+            runs = [await hf.runs.open(f"fork-{n}") for n in range(10)]
+            answers = await asyncio.gather(*(run.begin_effects([CHARGE]) for run in runs))
+            assert sorted(begun.answer for (begun,) in answers) == ["fresh"] + ["in_flight"] * 9
+
+    @async_test
+    async def test_cancel_that_arrived_stops_an_effect_from_being_issued(
+        self, backend: Backend
+    ) -> None:
+        async with backend.open() as hf:
+            run = await hf.runs.open("a")
+            await hf.runs.cancel("a")
+            with pytest.raises(RunCancelled):
+                await run.begin_effects([CHARGE])
+            assert await hf.effects.of_run("a") == []
