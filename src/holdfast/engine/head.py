@@ -58,6 +58,16 @@ class Head:
         self._pending: _Pending | None = None
         self._lock = asyncio.Lock()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the outcome of every commit is known."""
+        return self._pending is None
+
+    async def settle(self) -> Sequence[Entry]:
+        """Find out what became of a commit whose answer nobody saw; its entries if it is stored."""
+        async with self._lock:
+            return await self._settle()
+
     async def advance(self, decide: Decide) -> Sequence[Entry]:
         """Commit what `decide(run, next seq)` asks for; the entries, once they are on disk.
 
@@ -116,15 +126,15 @@ class Head:
             if pending.plan.on_applied is not None:
                 pending.plan.on_applied(pending.commit.entries)
 
-    async def _settle(self) -> None:
-        """Find out what became of a commit whose answer nobody saw, by sending it unchanged."""
+    async def _settle(self) -> Sequence[Entry]:
+        """The commit is sent again unchanged: if it is there already, that is success."""
         if self._pending is None:
-            return
+            return ()
         pending = self._pending
-        outcome = await self._context.store.submit(pending.commit)
-        self._answered(pending, outcome)
+        outcome = await self._submit(pending)
         if isinstance(outcome, Conflict):
             await self._catch_up()
+        return pending.commit.entries if isinstance(outcome, Applied) else ()
 
     async def _catch_up(self) -> None:
         """Fold in what others appended; raises Fenced if the lease is another's now."""

@@ -12,7 +12,14 @@ from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing
 from holdfast.engine.head import ConditionFailed, Head, Plan
 from holdfast.engine.waits import WaitSpec, opening, results_of
-from holdfast.errors import IllegalMove, MisuseError, ValueTooLarge, WaitExists, WaitNotFound
+from holdfast.errors import (
+    IllegalMove,
+    MisuseError,
+    OutcomeUnknown,
+    ValueTooLarge,
+    WaitExists,
+    WaitNotFound,
+)
 from holdfast.kernel import checkpoints, effects, indexes, runs, waits
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.edits import Edits
@@ -50,22 +57,27 @@ class LeasedRun:
 
     def append(self, log: str, *items: object) -> None:
         """Add items to the end of a log at the next checkpoint."""
+        self._check_settled()
         self._edits.append(log, items)
 
     def splice(self, log: str, start: int, delete: int, items: Iterable[object] = ()) -> None:
         """Replace `delete` items of a log from `start` on by `items` at the next checkpoint."""
+        self._check_settled()
         self._edits.splice(log, start, delete, items)
 
     def set(self, name: str, value: object) -> None:
         """Give a value part this value at the next checkpoint."""
+        self._check_settled()
         self._edits.set(name, value)
 
     def drop(self, name: str) -> None:
         """Remove a part at the next checkpoint."""
+        self._check_settled()
         self._edits.drop(name)
 
     async def save(self, state: Mapping[str, object], **about: str) -> Checkpoint:
         """Store a whole state as a checkpoint; only what differs from the last one is written."""
+        await self._head.settle()
         edits = self._new_edits()
         edits.replace_all(state)
         self._edits = edits
@@ -74,11 +86,18 @@ class LeasedRun:
     async def checkpoint(
         self, *, phase: str = "", agent: str = "", status: str = "", label: str = ""
     ) -> Checkpoint:
-        """Store the edits since the last checkpoint as the next version."""
+        """Store the edits since the last checkpoint as the next version.
+
+        After a commit whose outcome was not known, this finds out, and gives back the checkpoint
+        that was stored after all if there is nothing else to store.
+        """
         about = (phase, agent, status, label)
         for text in about:
             if text:
                 names.check(text, what="phase, agent, status and label")
+        settled = await self._head.settle()
+        if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and self._edits.is_empty:
+            return checkpoints.row_of(settled[-1], indexes.facts_of(settled[-1]))
         edits = self._edits
         created = await self._head.advance(
             lambda run, seq: self._plan_checkpoint(run, seq, edits, about)
@@ -176,6 +195,13 @@ class LeasedRun:
         """Hand the run to an operator."""
         await self._end_lease(Kind.RUN_BLOCKED, runs.Blocked(reason, note))
 
+    def _check_settled(self) -> None:
+        if not self._head.is_settled:
+            raise OutcomeUnknown(
+                f"it is not known whether the last commit of run {self.run_id} is stored; await "
+                "checkpoint() to find out before changing the state"
+            )
+
     async def _advance_leased(self, *drafts: Draft) -> Sequence[Entry]:
         def decide(run: Run, seq: int) -> Plan:
             runs.check_leased(run)
@@ -199,6 +225,7 @@ class LeasedRun:
 
     def discard(self) -> None:
         """Forget the edits since the last checkpoint."""
+        self._check_settled()
         self._edits = self._new_edits()
 
     async def _settle(

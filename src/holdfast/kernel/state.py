@@ -78,10 +78,10 @@ class Parts:
         for name, splices in delta.logs.items():
             log = self.logs.setdefault(name, Log())
             for number, splice in enumerate(splices):
-                cut = (
-                    log.items[splice.start : splice.start + splice.delete] if splice.delete else ()
-                )
-                self._inline_bytes += _inline_size(splice.items) - _inline_size(cut)
+                if splice.delete:
+                    cut = log.items[splice.start : splice.start + splice.delete]
+                    self._inline_bytes -= _inline_size(cut)
+                self._inline_bytes += _inline_size(splice.items)
                 log.splice(splice, seq, number)
         for name, raw in delta.values.items():
             self._forget_value(name)

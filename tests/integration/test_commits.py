@@ -1,0 +1,299 @@
+"""Each sentence of the kernel's contract about commits, with a test that fails without it."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast.errors import (
+    OutcomeUnknown,
+    RunCancelled,
+    StoreClosed,
+    StoreUnavailable,
+    WrongProcess,
+)
+from holdfast.stores.combiner import Combiner
+from holdfast.stores.contract import Commit, Late, Write
+from holdfast.telemetry import Telemetry
+from holdfast.testing import armed
+from holdfast.testing.store_suite import async_test
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "commits.db")
+
+
+@async_test
+async def test_commit_of_a_cancelled_caller_is_stored_and_the_run_goes_on(store: str) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        run.append("log", "first")
+        with armed("batch.before_commit", "hang") as hanging:
+            saving = asyncio.create_task(run.checkpoint())
+            while not hanging.reached:
+                await asyncio.sleep(0)
+            saving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await saving
+            with pytest.raises(OutcomeUnknown, match="find out"):
+                run.append("log", "second")
+            hanging.released.set()
+            assert (await run.checkpoint()).version == 1
+        run.append("log", "second")
+        await run.checkpoint()
+        assert (await hf.checkpoints.load("a"))["log"] == ["first", "second"]
+        assert await hf.journal.verify("a") == []
+
+
+@async_test
+async def test_cancelled_commit_that_was_stored_is_not_stored_again(store: str) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        run.append("log", "once")
+        with armed("batch.after_commit", "hang") as hanging:
+            saving = asyncio.create_task(run.checkpoint())
+            while not hanging.reached:
+                await asyncio.sleep(0)
+            saving.cancel()
+            await asyncio.wait([saving])
+        again = await run.checkpoint()
+        assert again.version == 1
+        assert (await hf.checkpoints.load("a"))["log"] == ["once"]
+        assert run.state() == {"log": ["once"]}
+        assert (await run.checkpoint()).version == 2
+
+
+@async_test
+async def test_exception_after_commit_is_told_as_the_success_it_was(store: str) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        run.append("log", 1)
+        with armed("batch.after_commit", "raise"):
+            assert (await run.checkpoint()).version == 1
+        waiting = await hf.runs.open("b")
+        await waiting.open_waits([holdfast.WaitSpec(wait_id="w")], suspend=True)
+        with armed("batch.after_commit", "raise"):
+            answer = await hf.waits.resolve("w", 1, by="alice")
+        assert answer.accepted
+        assert (await hf.waits.get("w")).duplicates == 0
+
+
+class FlakyWriter:
+    """Loses the answer of a batch: after it was stored, or before it was tried."""
+
+    def __init__(self, real: Callable[..., Any], *, stored: bool) -> None:
+        self._real = real
+        self._stored = stored
+        self.failures = 1
+
+    def __call__(self, batch: Sequence[Write]) -> Any:
+        if not self.failures:
+            return self._real(batch)
+        self.failures -= 1
+        if self._stored:
+            self._real(batch)
+        raise OutcomeUnknown("the connection was lost at COMMIT")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@async_test
+async def test_commit_of_unknown_outcome_is_resent_unchanged(store: str, *, stored: bool) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        run.append("log", "x")
+        writer: Any = hf._context.store._writer  # type: ignore[attr-defined]
+        writer.apply = FlakyWriter(writer.apply, stored=stored)
+        with pytest.raises(OutcomeUnknown):
+            await run.checkpoint()
+        assert (await run.checkpoint()).version == 1
+        run.append("log", "y")
+        await run.checkpoint()
+        assert (await hf.checkpoints.load("a"))["log"] == ["x", "y"]
+        assert await hf.journal.verify("a") == []
+
+
+@async_test
+async def test_cancel_folded_in_before_an_effect_is_issued_stops_it(store: str) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        await hf.another_worker().runs.cancel("a", by="alice")
+        with pytest.raises(RunCancelled):
+            await run.begin_effects([holdfast.EffectRequest(tool="charge")])
+        assert [entry.kind for entry in await hf.journal.read("a")][-1] == "RUN_CANCELLED"
+
+
+@async_test
+async def test_many_sessions_share_few_transactions(store: str) -> None:
+    batches: list[int] = []
+
+    def count(name: str, amount: int) -> None:
+        if name == "store.batch_committed":
+            batches.append(amount)
+
+    async with holdfast.open(store, telemetry=count) as hf:
+        runs = [await hf.runs.open(f"run-{n}") for n in range(200)]
+        batches.clear()
+        for run in runs:
+            run.append("log", 1)
+        await asyncio.gather(*(run.checkpoint() for run in runs))
+        assert sum(batches) == 200
+        assert len(batches) <= 5
+
+
+class RecordingApply:
+    """Applies batches in this loop; one poisonous run makes any batch with it fail."""
+
+    def __init__(self, poison: str) -> None:
+        self.poison = poison
+        self.stored: list[str] = []
+
+    def __call__(self, batch: Sequence[Write], done: Any) -> None:
+        names = [write.run_id for write in batch if isinstance(write, Late)]
+        if self.poison in names:
+            asyncio.get_running_loop().call_soon(done, None, StoreUnavailable("poison"))
+            return
+        self.stored += names
+        asyncio.get_running_loop().call_soon(done, names, None)
+
+
+def late(name: str) -> Late:
+    return Late("default", name, "test", lambda _: None)  # type: ignore[arg-type,return-value]
+
+
+def combiner_on(apply: Any, *, queue_commits: int = 1000) -> Combiner:
+    return Combiner(
+        apply,
+        batch_commits=100,
+        queue_commits=queue_commits,
+        telemetry=Telemetry(),
+        on_applied=lambda _: None,
+    )
+
+
+@async_test
+async def test_one_poisonous_write_in_a_batch_of_a_hundred_fails_alone() -> None:
+    apply = RecordingApply("run-42")
+    combiner = combiner_on(apply)
+    outcomes = await asyncio.gather(
+        *(combiner.submit(late(f"run-{n}")) for n in range(100)), return_exceptions=True
+    )
+    failed = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, BaseException)]
+    assert failed == [42]
+    assert sorted(apply.stored) == sorted(f"run-{n}" for n in range(100) if n != 42)
+
+
+@async_test
+async def test_full_queue_holds_submitters_back_and_loses_nobody() -> None:
+    apply = RecordingApply("none")
+    combiner = combiner_on(apply, queue_commits=7)
+    answers = await asyncio.gather(*(combiner.submit(late(f"run-{n}")) for n in range(300)))
+    assert answers == [f"run-{n}" for n in range(300)]
+    await combiner.close()
+    with pytest.raises(StoreClosed):
+        await combiner.submit(late("late"))
+
+
+@async_test
+async def test_commits_of_one_run_are_never_in_one_batch(store: str) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        batches: list[list[str]] = []
+        combiner: Any = hf._context.store._combiner  # type: ignore[attr-defined]
+        real = combiner._apply
+
+        def apply(batch: Sequence[Write], done: Any) -> None:
+            batches.append([write.run_id for write in batch if isinstance(write, Commit)])
+            real(batch, done)
+
+        combiner._apply = apply
+        await asyncio.gather(*(run.record("step", n) for n in range(20)))
+        assert all(names.count("a") <= 1 for names in batches)
+        assert [entry.seq for entry in await hf.journal.read("a")] == list(range(1, 23))
+
+
+@async_test
+async def test_torn_commit_cannot_be_seen_by_readers(store: str) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        before = await hf.journal.read("a")
+        with armed("commit.after_entries", "hang") as hanging:
+            saving = asyncio.create_task(run.checkpoint())
+            while not hanging.reached:
+                await asyncio.sleep(0)
+            assert await hf.journal.read("a") == before
+            assert await hf.checkpoints.history("a") == []
+            hanging.released.set()
+            await saving
+        assert len(await hf.checkpoints.history("a")) == 1
+
+
+@async_test
+async def test_use_after_close_and_before_open_is_refused(store: str) -> None:
+    hf = holdfast.open(store)
+    with pytest.raises(StoreClosed):
+        await hf.runs.create("a")
+    async with hf:
+        run = await hf.runs.open("a")
+    with pytest.raises(StoreClosed):
+        await run.checkpoint()
+    assert not Path(store + "-wal").exists() or os.path.getsize(store) > 0
+
+
+def test_use_from_another_event_loop_is_refused(store: str) -> None:
+    hf = holdfast.open(store)
+    first = asyncio.new_event_loop()
+    try:
+        first.run_until_complete(hf.__aenter__())
+
+        async def elsewhere() -> None:
+            with pytest.raises(WrongProcess, match="another event loop"):
+                await hf.runs.create("a")
+
+        asyncio.run(elsewhere())
+        first.run_until_complete(hf.__aexit__(None, None, None))
+    finally:
+        first.close()
+
+
+@async_test
+async def test_use_after_fork_is_refused(store: str) -> None:
+    async with holdfast.open(store) as hf:
+        await hf.runs.create("a")
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                hf._context.store._check_home()  # type: ignore[attr-defined]
+                os.write(writing, b"used")
+            except WrongProcess as error:
+                os.write(writing, str(error).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        os.close(writing)
+        said = os.read(reading, 1000).decode()
+        os.close(reading)
+        assert "before fork()" in said
+        await hf.runs.create("b")
+
+
+@async_test
+async def test_two_holdfasts_of_one_process_see_each_other(store: str) -> None:
+    async with holdfast.open(store) as one, holdfast.open(store) as two:
+        run = await one.runs.open("a")
+        await run.open_waits([holdfast.WaitSpec(wait_id="w")], suspend=True)
+        waiting = asyncio.create_task(one.leases.next(timeout_seconds=30))
+        await two.waits.resolve("w", "hello")
+        held = await waiting
+        assert held is not None
+        assert held.run_id == "a"
+
+
+def test_other_sqlite_libraries_are_not_loaded() -> None:
+    assert apsw.using_amalgamation
