@@ -11,11 +11,13 @@ from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
 from holdfast.kernel.journal import Entry, Problem
+from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import BlockedReason, Run
 from holdfast.kernel.runs import Status as RunStatus
 from holdfast.kernel.state import LogDiff, StateDiff
-from holdfast.kernel.waits import Answer, Group, GroupStatus, Result, Wait, WaitStatus
+from holdfast.kernel.waits import Answer, Result, Wait, WaitStatus
 from holdfast.settings import Settings
+from holdfast.stores.contract import StoreInfo
 
 __all__ = [
     "Answer",
@@ -26,8 +28,6 @@ __all__ = [
     "EffectRequest",
     "EffectStatus",
     "Entry",
-    "Group",
-    "GroupStatus",
     "Holdfast",
     "LeasedRun",
     "LogDiff",
@@ -39,9 +39,11 @@ __all__ = [
     "Settings",
     "State",
     "StateDiff",
+    "StoreInfo",
     "Wait",
     "WaitSpec",
     "WaitStatus",
+    "Worker",
     "errors",
     "open",
 ]

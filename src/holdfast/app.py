@@ -46,6 +46,7 @@ class Holdfast:
         self.checkpoints = Checkpoints(self._context)
         self.effects = Effects(self._context)
         self.waits = Waits(self._context)
+        self._twins: list[Holdfast] = []
 
     def another_worker(self) -> "Holdfast":
         """The same open store under another identity, as if from another process.
@@ -55,6 +56,7 @@ class Holdfast:
         twin = object.__new__(Holdfast)
         twin._context = replace(self._context, worker=ids.new_worker_id())
         twin._wire()
+        self._twins.append(twin)
         return twin
 
     @property
@@ -82,7 +84,8 @@ class Holdfast:
         trace: TracebackType | None,
     ) -> None:
         try:
-            await self.leases.close()
+            for worker in (*self._twins, self):
+                await worker.leases.close()
         finally:
             await self._context.wakeups.close()
             await self._context.store.close()

@@ -6,9 +6,12 @@ A store owns the clock that judges deadlines; `ManualClock` in `holdfast.testing
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
-MICROSECONDS = 1_000_000
+from holdfast.errors import MisuseError
+
+MICROSECONDS: Final = 1_000_000
+LONGEST_SECONDS: Final = 1000 * 366 * 86_400
 
 
 class Clock(Protocol):
@@ -30,10 +33,12 @@ def to_datetime(moment: int) -> datetime:
 
 def from_datetime(moment: datetime) -> int:
     if moment.tzinfo is None:
-        raise ValueError(f"{moment.isoformat()} has no time zone; add one, such as datetime.UTC")
+        raise MisuseError(f"{moment.isoformat()} has no time zone; add one, such as datetime.UTC")
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 
 def seconds(amount: float) -> int:
-    """A length of time in microseconds."""
+    """A length of time in microseconds; raises MisuseError for what is none."""
+    if not 0 <= amount <= LONGEST_SECONDS:
+        raise MisuseError(f"{amount} seconds is not a length of time from 0 to 1,000 years")
     return round(amount * MICROSECONDS)

@@ -270,7 +270,6 @@ _CONVERT: Final[dict[type, Callable[[object, int], object]]] = {
     Decimal: _decimal,
     tuple: _tuple,
     Ref: _ref,
-    msgspec.Raw: _keep,
 }
 
 

@@ -2,8 +2,6 @@
 
 HoldfastError
 ├── ConflictError            a domain answer: somebody else was first, or the move is not legal now
-│   ├── CheckpointConflict
-│   ├── EffectInFlight
 │   ├── Fenced
 │   ├── IllegalMove
 │   ├── LeaseHeld
@@ -91,16 +89,8 @@ class IllegalMove(ConflictError):
     """The run is not in a state that allows this. `holdfast runs show` tells its state."""
 
 
-class CheckpointConflict(ConflictError):
-    """The version this change continues from is not the latest any more. Load, apply it again."""
-
-
 class WaitExists(ConflictError):
     """A wait with this id exists already. Wait ids are used once; choose another."""
-
-
-class EffectInFlight(ConflictError):
-    """The effect with this key is running, or its time limit has not passed. Ask again later."""
 
 
 class RunNotFound(NotFoundError):

@@ -2,9 +2,11 @@
 
 from typing import Final
 
-from holdfast.errors import InvalidIdentifier
+from holdfast.errors import InvalidIdentifier, MisuseError
 
 MAX_LENGTH: Final = 255
+MAX_TEXT: Final = 4000
+MAX_COUNT: Final = 2**31
 
 
 def check(value: object, *, what: str) -> str:
@@ -16,4 +18,25 @@ def check(value: object, *, what: str) -> str:
     if not value.isprintable():
         bad = next(c for c in value if not c.isprintable())
         raise InvalidIdentifier(f"{what} contains U+{ord(bad):04X}, which is not printable")
+    return value
+
+
+def check_optional(value: str | None, *, what: str) -> str | None:
+    """The same for a name that may be left out."""
+    return None if value is None else check(value, what=what)
+
+
+def check_text(value: str, *, what: str) -> str:
+    """Give back a remark if it can be stored: short enough, and valid Unicode without NUL."""
+    if len(value) > MAX_TEXT:
+        raise MisuseError(f"{what} has {len(value)} characters; at most {MAX_TEXT} are stored")
+    if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
+        raise MisuseError(f"{what} contains a NUL or a lone surrogate")
+    return value
+
+
+def check_count(value: int, *, what: str) -> int:
+    """Give back a number that can count something: a limit, a version, a position."""
+    if type(value) is not int or not 0 <= value <= MAX_COUNT:
+        raise MisuseError(f"{what} must be a whole number from 0 to {MAX_COUNT}, not {value!r}")
     return value

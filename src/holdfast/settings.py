@@ -2,12 +2,13 @@
 
 import os
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast import names
 from holdfast.errors import InvalidSetting
 
-DEFAULT_STORE = "holdfast.db"
+DEFAULT_STORE: Final = "holdfast.db"
+_MOST: Final = 2**40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +28,10 @@ class Settings:
         names.check(self.tenant, what="tenant")
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int | float) and not value > 0:
-                raise InvalidSetting(f"{field.name} must be greater than 0, not {value!r}")
+            allowed = (int, float) if field.type is float else (int,)
+            if field.type is not str and (type(value) not in allowed or not 0 < value < _MOST):
+                kind = "number" if field.type is float else "whole number"
+                raise InvalidSetting(f"{field.name} must be a {kind} above 0, not {value!r}")
 
 
 def store_url(given: str | None) -> str:

@@ -84,6 +84,24 @@ async def test_exception_after_commit_is_told_as_the_success_it_was(store: str) 
         assert (await hf.waits.get("w")).duplicates == 0
 
 
+@async_test
+async def test_trying_again_what_turns_out_to_be_stored_succeeds(store: str) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        (begun,) = await run.begin_effects([holdfast.EffectRequest(tool="t")])
+        for attempt in (lambda: run.finish_effect(begun, "r"), lambda: run.complete("answer")):
+            with armed("batch.after_commit", "hang") as hanging:
+                trying = asyncio.create_task(attempt())
+                while not hanging.reached:
+                    await asyncio.sleep(0)
+                trying.cancel()
+                await asyncio.wait([trying])
+            await attempt()
+        assert await hf.runs.result("a") == "answer"
+        kinds = [entry.kind for entry in await hf.journal.read("a")]
+        assert (kinds.count("EFFECT_COMPLETED"), kinds.count("RUN_COMPLETED")) == (1, 1)
+
+
 class FlakyWriter:
     """Loses the answer of a batch: after it was stored, or before it was tried."""
 

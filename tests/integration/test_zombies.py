@@ -37,7 +37,9 @@ async def test_holder_stopped_past_its_lease_cannot_write_when_it_wakes(tmp_path
 
 
 @async_test
-async def test_zombie_in_the_middle_of_a_commit_is_refused_or_was_first(tmp_path: Path) -> None:
+async def test_zombie_stopped_before_its_transaction_stops_nobody(
+    tmp_path: Path,
+) -> None:
     store = str(tmp_path / "zombie.db")
     with Child("tests.child", store) as zombie:
         zombie.ask(["open", "a"])

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from uuid import UUID
@@ -16,6 +16,11 @@ from hypothesis import strategies as st
 from holdfast import codec
 from holdfast.errors import IntegrityError, UnsupportedValue
 
+
+def offset(minutes: int) -> timezone:
+    return timezone(timedelta(minutes=minutes))
+
+
 SCALARS = (
     st.none()
     | st.booleans()
@@ -24,7 +29,7 @@ SCALARS = (
     | st.text(st.characters(exclude_categories=["Cs"]))
     | st.binary()
     | st.uuids()
-    | st.datetimes(timezones=st.none() | st.timezones())
+    | st.datetimes(timezones=st.none() | st.integers(-1439, 1439).map(offset))
     | st.decimals(allow_nan=False, allow_infinity=False)
 )
 VALUES = st.recursive(

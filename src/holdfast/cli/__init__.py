@@ -1,1 +1,71 @@
-"""The command line."""
+"""The command line: `holdfast NOUN VERB`, one module per noun, imported when it is named.
+
+Data goes to stdout, everything else to stderr; `exits` has the exit codes.
+"""
+
+import importlib
+import io
+import sys
+from typing import Final, cast
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.exits import Exit
+
+COMMANDS: Final = {
+    "runs": "List runs, and look at one.",
+    "checkpoints": "Look at what runs have saved, and at what changed.",
+    "journal": "Read the record of a run, or follow it.",
+    "audit": "Check that what is stored is what was written.",
+    "store": "Look after the store itself.",
+    "demo": "See a run survive kill -9.",
+}
+
+
+class _LazyGroup(click.Group):
+    """Knows its commands by name; a command's module is imported when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"holdfast.cli.{cmd_name}")
+        return cast(click.Command, module.command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="holdfast")
+def _root() -> None:
+    """Durable state for AI agents.
+
+    The store is the one named with --store, else HOLDFAST_STORE, else holdfast.db in this folder.
+    """
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        code = _root.main(prog_name="holdfast", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return Exit.INTERRUPTED
+    except OSError as error:
+        return exits.tell(error)
+    return int(code or Exit.OK)

@@ -4,9 +4,10 @@ A load verifies every entry it uses against its link, and that no version is mis
 it returns the state that was saved, or raises CheckpointCorrupted naming the entry.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -57,6 +58,10 @@ class Checkpoints:
         A run without checkpoints has an empty state of version 0. Raises CheckpointCorrupted rather
         than return anything that was not saved.
         """
+        if version is None:
+            newest = await load_newest(self._context, names.check(run_id, what="run id"))
+            if newest.checkpoint is not None:
+                return _state(newest.checkpoint, newest.parts)
         checkpoint = await self._find(run_id, version)
         if checkpoint is None:
             return State(run_id, 0, None, {})
@@ -107,9 +112,9 @@ class Checkpoints:
     ) -> list[Checkpoint]:
         """A run's checkpoints, newest first; `before` a version continues a listing."""
         names.check(run_id, what="run id")
-        return await self._context.store.checkpoints.page(
-            run_id, before=_NO_LIMIT if before is None else before, limit=limit
-        )
+        names.check_count(limit, what="limit")
+        newest = _NO_LIMIT if before is None else names.check_count(before, what="before")
+        return await self._context.store.checkpoints.page(run_id, before=newest, limit=limit)
 
     async def search(
         self,
@@ -125,6 +130,11 @@ class Checkpoints:
         before: UUID | None = None,
     ) -> list[Checkpoint]:
         """Checkpoints over all runs, newest first; `before` an id continues a listing."""
+        for what, wanted in {"run id": run_id, "agent": agent, "phase": phase}.items():
+            names.check_optional(wanted, what=what)
+        for what, wanted in {"status": status, "label": label}.items():
+            names.check_optional(wanted, what=what)
+        names.check_count(limit, what="limit")
         return await self._context.store.checkpoints.search(
             CheckpointFilter(
                 run_id=run_id,
@@ -147,11 +157,7 @@ class Checkpoints:
 
     async def _find(self, run_id: str, version: int | None) -> Checkpoint | None:
         names.check(run_id, what="run id")
-        if version is None:
-            found = await self.history(run_id, limit=1)
-            if found:
-                return found[0]
-        elif version > 0:
+        if version is not None and names.check_count(version, what="version") > 0:
             checkpoint = await self._context.store.checkpoints.get(run_id, version)
             if checkpoint is not None:
                 return checkpoint
@@ -165,6 +171,17 @@ class Checkpoints:
         self, skipped: Sequence[Checkpoint], error: IntegrityError, fell_back_to: int
     ) -> None:
         self._context.telemetry.count(CHECKPOINT_CORRUPTED, len(skipped))
+        later = await self._context.store.journal.read(
+            skipped[0].run_id, after=skipped[-1].seq, limit=_NO_LIMIT
+        )
+        known = {
+            indexes.facts_of(entry).checkpoint_id
+            for entry in later
+            if entry.kind == Kind.CHECKPOINT_CORRUPTED
+        }
+        new = [checkpoint for checkpoint in skipped if checkpoint.checkpoint_id not in known]
+        if not new:
+            return
 
         def decide(snapshot: Snapshot) -> Decision:
             drafts = tuple(
@@ -172,7 +189,7 @@ class Checkpoints:
                     Kind.CHECKPOINT_CORRUPTED,
                     checkpoints.Corrupted(c.checkpoint_id, c.version, str(error), fell_back_to),
                 )
-                for c in skipped
+                for c in new
             )
             return Decision(None, drafts)
 
@@ -185,42 +202,70 @@ def _state(checkpoint: Checkpoint, parts: Parts, skipped: tuple[UUID, ...] = ())
     )
 
 
+class Newest(NamedTuple):
+    """The newest state of a run, and the checkpoint that saved it, if there is one."""
+
+    parts: Parts
+    checkpoint: Checkpoint | None
+
+
 async def load_parts(context: Context, checkpoint: Checkpoint) -> Parts:
     """The parts of the state at a checkpoint, every entry used checked against the chain."""
+    what = f"version {checkpoint.version} of run {checkpoint.run_id}"
+    with _explained(what):
+        loading = _Loading(context, checkpoint.run_id)
+        newest = await loading.load(checkpoint.base_seq, checkpoint.seq)
+        if newest is None or newest.version != checkpoint.version:
+            raise IntegrityError(f"version {checkpoint.version} is missing")
+        return loading.parts
+
+
+async def load_newest(context: Context, run_id: str) -> Newest:
+    """The newest state as the journal tells it; the index only says where to begin reading."""
+    known = await context.store.checkpoints.page(run_id, before=_NO_LIMIT, limit=1)
+    what = f"version {known[0].version} of run {run_id}" if known else f"the state of run {run_id}"
+    with _explained(what):
+        loading = _Loading(context, run_id)
+        newest = await loading.load(known[0].base_seq if known else 0, _NO_LIMIT)
+        if known and (newest is None or newest.version < known[0].version):
+            raise IntegrityError(f"version {known[0].version} is missing")
+        return Newest(loading.parts, newest)
+
+
+@contextmanager
+def _explained(what: str) -> Generator[None]:
     try:
-        return await _Loading(context, checkpoint).load()
+        yield
     except (IntegrityError, msgspec.MsgspecError, LookupError, AssertionError) as error:
         raise CheckpointCorrupted(
-            f"version {checkpoint.version} of run {checkpoint.run_id} cannot be loaded: {error}; "
-            "`holdfast audit verify` names every damaged entry"
+            f"{what} cannot be loaded: {error}; `holdfast audit verify` names every damaged entry"
         ) from error
 
 
 class _Loading:
     """One load: the base, the deltas after it, and the entries they name."""
 
-    def __init__(self, context: Context, checkpoint: Checkpoint) -> None:
+    def __init__(self, context: Context, run_id: str) -> None:
         self._journal = context.store.journal
-        self._checkpoint = checkpoint
-        self._parts = Parts()
+        self._run_id = run_id
+        self.parts = Parts()
 
-    async def load(self) -> Parts:
-        checkpoint, parts = self._checkpoint, self._parts
-        if checkpoint.base_seq:
-            await self._begin_at_base(checkpoint.base_seq)
-        for linked in await self._journal.checkpoints(
-            checkpoint.run_id, after=checkpoint.base_seq, upto=checkpoint.seq
-        ):
+    async def load(self, base_seq: int, upto: int) -> Checkpoint | None:
+        """Fold every checkpoint from a base (0: the beginning) to a seq; the last of them."""
+        parts, newest = self.parts, None
+        if base_seq:
+            await self._begin_at_base(base_seq)
+        for linked in await self._journal.checkpoints(self._run_id, after=base_seq, upto=upto):
             body = _checked_body(linked)
             facts = indexes.facts_of(linked.entry)
             if facts.version != parts.version + 1:
                 raise IntegrityError(f"version {parts.version + 1} is missing")
             delta = checkpoints.decode_delta(body)
             parts.apply(delta, seq=linked.entry.seq, version=facts.version, size=len(body))
-        if parts.version != checkpoint.version:
-            raise IntegrityError(f"version {parts.version + 1} is missing")
-        await self._read_named()
-        return parts
+            newest = checkpoints.row_of(linked.entry, facts)
+        for linked in await self._named(parts.named_entries(), None):
+            parts.bodies[linked.entry.seq] = _checked_body(linked)
+        return newest
 
     async def _begin_at_base(self, seq: int) -> None:
         (linked,) = await self._named({seq}, Kind.STATE_BASE)
@@ -231,18 +276,14 @@ class _Loading:
         for source in await self._named(wanted, Kind.CHECKPOINT_CREATED):
             source_body = _checked_body(source)
             sources[source.entry.seq] = checkpoints.decode_delta(source_body)
-            self._parts.name_source(source.entry.seq, len(source_body))
-        self._parts.apply_base(base, sources, seq=seq, size=len(body))
-        self._parts.version = indexes.facts_of(linked.entry).version
-
-    async def _read_named(self) -> None:
-        for linked in await self._named(self._parts.named_entries(), None):
-            self._parts.bodies[linked.entry.seq] = _checked_body(linked)
+            self.parts.name_source(source.entry.seq, len(source_body))
+        self.parts.apply_base(base, sources, seq=seq, size=len(body))
+        self.parts.version = indexes.facts_of(linked.entry).version
 
     async def _named(self, seqs: set[int], kind: Kind | None) -> list[Linked]:
         if not seqs:
             return []
-        found = await self._journal.named(self._checkpoint.run_id, sorted(seqs))
+        found = await self._journal.named(self._run_id, sorted(seqs))
         right = {linked.entry.seq for linked in found if kind in (None, linked.entry.kind)}
         if missing := seqs - right:
             raise IntegrityError(f"entry {min(missing)} is missing")

@@ -10,7 +10,7 @@ from holdfast import clock, codec, ids, names
 from holdfast.engine.context import Context
 from holdfast.engine.head import ConditionFailed
 from holdfast.engine.journal import body_of
-from holdfast.errors import EffectNotFound, IntegrityError
+from holdfast.errors import EffectNotFound, IntegrityError, MisuseError
 from holdfast.kernel import effects, journal, runs
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.indexes import AddEffect
@@ -55,7 +55,6 @@ class Issuing:
 
     def __init__(self, context: Context, run: Run, requests: Sequence[EffectRequest]) -> None:
         self._context = context
-        self._lease_seq = run.lease_seq
         self._run = run
         self._wanted = [self._prepare(run, request) for request in requests]
 
@@ -76,7 +75,7 @@ class Issuing:
         if not isinstance(failed.change, AddEffect):
             raise failed
         key = failed.change.effect.key
-        begun = await find(self._context, key, lease_seq=self._lease_seq)
+        begun = await find(self._context, key, lease=(self._run.run_id, self._run.lease_seq))
         if begun is not None:
             for wanted in self._wanted:
                 if wanted.facts.key == key:
@@ -134,48 +133,60 @@ class Effects:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    async def get(self, effect_id: UUID) -> Effect:
-        found = await self._context.store.effects.get(effect_id)
+    async def get(self, effect_id: UUID | str) -> Effect:
+        try:
+            wanted = effect_id if isinstance(effect_id, UUID) else UUID(effect_id)
+        except ValueError:
+            raise EffectNotFound(f"{effect_id!r} is not an effect's id") from None
+        found = await self._context.store.effects.get(wanted)
         if found is None:
             raise EffectNotFound(f"there is no effect {effect_id}")
         return found
 
     async def find(self, key: str) -> Begun | None:
         """What is known of the operation that a key names; None if the key is free."""
-        return await find(self._context, key, lease_seq=0)
+        names.check(key, what="an effect's key")
+        return await find(self._context, key, lease=("", 0))
 
     async def of_run(self, run_id: str) -> list[Effect]:
         """A run's effects in the order they were issued."""
+        names.check(run_id, what="run id")
         return await self._context.store.effects.of_run(run_id)
 
     async def unsettled(self, *, status: Status = Status.UNKNOWN, limit: int = 100) -> list[Effect]:
         """Effects over all runs whose outcome is open: `unknown`, or `issued` and maybe running."""
+        limit = names.check_count(limit, what="limit")
         return await self._context.store.effects.open(status.value, limit=limit)
 
     async def settle(
         self,
-        effect_id: UUID,
-        status: Status,
+        effect_id: UUID | str,
+        status: Status | str,
         *,
         result: object = None,
         by: str = "",
         note: str = "",
     ) -> Effect:
         """Record what became of an effect; whoever is first decides, and it stays so."""
-        body = codec.encode(result, name="result") if status is Status.COMPLETED else b""
+        if status not in set(Status) - {Status.ISSUED}:
+            raise MisuseError(f"{status!r} is not an outcome; completed, not_done and unknown are")
+        known = Status(status)
+        body = codec.encode(result, name="result") if known is Status.COMPLETED else b""
         effect = await self.get(effect_id)
-        await settle(self._context, effect, status, body=body, by=by, note=note)
+        actor = by and names.check(by, what="by")
+        note = names.check_text(note, what="note")
+        await settle(self._context, effect, known, body=body, by=actor, note=note)
         return await self.get(effect_id)
 
 
-async def find(context: Context, key: str, *, lease_seq: int) -> Begun | None:
+async def find(context: Context, key: str, *, lease: tuple[str, int]) -> Begun | None:
     """What holds a key; an effect whose worker is gone and limit over is recorded as unknown."""
     effect = await context.store.effects.by_key(key)
     if effect is None:
         return None
-    if effects.is_doubtful(effect, lease_seq=lease_seq, now=context.now()):
+    if effects.is_doubtful(effect, lease=lease, now=context.now()):
         await settle(context, effect, Status.UNKNOWN, note="its worker is gone")
-        return await find(context, key, lease_seq=lease_seq)
+        return await find(context, key, lease=lease)
     result = await _result(context, effect) if effect.status is Status.COMPLETED else None
     return Begun(_ANSWERS[effect.status], effect, result)
 

@@ -44,6 +44,7 @@ class _Pending(NamedTuple):
     commit: Commit
     run: Run
     plan: Plan
+    before: tuple[Run, int]
 
 
 class Head:
@@ -74,7 +75,11 @@ class Head:
         Nothing is written when it asks for nothing.
         """
         async with self._lock:
-            await self._settle()
+            if self._pending is not None:
+                pending = self._pending
+                settled = await self._settle()
+                if settled and pending.plan.drafts == decide(*pending.before).drafts:
+                    return settled  # the caller tries again what turns out to be stored
             while True:
                 plan = decide(self.run, self.position.seq + 1)
                 if not plan.drafts:
@@ -102,7 +107,7 @@ class Head:
         commit = Commit(
             run.tenant, run.run_id, self.position, tuple(entries), changed, tuple(changes)
         )
-        return _Pending(commit, run, plan)
+        return _Pending(commit, run, plan, (self.run, self.position.seq + 1))
 
     async def _submit(self, pending: _Pending) -> Outcome:
         # Until the answer is here, the commit may or may not be stored: whoever uses this head

@@ -1,6 +1,6 @@
 """The journal: reading it, following it, and verifying it against itself and the indexes."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from holdfast.errors import IntegrityError, RunNotFound
 from holdfast.kernel import journal, runs
 from holdfast.kernel.indexes import Indexes
 from holdfast.kernel.journal import ORIGIN, Entry, Position, Problem
+from holdfast.kernel.waits import Wait
 
 _PAGE = 1000
 
@@ -24,6 +25,8 @@ class Journal:
     async def read(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Entry]:
         """Entries of a run in order, after the seq given."""
         names.check(run_id, what="run id")
+        names.check_count(after, what="after")
+        names.check_count(limit, what="limit")
         found = await self._context.store.journal.read(run_id, after=after, limit=limit)
         if not found and await self._context.store.journal.head(run_id) is None:
             raise RunNotFound(f"there is no run {run_id!r}")
@@ -42,21 +45,33 @@ class Journal:
                 return
 
     async def verify(self, run_id: str) -> list[Problem]:
-        """Everything wrong with a run: its chain, its bodies, and indexes that tell otherwise."""
+        """Everything wrong with a run: its chain, its bodies, and indexes that tell otherwise.
+
+        A run may be written to meanwhile; that is no problem, and not taken for one.
+        """
         names.check(run_id, what="run id")
-        problems: list[Problem] = []
-        rebuilt = Indexes()
-        after: Position = ORIGIN
-        while page := await self._context.store.journal.read(run_id, after=after.seq, limit=_PAGE):
-            problems += journal.verify(page, after=after)
-            problems += _replay(rebuilt, page)
-            after = page[-1].position
+        replay = _Replay()
+        await self._replay(run_id, replay)
         stored = await self._stored(run_id)
-        if after == ORIGIN:
-            if stored.run is None:
-                raise RunNotFound(f"there is no run {run_id!r}")
+        if replay.after == ORIGIN and stored.run is None:
+            raise RunNotFound(f"there is no run {run_id!r}")
+        replay.compare_with(stored)
+        # The rows were read one after another, each at some moment between the first reading of
+        # the journal and this one: a row is right if it was so at any entry in between.
+        await self._replay(run_id, replay)
+        if replay.after == ORIGIN:
             return [Problem(run_id, 1, "is missing: the run has rows but no journal")]
-        return problems + list(compare(run_id, rebuilt, stored))
+        return replay.problems + list(replay.wrong_rows(run_id))
+
+    async def _replay(self, run_id: str, replay: "_Replay") -> None:
+        """Go on to where the journal ends now."""
+        end = await self._context.store.journal.head(run_id)
+        while end is not None and replay.after.seq < end.seq:
+            after = replay.after.seq
+            page = await self._context.store.journal.read(run_id, after=after, limit=_PAGE)
+            if not page:
+                return
+            replay.apply(page)
 
     async def run_ids(self) -> AsyncIterator[str]:
         """The ids of all runs, in order."""
@@ -87,40 +102,65 @@ def body_of(entry: Entry) -> Any:
     return codec.decode(data) if data else None
 
 
-def _replay(rebuilt: Indexes, page: Iterable[Entry]) -> list[Problem]:
-    problems: list[Problem] = []
-    for entry in page:
-        try:
-            rebuilt.apply_entry(entry)
-        except (IntegrityError, LookupError, AssertionError, ValueError) as error:
-            problems.append(Problem(entry.run_id, entry.seq, f"cannot be replayed: {error}"))
-    return problems
+class _Replay:
+    """A journal as it is read: what is wrong with it, and which stored rows it does not explain."""
 
+    def __init__(self) -> None:
+        self.after: Position = ORIGIN
+        self.problems: list[Problem] = []
+        self._rebuilt = Indexes()
+        self._stored = Indexes()
+        self._wrong: set[tuple[str, Any]] = set()
 
-def compare(run_id: str, rebuilt: Indexes, stored: Indexes) -> Iterable[Problem]:
-    """Where the stored indexes differ from what the journal says."""
-    pairs: list[tuple[str, Mapping[Any, Any], Mapping[Any, Any]]] = [
-        ("run", {run_id: rebuilt.run}, {run_id: stored.run}),
-        ("checkpoint", rebuilt.checkpoints, stored.checkpoints),
-        ("effect", rebuilt.effects, stored.effects),
-        ("group", rebuilt.groups, stored.groups),
-        ("wait", _without_hints(rebuilt), _without_hints(stored)),
-    ]
-    for name, expected, found in pairs:
-        for key in expected.keys() | found.keys():
-            if expected.get(key) != found.get(key):
-                row = expected.get(key) or found.get(key)
-                seq = next((getattr(row, f) for f in _SEQS if hasattr(row, f)), 0)
-                what = f"the index row of {name} {key} is not what the journal says"
-                yield Problem(run_id, seq, what)
+    def apply(self, page: Sequence[Entry]) -> None:
+        self.problems += journal.verify(page, after=self.after)
+        self.after = page[-1].position
+        for entry in page:
+            try:
+                self._rebuilt.apply_entry(entry)
+            except (IntegrityError, LookupError, AssertionError, ValueError) as error:
+                what = f"cannot be replayed: {error}"
+                self.problems.append(Problem(entry.run_id, entry.seq, what))
+            self._wrong = {row for row in self._wrong if self._is_wrong(*row)}
+
+    def compare_with(self, stored: Indexes) -> None:
+        self._stored = stored
+        expected, found = _tables(self._rebuilt), _tables(stored)
+        self._wrong = {
+            (name, key)
+            for name in expected
+            for key in expected[name].keys() | found[name].keys()
+            if self._is_wrong(name, key)
+        }
+
+    def wrong_rows(self, run_id: str) -> Iterator[Problem]:
+        for name, key in sorted(self._wrong, key=str):
+            row = _row(self._rebuilt, name, key) or _row(self._stored, name, key)
+            seq = next((getattr(row, f) for f in _SEQS if hasattr(row, f)), 0)
+            which = run_id if name == "run" else key
+            what = f"the index row of {name} {which} is not what the journal says"
+            yield Problem(run_id, seq, what)
+
+    def _is_wrong(self, name: str, key: Any) -> bool:
+        return _row(self._rebuilt, name, key) != _row(self._stored, name, key)
 
 
 _SEQS = ("seq", "issued_seq", "opened_seq", "closed_seq", "lease_seq")
 
 
-def _without_hints(rows: Indexes) -> dict[str, Any]:
-    """Waits without what peers may change beside the journal."""
+def _tables(rows: Indexes) -> dict[str, Mapping[Any, Any]]:
     return {
-        wait_id: msgspec.structs.replace(wait, deadline=0, duplicates=0, progress_at=0)
-        for wait_id, wait in rows.waits.items()
+        "run": {"": rows.run},
+        "checkpoint": rows.checkpoints,
+        "effect": rows.effects,
+        "group": rows.groups,
+        "wait": rows.waits,
     }
+
+
+def _row(rows: Indexes, name: str, key: Any) -> Any:
+    """A row, without what peers may change beside the journal."""
+    row = _tables(rows)[name].get(key)
+    if isinstance(row, Wait):
+        return msgspec.structs.replace(row, deadline=0, duplicates=0, progress_at=0)
+    return row

@@ -148,6 +148,8 @@ class LeasedRun:
 
         After suspending the run is not held any more: whoever leases it next goes on.
         """
+        if suspend:
+            self._check_saved()
         opened = opening(specs, mode=mode, now=self._context.now())
         drafts = [opened.draft]
         if suspend:
@@ -162,6 +164,7 @@ class LeasedRun:
 
     async def suspend(self, group_id: str) -> bool:
         """Leave the run to a group of waits; False, and the run stays held, if it is closed."""
+        self._check_saved()
         group = await self._context.store.waits.group(self.run_id, group_id)
         if group is None:
             raise WaitNotFound(f"run {self.run_id} has no group of waits {group_id!r}")
@@ -181,7 +184,9 @@ class LeasedRun:
     async def release(self, *, delay_seconds: float = 0.0, note: str = "") -> None:
         """Give the run back, ready for any worker, at the earliest after the delay."""
         ready_at = self._context.now() + clock.seconds(delay_seconds)
-        await self._end_lease(Kind.RUN_RELEASED, runs.Released(ready_at, note))
+        await self._end_lease(
+            Kind.RUN_RELEASED, runs.Released(ready_at, names.check_text(note, what="note"))
+        )
 
     async def complete(self, result: object = None) -> None:
         """End the run with a result."""
@@ -189,11 +194,24 @@ class LeasedRun:
 
     async def fail(self, error: str, *, details: object = None) -> None:
         """End the run as failed."""
-        await self._end_lease(Kind.RUN_FAILED, runs.Ended(error), self._encode(details, "details"))
+        await self._end_lease(
+            Kind.RUN_FAILED,
+            runs.Ended(names.check_text(error, what="error")),
+            self._encode(details, "details"),
+        )
 
     async def block(self, reason: BlockedReason, *, note: str = "") -> None:
         """Hand the run to an operator."""
-        await self._end_lease(Kind.RUN_BLOCKED, runs.Blocked(reason, note))
+        await self._end_lease(
+            Kind.RUN_BLOCKED, runs.Blocked(reason, names.check_text(note, what="note"))
+        )
+
+    def _check_saved(self) -> None:
+        if not self._edits.is_empty:
+            raise MisuseError(
+                f"run {self.run_id} has edits that no checkpoint has stored; "
+                "call checkpoint() first, or discard() them"
+            )
 
     def _check_settled(self) -> None:
         if not self._head.is_settled:
@@ -210,11 +228,7 @@ class LeasedRun:
         return await self._head.advance(decide)
 
     async def _end_lease(self, kind: Kind, facts: Any, body: bytes = b"") -> None:
-        if not self._edits.is_empty:
-            raise MisuseError(
-                f"run {self.run_id} has edits that no checkpoint has stored; "
-                "call checkpoint() first, or discard() them"
-            )
+        self._check_saved()
 
         def decide(run: Run, seq: int) -> Plan:
             runs.check_leased(run)
@@ -231,6 +245,7 @@ class LeasedRun:
     async def _settle(
         self, begun: Begun, status: effects.Status, body: bytes = b"", note: str = ""
     ) -> None:
+        note = names.check_text(note, what="note")
         draft = effects.settle(begun.effect, status, body=body, note=note)
         try:
             await self._advance_leased(draft)

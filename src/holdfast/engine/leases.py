@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from holdfast import clock, names
 from holdfast.engine import sweeper
-from holdfast.engine.checkpoints import load_parts
+from holdfast.engine.checkpoints import load_newest
 from holdfast.engine.context import Context
 from holdfast.engine.head import Head
 from holdfast.engine.leased_run import LeasedRun
@@ -18,7 +18,6 @@ from holdfast.errors import Fenced, HoldfastError, RunNotFound
 from holdfast.kernel import leases
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import Status
-from holdfast.kernel.state import Parts
 from holdfast.stores.contract import Beat, Decision, Snapshot, Sweep
 from holdfast.telemetry import log
 
@@ -31,6 +30,7 @@ class Leases:
         self._started_at = 0
         self._alive_until = 0
         self._beating: asyncio.Task[None] | None = None
+        self._sweep_at = 0.0
 
     async def take(self, run_id: str, *, takeover: bool = False) -> LeasedRun:
         """Hold one run. Raises LeaseHeld while a living worker holds it, unless `takeover`."""
@@ -59,13 +59,16 @@ class Leases:
         deadline = loop.time() + timeout_seconds
         while True:
             ticket = self._context.wakeups.ticket("ready")
+            if loop.time() >= self._sweep_at:
+                # Also while there is always a run to give out: others wait for their time-outs.
+                self._sweep_at = loop.time() + await sweeper.sweep(self._context)
             leased = await self._lease_ready(agents)
             if leased is not None:
                 return await self._hold(*leased)
             remaining = deadline - loop.time()
             if remaining <= 0:
                 return None
-            pause = min(remaining, await sweeper.sweep(self._context))
+            pause = min(remaining, max(0.0, self._sweep_at - loop.time()))
             await self._context.wakeups.wait("ready", ticket, timeout=pause)
 
     async def renew(self) -> None:
@@ -116,9 +119,9 @@ class Leases:
         found = await store.runs.at_head(run_id)
         if found is None or found.run.lease_seq != lease_seq:
             raise Fenced(f"run {run_id} was taken by another worker just after it was leased here")
-        newest = await store.checkpoints.page(run_id, before=2**62, limit=1)
-        parts = await load_parts(self._context, newest[0]) if newest else Parts()
-        return LeasedRun(self._context, Head(self._context, found.run, found.position), parts)
+        newest = await load_newest(self._context, run_id)
+        head = Head(self._context, found.run, found.position)
+        return LeasedRun(self._context, head, newest.parts)
 
     async def _stay_alive(self) -> None:
         lease = clock.seconds(self._context.settings.lease_seconds)

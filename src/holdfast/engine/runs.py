@@ -93,17 +93,17 @@ class Runs:
 
     async def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
         """End a run now: whoever works on it is told at its next commit."""
-        await self._move(run_id, Draft(Kind.RUN_CANCELLED, runs.Ended(note)), by)
+        await self._move(run_id, Draft(Kind.RUN_CANCELLED, runs.Ended(_remark(note))), by)
 
     async def block(
         self, run_id: str, reason: BlockedReason, *, by: str = "", note: str = ""
     ) -> None:
         """Take a run out of work until an operator acts."""
-        await self._move(run_id, Draft(Kind.RUN_BLOCKED, runs.Blocked(reason, note)), by)
+        await self._move(run_id, Draft(Kind.RUN_BLOCKED, runs.Blocked(reason, _remark(note))), by)
 
     async def unblock(self, run_id: str, *, by: str = "", note: str = "") -> None:
         """Give a blocked run back to the workers."""
-        await self._move(run_id, Draft(Kind.RUN_UNBLOCKED, runs.Released(note=note)), by)
+        await self._move(run_id, Draft(Kind.RUN_UNBLOCKED, runs.Released(note=_remark(note))), by)
 
     async def fork(self, run_id: str, version: int, *, new_run_id: str | None = None) -> Run:
         """A new run that begins with another's state at a version; the other is left as it is.
@@ -118,7 +118,10 @@ class Runs:
         else:
             parts = await load_parts(self._context, found)
         edits = Edits(Parts(), max_bytes=self._context.settings.max_body_bytes)
-        edits.replace_all(parts.decode())
+        for name, log in parts.logs.items():
+            edits.append(name, [codec.decode(parts.data_of(raw)) for raw in log.items])
+        for name, raw in parts.values.items():
+            edits.set(name, codec.decode(parts.data_of(raw)))
         delta, values = edits.split(2)
         facts = runs.Created(
             original.agent, original.input_digest, original.root_id, "", run_id, version
@@ -171,6 +174,8 @@ class Runs:
             raise MisuseError(f"{status!r} is not a status; one of {', '.join(Status)} is")
         if status is not None and agent is not None:
             raise MisuseError("list runs by status or by agent, not by both")
+        names.check_optional(agent, what="agent")
+        names.check_count(limit, what="limit")
         after = None if before is None else (before.created_at, before.run_id)
         return await self._context.store.runs.page(
             RunFilter(
@@ -180,6 +185,10 @@ class Runs:
                 before=after,
             )
         )
+
+
+def _remark(note: str) -> str:
+    return names.check_text(note, what="note")
 
 
 def sealed_from_origin(origin: Origin, drafts: list[Draft]) -> Commit:

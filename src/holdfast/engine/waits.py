@@ -76,10 +76,13 @@ class Waits:
 
     async def of_run(self, run_id: str) -> list[Wait]:
         """All waits of a run."""
+        names.check(run_id, what="run id")
         return await self._context.store.waits.of_run(run_id)
 
     async def results(self, run_id: str, group_id: str) -> list[waits.Result]:
         """How each wait of a group ended; open ones are left out."""
+        names.check(run_id, what="run id")
+        names.check(group_id, what="group id")
         return await results_of(self._context, run_id, group_id)
 
     async def resolve(self, wait_id: str, value: object = None, *, by: str = "") -> Answer:

@@ -73,7 +73,8 @@ class Edits:
 
     def drop(self, name: str) -> None:
         """Remove a part from the state."""
-        if self._has_log(name) or name in self._values or name in self._parts.values:
+        is_stored = name in self._parts.values and name not in self._dropped
+        if self._has_log(name) or name in self._values or is_stored:
             self._logs.pop(name, None)
             self._values.pop(name, None)
             self._lengths[name] = 0
@@ -85,15 +86,16 @@ class Edits:
     def replace_all(self, state: Mapping[str, object]) -> None:
         """Make the whole state equal to `state`, writing only what differs.
 
-        A list is a log, anything else a value; an item that was changed in place is noticed.
+        A list is a log unless the part is a value already, anything else is a value; an item that
+        was changed in place is noticed.
         """
         for name, value in state.items():
-            if isinstance(value, list):
+            if isinstance(value, list) and name not in self._parts.values:
                 self._replace_log(name, cast("list[object]", value))
-            else:
-                if self._has_log(name):
-                    self.drop(name)
-                self.set(name, value)
+                continue
+            if self._has_log(name):
+                self.drop(name)
+            self.set(name, cast(object, value))
         for name in [*self._parts.logs, *self._parts.values]:
             if name not in state and name not in self._dropped:
                 self.drop(name)
@@ -112,8 +114,6 @@ class Edits:
         return Delta(dict(self._logs), values, list(self._dropped)), body
 
     def _replace_log(self, name: str, value: Sequence[object]) -> None:
-        if name in self._parts.values or name in self._values:
-            self.drop(name)
         if not self._has_log(name):
             self.append(name, value)
             return
@@ -138,7 +138,10 @@ class Edits:
 
     def _encode(self, value: object, name: str) -> msgspec.Raw:
         if isinstance(value, Ref) and value.seq not in self._parts.bodies:
-            raise MisuseError(f"{name} names entry {value.seq}, which this run did not record")
+            raise MisuseError(
+                f"{name} names entry {value.seq}, which was not recorded "
+                "under this lease; append the value itself"
+            )
         data = codec.encode(value, name=name)
         if len(data) > self._max_bytes:
             raise ValueTooLarge(
@@ -170,41 +173,37 @@ def _size(raw: msgspec.Raw) -> int:
     return memoryview(raw).nbytes
 
 
-def find_splices(
-    old: Sequence[msgspec.Raw], new: Sequence[msgspec.Raw]
-) -> list[tuple[int, int, list[msgspec.Raw]]]:
+Change = tuple[int, int, list[msgspec.Raw]]
+
+
+def find_splices(old: Sequence[msgspec.Raw], new: Sequence[msgspec.Raw]) -> list[Change]:
     """Splices that turn `old` into `new`: cheap for appends, edits in place and sliding windows."""
-    prefix = 0
-    for before, after in zip(old, new, strict=False):
-        if before != after:
-            break
-        prefix += 1
+    head = _count_equal(old, new)
+    if head == len(old):
+        return [(head, 0, list(new[head:]))] if head < len(new) else []
+    ways: list[list[Change]] = [[(head, len(old) - head, list(new[head:]))]]
     if len(old) == len(new):
-        return [
-            (index, 1, [new[index]])
-            for index in range(prefix, len(old))
-            if old[index] != new[index]
-        ]
-    if prefix == len(old):
-        return [(prefix, 0, list(new[prefix:]))]
-    slid = _find_slide(old, new, prefix)
-    if slid:
-        keep = len(old) - prefix - slid
-        splices: list[tuple[int, int, list[msgspec.Raw]]] = [(prefix, slid, [])]
-        if added := list(new[prefix + keep :]):
-            splices.append((prefix + keep, 0, added))
-        return splices
-    return [(prefix, len(old) - prefix, list(new[prefix:]))]
+        changed = (i for i in range(head, len(old)) if old[i] != new[i])
+        ways.append([(i, 1, [new[i]]) for i in changed])
+    gone = _find_slide(old, new, head)
+    if gone:
+        end = len(old) - gone
+        ways.append([(head, gone, []), (end, 0, list(new[end:]))])
+    return min(ways, key=lambda way: sum(len(items) for _, _, items in way))
 
 
-def _find_slide(old: Sequence[msgspec.Raw], new: Sequence[msgspec.Raw], prefix: int) -> int:
+def _count_equal(old: Sequence[msgspec.Raw], new: Sequence[msgspec.Raw]) -> int:
+    for index, (before, after) in enumerate(zip(old, new, strict=False)):
+        if before != after:
+            return index
+    return min(len(old), len(new))
+
+
+def _find_slide(old: Sequence[msgspec.Raw], new: Sequence[msgspec.Raw], head: int) -> int:
     """How many items after the common head went, if what followed them is still there; else 0."""
-    if prefix == len(new):
+    if head == len(new):
         return 0
-    wanted = new[prefix]
-    for start in range(prefix + 1, len(old)):
-        if old[start] == wanted:
-            length = len(old) - start
-            if old[start:] == new[prefix : prefix + length]:
-                return start - prefix
+    for start in range(head + 1, len(old)):
+        if old[start] == new[head] and old[start:] == new[head : head + len(old) - start]:
+            return start - head
     return 0

@@ -89,8 +89,10 @@ def settle(effect: Effect, status: Status, *, body: bytes = b"", note: str = "")
     return Draft(KIND_OF[status], Settled(effect.effect_id, note), body)
 
 
-def is_doubtful(effect: Effect, *, lease_seq: int, now: int) -> bool:
-    """Whether an issued effect's worker is gone and its time limit over: its outcome is unknown."""
-    return (
-        effect.status is Status.ISSUED and effect.lease_seq != lease_seq and effect.limit_at <= now
-    )
+def is_doubtful(effect: Effect, *, lease: tuple[str, int], now: int) -> bool:
+    """Whether an issued effect is not of this lease (run, seq) and its time limit is over.
+
+    Nobody who could tell its outcome is left then: it is unknown.
+    """
+    is_own = (effect.run_id, effect.lease_seq) == lease
+    return effect.status is Status.ISSUED and not is_own and effect.limit_at <= now

@@ -243,6 +243,9 @@ class Indexes:
             case PutRun(run):
                 self.run = run
             case AddCheckpoint(checkpoint):
+                newest = next(reversed(self.checkpoints), 0)
+                if checkpoint.version != newest + 1:
+                    raise ValueError(f"version {checkpoint.version} follows version {newest}")
                 self.checkpoints[checkpoint.version] = checkpoint
             case AddEffect(effect):
                 self.effects[effect.effect_id] = effect
@@ -285,3 +288,19 @@ class Indexes:
         self.waits[wait.wait_id] = msgspec.structs.replace(
             wait, status=status, result_seq=by[0], settled_by=by[1], settled_at=by[2]
         )
+
+
+def replayed(entries: Iterable[Entry]) -> Indexes:
+    """The rows that a whole journal makes; raises JournalCorrupted where it cannot be followed."""
+    rows = Indexes()
+    for entry in entries:
+        try:
+            rows.apply_entry(entry)
+        except (LookupError, AssertionError, ValueError) as error:
+            raise JournalCorrupted(
+                f"entry {entry.seq} of run {entry.run_id} cannot be replayed: {error}; the indexes "
+                "were left as they are, `holdfast audit verify` names every damaged entry"
+            ) from error
+    if rows.run is None:
+        raise JournalCorrupted("there is no journal to rebuild from; the indexes were left alone")
+    return rows

@@ -1,6 +1,6 @@
 """Runs: their states, the legal moves between them, and what an entry does to a run.
 
-`MOVES` is the whole table: an entry kind that is not listed moves nothing.
+`MOVES` is the table of moves; besides these only a closed group moves a run, from waiting to ready.
 """
 
 from enum import StrEnum

@@ -128,7 +128,7 @@ def needed(mode: str | int, total: int) -> int:
     if mode == "all":
         return 0
     number = 1 if mode == "any" else mode
-    if not isinstance(number, int) or not 1 <= number <= total:
+    if type(number) is not int or not 1 <= number <= total:
         raise MisuseError(f"mode must be 'all', 'any' or a number from 1 to {total}, not {mode!r}")
     return number
 

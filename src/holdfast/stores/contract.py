@@ -138,7 +138,7 @@ Write = Commit | Late | Sweep | Beat
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs to list; at most one of `status` and `agent` is looked up, the other filters."""
+    """Which runs to list: all, those of a status, or those of an agent."""
 
     status: str | None = None
     agent: str | None = None

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.errors import IntegrityError
+
 T = TypeVar("T", bound=msgspec.Struct)
 Row = tuple[Any, ...]
 
@@ -41,5 +43,11 @@ class Shape(Generic[T]):
     def value(self, row: Row) -> T:
         columns = list(row)
         for index, convert in self._load:
-            columns[index] = convert(columns[index])
+            try:
+                columns[index] = convert(columns[index])
+            except (TypeError, ValueError) as error:
+                raise IntegrityError(
+                    f"a stored {self._make.__name__.lower()} has the {self._names[index]} "
+                    f"{columns[index]!r}, which cannot be"
+                ) from error
         return self._make(**dict(zip(self._names, columns, strict=True)))

@@ -5,6 +5,7 @@ memory only, so a thread asks every few milliseconds, and only while somebody wa
 """
 
 import asyncio
+import os
 import threading
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ class SQLiteWakeups(LocalWakeups):
 
     def __init__(self, path: str) -> None:
         super().__init__()
-        self._path = path
+        self._path = os.path.abspath(path)
         self._wanted = threading.Event()
         self._stopped = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -28,6 +29,8 @@ class SQLiteWakeups(LocalWakeups):
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._stopped.clear()
+        self._wanted.clear()
         self._thread = threading.Thread(target=self._watch, name="holdfast-wakeups", daemon=True)
         self._thread.start()
 

@@ -45,6 +45,7 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
+APPLICATION_ID: Final = 0x484F4C44  # "HOLD": what a Holdfast store calls itself in its header
 MINIMUM_SQLITE: Final = (3, 51, 3)
 PAGE_SIZE: Final = 8192
 _SHARED_MOUNTS: Final = frozenset(
@@ -87,6 +88,18 @@ def choose_journal_mode(connection: Connection, path: str) -> str:
             chosen,
         )
     return str(chosen)
+
+
+def check_is_ours(connection: Connection, path: str) -> None:
+    """Raise unless the file is empty or a Holdfast store: another program's is left alone."""
+    with translated(path):
+        named = connection.execute("PRAGMA application_id").fetchall()[0][0]
+        tables = [row[1] for row in connection.execute("PRAGMA table_list")]
+    is_empty = all(name.startswith("sqlite_") for name in tables)
+    if named != APPLICATION_ID and not is_empty:
+        raise IntegrityError(
+            f"{path} is another program's database, not a Holdfast store; name another file"
+        )
 
 
 def library_version() -> str:
@@ -155,6 +168,8 @@ def translated(path: str) -> Generator[None]:
     """Raise SQLite's errors as ours; its own words go along as the cause, never any SQL."""
     try:
         yield
+    except UnicodeDecodeError as error:
+        raise IntegrityError(f"{path or 'memory://'} holds text that is not UTF-8") from error
     except apsw.Error as error:
         for theirs, ours, message in _ERRORS:
             if isinstance(error, theirs):

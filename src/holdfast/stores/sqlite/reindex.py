@@ -1,14 +1,24 @@
 """Rebuilding a run's indexes from its journal, in one transaction."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from holdfast import faults
-from holdfast.kernel.indexes import AddCheckpoint, AddEffect, AddGroup, AddWait, Indexes, PutRun
+from holdfast.kernel.indexes import (
+    AddCheckpoint,
+    AddEffect,
+    AddGroup,
+    AddWait,
+    Indexes,
+    PutRun,
+    replayed,
+)
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.waits import Wait
 from holdfast.stores.sqlite import changes
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.queries import SQL, WAIT
+from holdfast.stores.sqlite.queries import SQL, WAIT, Row
 
 _DELETES = (
     "delete_run_rows",
@@ -27,9 +37,7 @@ def rebuild(connection: Connection, tenant: str, run_id: str) -> None:
             wait.wait_id: wait
             for wait in map(WAIT.value, connection.execute(SQL["list_waits"], (tenant, run_id)))
         }
-        rows = Indexes()
-        for row in connection.execute(SQL["read_entries"], (tenant, run_id, 0, -1)):
-            rows.apply_entry(Entry(*row))
+        rows = replayed(Entry(*row) for row in _journal(connection, tenant, run_id))
         for name in _DELETES:
             connection.execute(SQL[name], (tenant, run_id))
         _insert(connection, tenant, run_id, rows, hints)
@@ -39,6 +47,10 @@ def rebuild(connection: Connection, tenant: str, run_id: str) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _journal(connection: Connection, tenant: str, run_id: str) -> Iterator[Row]:
+    return iter(connection.execute(SQL["read_entries"], (tenant, run_id, 0, -1)))
 
 
 def _insert(

@@ -15,7 +15,9 @@ from holdfast.stores.combiner import Combiner
 from holdfast.stores.contract import StoreInfo, Write
 from holdfast.stores.sqlite import readers, reindex
 from holdfast.stores.sqlite.connection import (
+    APPLICATION_ID,
     Connection,
+    check_is_ours,
     choose_journal_mode,
     connect,
     library_version,
@@ -135,6 +137,7 @@ class SQLiteStore:
             raise StoreNotPermitted(f"{self._path} is a folder; name a file in it")
 
     def _prepare(self, connection: Connection) -> None:
+        check_is_ours(connection, self._path)
         self._journal_mode = choose_journal_mode(connection, self._path)
         with translated(self._path):
             upgrade(connection, self.clock)
@@ -182,6 +185,7 @@ def upgrade(connection: Connection, clock: Clock) -> list[str]:
     while True:
         connection.execute("BEGIN IMMEDIATE")
         try:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(SQL["make_migrations"])
             missing = migrate.pending(MIGRATIONS, _applied(connection))
             if missing:

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from holdfast.engine.waits import WaitSpec
 from holdfast.errors import (
     CheckpointNotFound,
     MisuseError,
@@ -54,7 +55,7 @@ class CheckpointsSuite:
 
     @async_test
     async def test_supported_values_come_back_equal(self, backend: Backend) -> None:
-        values = {
+        values: dict[str, object] = {
             "none": None,
             "bool": True,
             "int": -(2**63),
@@ -323,11 +324,37 @@ class CheckpointsSuite:
             assert (await hf.checkpoints.load("a"))["log"] == ["kept", "goes on"]
 
     @async_test
-    async def test_edits_that_were_not_saved_stop_a_run_from_ending(self, backend: Backend) -> None:
+    async def test_edits_that_were_not_saved_stop_a_run_from_being_left(
+        self, backend: Backend
+    ) -> None:
         async with backend.open() as hf:
             run = await hf.runs.open("a")
+            group = await run.open_waits([WaitSpec(wait_id="w1")])
             run.append("log", 1)
             with pytest.raises(MisuseError, match="checkpoint"):
                 await run.complete()
+            with pytest.raises(MisuseError, match="checkpoint"):
+                await run.release()
+            with pytest.raises(MisuseError, match="checkpoint"):
+                await run.suspend(group)
+            with pytest.raises(MisuseError, match="checkpoint"):
+                await run.open_waits([WaitSpec(wait_id="w2")], suspend=True)
             run.discard()
             await run.complete()
+
+    @async_test
+    async def test_value_that_is_a_list_stays_a_value(self, backend: Backend) -> None:
+        async with backend.open() as hf:
+            run = await hf.runs.open("a")
+            run.set("tags", ["x"])
+            run.append("log", 1)
+            await run.checkpoint()
+            await run.save({"tags": ["x", "y"], "log": [1, 2]})
+            run.set("tags", ["z"])
+            await run.checkpoint()
+            await hf.runs.fork("a", 3, new_run_id="b")
+            fork = await hf.runs.open("b")
+            fork.set("tags", [])
+            fork.append("log", 3)
+            await fork.checkpoint()
+            assert (await hf.checkpoints.load("b")).parts == {"log": [1, 2, 3], "tags": []}

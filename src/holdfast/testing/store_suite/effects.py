@@ -94,6 +94,20 @@ class EffectsSuite:
             assert still.answer == "unknown"
 
     @async_test
+    async def test_effect_of_another_run_with_an_equal_lease_number_becomes_unknown(
+        self, backend: Backend
+    ) -> None:
+        clock = ManualClock()
+        shared = EffectRequest(tool="charge", key="tenant-wide", limit_seconds=1)
+        async with backend.open(clock=clock) as hf:
+            one, two = await hf.runs.open("a"), await hf.runs.open("b")
+            assert one.run.lease_seq == two.run.lease_seq
+            await one.begin_effects([shared])
+            clock.advance(1)
+            (begun,) = await two.begin_effects([shared])
+            assert begun.answer == "unknown"
+
+    @async_test
     async def test_unknown_effect_is_settled_once_by_a_person(self, backend: Backend) -> None:
         clock = ManualClock()
         async with backend.open(clock=clock) as hf:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from holdfast.engine.waits import WaitSpec
 from holdfast.errors import Fenced, LeaseHeld
 from holdfast.kernel.runs import Status
 from holdfast.settings import Settings
@@ -157,6 +158,20 @@ class LeasesSuite:
             await leaver.leases.close()
             held = await hf.runs.open("a")
             assert held.run.worker == hf.worker
+
+    @async_test
+    async def test_sweeping_goes_on_while_there_is_always_a_run_to_give_out(
+        self, backend: Backend
+    ) -> None:
+        clock = ManualClock()
+        async with backend.open(clock=clock) as hf:
+            run = await hf.runs.open("waiting")
+            await run.open_waits([WaitSpec(wait_id="w", timeout_seconds=1)], suspend=True)
+            clock.advance(2)
+            for n in range(5):
+                await hf.runs.create(f"ready-{n}")
+            assert await hf.leases.next() is not None
+            assert (await hf.runs.get("waiting")).status is Status.READY
 
     @async_test
     async def test_waiting_for_a_run_ends_when_one_becomes_ready(self, backend: Backend) -> None:

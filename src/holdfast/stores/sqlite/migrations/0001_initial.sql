@@ -21,14 +21,13 @@ CREATE TABLE runs (
     forked_version INTEGER NOT NULL,
     input_digest BLOB NOT NULL,
     PRIMARY KEY (tenant, run_id)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE INDEX runs_ready ON runs (tenant, ready_at) WHERE status = 'ready';
 CREATE INDEX runs_running ON runs (tenant, worker) WHERE status = 'running';
 CREATE INDEX runs_by_status ON runs (tenant, status, created_at, run_id);
 CREATE INDEX runs_by_time ON runs (tenant, created_at, run_id);
 CREATE INDEX runs_by_agent ON runs (tenant, agent, created_at, run_id);
-CREATE INDEX runs_by_root ON runs (tenant, root_id) WHERE root_id <> run_id;
 
 -- With a rowid: bodies above 1 KB would waste more than half of a WITHOUT ROWID table.
 CREATE TABLE journal (
@@ -49,7 +48,7 @@ CREATE TABLE journal (
     link BLOB NOT NULL,
     stored_at INTEGER NOT NULL,
     UNIQUE (tenant, run_id, seq)
-);
+) STRICT;
 
 CREATE TABLE checkpoints (
     tenant TEXT NOT NULL,
@@ -65,7 +64,7 @@ CREATE TABLE checkpoints (
     status TEXT NOT NULL,
     label TEXT NOT NULL,
     PRIMARY KEY (tenant, run_id, version)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 -- A checkpoint's id is a UUIDv7: this index is in order of time as well.
 CREATE UNIQUE INDEX checkpoints_by_id ON checkpoints (tenant, checkpoint_id);
@@ -88,7 +87,7 @@ CREATE TABLE effects (
     result_seq INTEGER NOT NULL,
     settled_at INTEGER NOT NULL,
     PRIMARY KEY (tenant, effect_id)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 -- The key is taken in every status but not_done: this index is what stops a second effect.
 CREATE UNIQUE INDEX effects_by_key ON effects (tenant, key) WHERE status <> 'not_done';
@@ -107,7 +106,7 @@ CREATE TABLE wait_groups (
     status TEXT NOT NULL,
     closed_seq INTEGER NOT NULL,
     PRIMARY KEY (tenant, run_id, group_id)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE waits (
     tenant TEXT NOT NULL,
@@ -126,7 +125,7 @@ CREATE TABLE waits (
     duplicates INTEGER NOT NULL,
     progress_at INTEGER NOT NULL,
     PRIMARY KEY (tenant, wait_id)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE INDEX waits_due ON waits (tenant, deadline) WHERE status = 'open' AND deadline > 0;
 CREATE INDEX waits_by_run ON waits (tenant, run_id, group_id, wait_id);
@@ -137,4 +136,4 @@ CREATE TABLE workers (
     started_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
     PRIMARY KEY (tenant, worker)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;

@@ -15,4 +15,4 @@ CREATE TABLE IF NOT EXISTS migrations (
     number INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
     applied_at INTEGER NOT NULL
-);
+) STRICT;

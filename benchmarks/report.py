@@ -1,0 +1,119 @@
+"""Rows of the report: judged against their targets, written as JSON and as a table of the docs."""
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import apsw
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.json"
+PAGE = HERE.parent / "docs" / "performance.md"
+_BEGIN = "<!-- benchmarks: begin -->"
+_END = "<!-- benchmarks: end -->"
+_TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One number. `ratio` is value ÷ floor; the target bounds the ratio if there is one."""
+
+    name: str
+    value: float
+    unit: str
+    store: str = "sqlite"
+    floor: float | None = None
+    ratio: float | None = None
+    target: float | None = None
+    bound: str = "<="
+    met: bool | None = None
+    note: str = ""
+
+
+def judged(
+    name: str,
+    value: float,
+    unit: str,
+    *,
+    floor: float | None = None,
+    at_most: float | None = None,
+    at_least: float | None = None,
+    note: str = "",
+) -> Row:
+    """A row with its ratio, and whether the target is met."""
+    ratio = None if floor is None else value / floor
+    judged_by = value if ratio is None else ratio
+    target = at_most if at_least is None else at_least
+    met = None
+    if target is not None:
+        met = judged_by <= target if at_least is None else judged_by >= target
+    return Row(
+        name=name,
+        value=round(value, 4),
+        unit=unit,
+        floor=None if floor is None else round(floor, 4),
+        ratio=None if ratio is None else round(ratio, 3),
+        target=target,
+        bound="<=" if at_least is None else ">=",
+        met=met,
+        note=note,
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown."""
+    lines = [
+        "| Number | Store | Value | Floor | Ratio | Target | | Note |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    sign = "≤" if row.bound == "<=" else "≥"
+    unit = row.unit if row.ratio is None else _TIMES
+    met = {True: "met", False: "**not met**", None: ""}[row.met]
+    return (
+        f"`{row.name}`",
+        row.store,
+        f"{_number(row.value)} {row.unit}",
+        "" if row.floor is None else f"{_number(row.floor)} {row.unit}",
+        "" if row.ratio is None else f"{row.ratio:.2f} {_TIMES}",
+        "" if row.target is None else f"{sign} {row.target:g} {unit}",
+        met,
+        row.note,
+    )
+
+
+def _number(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def machine() -> str:
+    """What the numbers were measured on, in general terms."""
+    return (
+        f"Measured with {os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
+        f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}."
+    )
+
+
+def write(rows: Sequence[Row], names: Sequence[str]) -> None:
+    """Replace these rows in the results, keep the others, and bring the page up to date."""
+    known = {row.name: row for row in _stored()}
+    known.update({row.name: row for row in rows})
+    ordered = [known[name] for name in names if name in known]
+    RESULTS.write_text(json.dumps([asdict(row) for row in ordered], indent=2) + "\n")
+    if PAGE.exists():
+        before, _, rest = PAGE.read_text().partition(_BEGIN)
+        _, _, after = rest.partition(_END)
+        PAGE.write_text(f"{before}{_BEGIN}\n{machine()}\n\n{table(ordered)}\n{_END}{after}")
+
+
+def _stored() -> list[Row]:
+    return [Row(**row) for row in json.loads(RESULTS.read_text())] if RESULTS.exists() else []

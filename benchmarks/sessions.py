@@ -1,0 +1,101 @@
+"""Many sessions at once in one process: turns and effects per second with group commit."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import holdfast
+from benchmarks import effects, floors
+from benchmarks.report import Row, judged
+from benchmarks.samples import Stopwatch
+from benchmarks.saves import Turn, save
+from benchmarks.sizes import Sizes
+from benchmarks.turns import TurnMaker, as_json
+from holdfast import Holdfast, LeasedRun
+
+_POOL = 500
+_FLOOR_PAIRS = 200
+
+
+async def sessions(folder: Path, sizes: Sizes) -> list[Row]:
+    """Turns a second of concurrent sessions, against a raw group-commit loop."""
+    turns = TurnMaker().turns(_POOL)
+    ours: list[float] = []
+    raw: list[float] = []
+    for repeat in range(sizes.repeats):
+        ours.append(await _save_turns(folder / f"store-{repeat}.db", turns, sizes))
+        raw.append(await _save_raw(folder / f"raw-{repeat}.db", turns, sizes))
+    value, floor = statistics.median(ours), statistics.median(raw)
+    return [judged("sessions_1000", value, "turns/s", floor=floor, at_least=0.9)]
+
+
+async def _save_turns(path: Path, turns: list[Turn], sizes: Sizes) -> float:
+    async with holdfast.open(str(path)) as hf:
+        runs = await _open_runs(hf, sizes.sessions)
+
+        async def session(number: int) -> None:
+            for turn in _turns_of(number, turns, sizes):
+                await save(runs[number], turn)
+
+        seconds = await _race(session, sizes.sessions)
+    return sizes.sessions * sizes.turns_per_session / seconds
+
+
+async def _save_raw(path: Path, turns: list[Turn], sizes: Sizes) -> float:
+    """The same turns, from the same values: each session makes its JSON and queues it."""
+    floors.connect(path).close()
+    group = floors.GroupCommit(path, floors.INSERT)
+
+    async def session(number: int) -> None:
+        for turn in _turns_of(number, turns, sizes):
+            await group.store(as_json(turn))
+
+    seconds = await _race(session, sizes.sessions)
+    await group.close()
+    return sizes.sessions * sizes.turns_per_session / seconds
+
+
+async def effect_sessions(folder: Path, sizes: Sizes) -> list[Row]:
+    """Time per effect with concurrent sessions, against two raw commits one after the other."""
+    floor = Stopwatch()
+    raw = floors.connect(folder / "floor.db")
+    ours: list[float] = []
+    for repeat in range(sizes.repeats):
+        ours.append(await _perform_effects(folder / f"store-{repeat}.db", sizes))
+        for number in range(_FLOOR_PAIRS):
+            with floor:
+                effects.commit_twice(raw, number)
+    raw.close()
+    value = statistics.median(ours)
+    return [judged("effect_1000_sessions", value, "ms", floor=floor.median, at_most=0.3)]
+
+
+async def _perform_effects(path: Path, sizes: Sizes) -> float:
+    """Milliseconds per effect."""
+    async with holdfast.open(str(path)) as hf:
+        runs = await _open_runs(hf, sizes.sessions)
+
+        async def session(number: int) -> None:
+            for count in range(sizes.effects_per_session):
+                await effects.perform(runs[number], number * sizes.effects_per_session + count)
+
+        seconds = await _race(session, sizes.sessions)
+    return seconds * 1000 / (sizes.sessions * sizes.effects_per_session)
+
+
+async def _open_runs(hf: Holdfast, count: int) -> list[LeasedRun]:
+    opened = (hf.runs.open(f"session-{number:04}", agent="support") for number in range(count))
+    return list(await asyncio.gather(*opened))
+
+
+def _turns_of(number: int, turns: list[Turn], sizes: Sizes) -> list[Turn]:
+    return [turns[(number * 7 + count) % _POOL] for count in range(sizes.turns_per_session)]
+
+
+async def _race(session: Callable[[int], Awaitable[None]], count: int) -> float:
+    """Seconds until every session has ended."""
+    since = time.perf_counter()
+    await asyncio.gather(*(session(number) for number in range(count)))
+    return time.perf_counter() - since

@@ -1,0 +1,42 @@
+"""How much is measured: the usual sizes, smaller ones for a look, larger ones for the record."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Counts of everything that is measured."""
+
+    repeats: int = 3
+    save_turns: int = 1000
+    late_turn: int = 3000
+    early_turn: int = 100
+    window: int = 100
+    resume_pairs: int = 7
+    reads: int = 200
+    sessions: int = 1000
+    turns_per_session: int = 5
+    effects: int = 500
+    effects_per_session: int = 3
+    fan_in: tuple[int, ...] = (10, 100, 1000)
+    deliveries: int = 4000
+    wakeups: int = 60
+    imports: int = 7
+
+
+QUICK = Sizes(
+    repeats=1,
+    save_turns=200,
+    late_turn=600,
+    window=50,
+    resume_pairs=3,
+    reads=50,
+    sessions=200,
+    effects=100,
+    fan_in=(10, 100),
+    deliveries=1000,
+    wakeups=15,
+    imports=3,
+)
+USUAL = Sizes()
+FULL = Sizes(repeats=5, fan_in=(10, 100, 1000, 10_000), wakeups=200)

@@ -1,0 +1,122 @@
+"""`holdfast checkpoints`: what runs have saved, and what changed between two versions."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.options import Count, Options, Ordinal, common
+from holdfast.cli.output import write
+from holdfast.cli.records import Record, record_of
+from holdfast.cli.text import printable, short, to_json
+from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.kernel.state import StateDiff
+from holdfast.sync import Holdfast
+
+_COLUMNS = {
+    "VERSION": "version",
+    "CREATED": "created_at",
+    "PHASE": "phase",
+    "AGENT": "agent",
+    "STATUS": "status",
+    "LABEL": "label",
+    "ID": "checkpoint_id",
+}
+
+
+@click.group()
+def command() -> None:
+    """Look at what runs have saved, and at what changed."""
+
+
+@command.command("list")
+@click.argument("run")
+@click.option("--limit", type=Count, default=100, show_default=True, help="At most so many.")
+@click.option("--before", type=Ordinal, help="Only versions before this one.")
+@common
+def list_(options: Options, *, run: str, limit: int, before: int | None) -> None:
+    """List the checkpoints of a run, newest first."""
+    with options.open_existing() as hf:
+        found = hf.checkpoints.history(run, limit=limit, before=before)
+        if not found:
+            hf.runs.get(run)
+    options.output.many(
+        map(record_of, found), ids="version", draw=output.table(_COLUMNS, empty="no checkpoints")
+    )
+
+
+@command.command()
+@click.argument("run")
+@click.argument("version", type=Ordinal, required=False)
+@common
+def show(options: Options, *, run: str, version: int | None) -> None:
+    """Show a checkpoint and the state it saved: the latest, unless a VERSION is named."""
+    with options.open_existing() as hf:
+        state = hf.checkpoints.load(run, version)
+        record = _about(hf, run, state.version) | {"state": state.parts}
+    options.output.one(record, ids="version", draw=_draw_checkpoint)
+
+
+def _about(hf: Holdfast, run_id: str, version: int) -> Record:
+    if not version:
+        empty = dict.fromkeys(Checkpoint.__struct_fields__)
+        return empty | {"run_id": run_id, "version": 0}
+    (found,) = hf.checkpoints.history(run_id, before=version + 1, limit=1)
+    return record_of(found)
+
+
+def _draw_checkpoint(record: Record) -> None:
+    output.fields({name: value for name, value in record.items() if name != "state"})
+    write("")
+    write(to_json(record["state"], indent=2))
+
+
+@command.command()
+@click.argument("run")
+@click.argument("before", type=Ordinal, metavar="A")
+@click.argument("after", type=Ordinal, metavar="B")
+@common
+def diff(options: Options, *, run: str, before: int, after: int) -> None:
+    """Show what changed in a run's state from version A to version B."""
+    with options.open_existing() as hf:
+        found = hf.checkpoints.diff(run, before, after)
+    record: Record = {"run_id": run, "before": before, "after": after, **_diff_record(found)}
+    options.output.one(record, ids="parts", draw=_draw_diff)
+
+
+def _diff_record(found: StateDiff) -> Record:
+    changed = {name: {"before": old, "after": new} for name, (old, new) in found.changed.items()}
+    return {
+        "parts": sorted({*found.added, *found.removed, *found.changed, *found.logs}),
+        "added": found.added,
+        "removed": found.removed,
+        "changed": changed,
+        "logs": {name: record_of(log) for name, log in found.logs.items()},
+    }
+
+
+def _draw_diff(record: Record) -> None:
+    if not record["parts"]:
+        output.say(f"versions {record['before']} and {record['after']} are the same")
+    for line in _diff_lines(record):
+        write(line)
+
+
+def _diff_lines(record: Record) -> Iterator[str]:
+    for name, value in record["removed"].items():
+        yield _line("-", name, value)
+    for name, value in record["added"].items():
+        yield _line("+", name, value)
+    for name, values in record["changed"].items():
+        yield _line("-", name, values["before"])
+        yield _line("+", name, values["after"])
+    for name, log in record["logs"].items():
+        for index, item in enumerate(log["removed"], log["kept"]):
+            yield _line("-", f"{name}[{index}]", item)
+        for index, item in enumerate(log["added"], log["kept"]):
+            yield _line("+", f"{name}[{index}]", item)
+
+
+def _line(sign: str, name: str, value: Any) -> str:
+    return f"{sign} {printable(name)} {short(to_json(value))}"

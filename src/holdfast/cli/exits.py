@@ -1,0 +1,88 @@
+"""Exit codes, and how an error is told: the one table from families of errors to codes."""
+
+import json
+import os
+import re
+import sys
+from enum import IntEnum
+from typing import Final
+
+from holdfast.cli.text import printable
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    IntegrityError,
+    MisuseError,
+    NotFoundError,
+    StoreNotPermitted,
+    UnavailableError,
+)
+
+
+class Exit(IntEnum):
+    """What the exit code of every command says."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    NOT_ALLOWED = 4
+    CONFLICT = 5
+    NEEDS_PERSON = 6  # kept for commands that wait for a run; none does yet
+    INTEGRITY = 7
+    UNAVAILABLE = 8
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+FAMILIES: Final[dict[type, Exit]] = {
+    ConflictError: Exit.CONFLICT,
+    NotFoundError: Exit.NOT_FOUND,
+    UnavailableError: Exit.UNAVAILABLE,
+    IntegrityError: Exit.INTEGRITY,
+    StoreNotPermitted: Exit.NOT_ALLOWED,
+    MisuseError: Exit.USAGE,
+    HoldfastError: Exit.FAILED,
+    PermissionError: Exit.NOT_ALLOWED,
+    OSError: Exit.FAILED,
+}
+
+
+def code_of(error: HoldfastError | OSError) -> Exit:
+    """The code of the nearest family an error belongs to."""
+    return next(FAMILIES[family] for family in type(error).__mro__ if family in FAMILIES)
+
+
+def tell(error: HoldfastError | OSError, *, as_json: bool = False) -> Exit:
+    """Say on stderr what happened, why, and what to do next; the exit code for it.
+
+    Of a reader that has gone away nothing is said.
+    """
+    if isinstance(error, OSError):
+        _forget_output()
+    if isinstance(error, BrokenPipeError):
+        return Exit.BROKEN_PIPE
+    if as_json:
+        told = {"error": type(error).__name__, "message": str(error)}
+        print(json.dumps(told), file=sys.stderr)
+    else:
+        for line in _lines(error):
+            print(printable(line), file=sys.stderr)
+    return code_of(error)
+
+
+def _forget_output() -> None:
+    """Let what is still buffered go nowhere: Python would try again, and complain, as it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _lines(error: HoldfastError | OSError) -> list[str]:
+    lines = [f"Error: {error}"]
+    cause = error.__cause__
+    if cause is not None and str(cause) not in str(error):
+        lines.append(f"Cause: {cause}")
+    advice = (type(error).__doc__ or "").partition(". ")[2]
+    # A message that goes on after its first clause gives its own advice there.
+    if isinstance(error, HoldfastError) and advice and not re.search(r"[;.] ", str(error)):
+        lines.append(f"Next: {advice}")
+    return lines

@@ -1,0 +1,82 @@
+"""The options that every command has, and the store they name."""
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from holdfast import names, settings, stores
+from holdfast.cli import exits
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import FORMATS, Output
+from holdfast.errors import HoldfastError, NotFoundError, SchemaMismatch
+from holdfast.settings import Settings
+from holdfast.stores.sqlfiles import Migration
+from holdfast.sync import Holdfast
+
+Count = click.IntRange(min=1, max=1_000_000)
+Ordinal = click.IntRange(min=0, max=names.MAX_COUNT)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a command was told about the store and the output."""
+
+    store: str | None
+    tenant: str
+    output: Output
+
+    @property
+    def url(self) -> str:
+        return settings.store_url(self.store)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(tenant=self.tenant)
+
+    def open(self) -> Holdfast:
+        """The store, to be entered; it is made, or brought up to date, by that."""
+        return Holdfast(self.url, settings=self.settings)
+
+    def open_existing(self) -> Holdfast:
+        """The same for a command that must not make or change a store's schema."""
+        path = settings.locate_store(self.url).location
+        if path and not os.path.exists(path):
+            raise NotFoundError(
+                f"there is no store at {path}; name one with --store or HOLDFAST_STORE, "
+                "or make it with `holdfast store migrate`"
+            )
+        if os.path.isfile(path) and (missing := self.pending()):
+            raise SchemaMismatch(
+                f"the store at {path} lacks {len(missing)} of this version's migrations; "
+                "`holdfast store migrate` applies them"
+            )
+        return self.open()
+
+    def pending(self) -> list[Migration]:
+        return stores.pending_migrations(self.url, settings=self.settings)
+
+
+def common(run: Callable[..., Exit | None]) -> Callable[..., Exit | None]:
+    """Give a command the options all have, as `Options`; its errors become exit codes."""
+
+    @click.option("-o", "--output", type=click.Choice(FORMATS), help="Format [default: table].")
+    @click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
+    @click.option("--store", metavar="URL", help="The store: a file's path or a URL.")
+    @click.option("--tenant", default="default", show_default=True, help="Whose runs.")
+    @functools.wraps(run)
+    def command(
+        *, output: str | None, as_json: bool, store: str | None, tenant: str, **rest: Any
+    ) -> Exit | None:
+        if as_json and output not in (None, "json"):
+            raise click.UsageError(f"--json and -o {output} contradict each other; give one")
+        out = Output("json" if as_json else output or "table")
+        try:
+            return run(Options(store, tenant, out), **rest)
+        except (HoldfastError, OSError) as error:
+            return exits.tell(error, as_json=out.is_json)
+
+    return command

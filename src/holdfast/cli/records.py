@@ -1,0 +1,76 @@
+"""What the store holds as plain data for output: keys are the fields' names, and stay.
+
+Moments become ISO 8601 strings (None for none), digests and other bytes hex, ids strings.
+"""
+
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.cli.text import moment
+from holdfast.engine.journal import body_of
+from holdfast.errors import IntegrityError
+from holdfast.kernel import indexes
+from holdfast.kernel.journal import Entry
+
+Record = dict[str, Any]
+
+
+def record_of(value: msgspec.Struct) -> Record:
+    """A row as plain data."""
+    return {
+        field.name: _plain(field.name, getattr(value, field.name))
+        for field in msgspec.structs.fields(value)
+    }
+
+
+def _plain(name: str, value: Any) -> Any:
+    match value:
+        case int() if name == "at" or name == "deadline" or name.endswith("_at"):
+            return moment(value)
+        case Enum():
+            return value.value
+        case UUID():
+            return str(value)
+        case bytes():
+            return value.hex()
+        case msgspec.Struct():
+            return record_of(value)
+        case tuple() | list():
+            return [_plain("", item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value
+
+
+def entry_record(entry: Entry, *, is_intact: bool, with_body: bool) -> Record:
+    """An entry of the journal; of a damaged one, what can be read."""
+    record: Record = {
+        "run_id": entry.run_id,
+        "seq": entry.seq,
+        "kind": entry.kind,
+        "at": moment(entry.at),
+        "actor": entry.actor,
+        "facts": _facts(entry),
+        "body_bytes": None if entry.body is None else len(entry.body),
+        "link": entry.link.hex(),
+        "intact": is_intact,
+    }
+    if with_body:
+        record["body"] = _body(entry)
+    return record
+
+
+def _facts(entry: Entry) -> Record | None:
+    try:
+        return record_of(indexes.facts_of(entry))
+    except IntegrityError:
+        return None
+
+
+def _body(entry: Entry) -> Any:
+    try:
+        return body_of(entry)
+    except IntegrityError:
+        return None

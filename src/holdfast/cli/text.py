@@ -1,0 +1,65 @@
+"""Stored values as text that a terminal can be trusted with, and as JSON."""
+
+import json
+import re
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast import clock
+
+# Valid inside JSON strings, but a terminal may act on them (C1 controls, changes of direction)
+# and UTF-8 cannot say them (surrogates).
+_UNSAFE: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text with everything that a terminal might act on escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """JSON of plain data and what state may hold; every control character is escaped."""
+    text = json.dumps(value, default=_plain, ensure_ascii=False, indent=indent)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.hex()
+        case datetime():
+            return value.isoformat()
+        case UUID() | Decimal():
+            return str(value)
+        case msgspec.Struct():
+            return msgspec.structs.asdict(value)
+        case _:
+            raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def moment(microseconds: int) -> str | None:
+    """A stored moment in ISO 8601, UTC; None for none."""
+    if not microseconds:
+        return None
+    try:
+        found = clock.to_datetime(microseconds)
+    except OverflowError:
+        return f"{microseconds} microseconds, which is no date"
+    return found.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def count(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def short(value: Any, *, limit: int = 120) -> str:
+    """One line of a value for people, cut where it gets long."""
+    text = printable(value) if isinstance(value, str) else to_json(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,154 @@
+"""SQL lives in named files: each query has a purpose and a user, and no Python holds any."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+SOURCE = Path(holdfast.__file__).parent
+SQL_FOLDERS = sorted(folder for folder in SOURCE.glob("stores/*/sql") if folder.is_dir())
+SQL_FILES = [file for folder in SQL_FOLDERS for file in sorted(folder.glob("*.sql"))]
+# The shipped tests damage stored rows on purpose, which no named query does.
+FILES = sorted(
+    file for file in SOURCE.rglob("*.py") if file.relative_to(SOURCE).parts[0] != "testing"
+)
+
+PRIMITIVES = {"runs", "journal", "checkpoints", "effects", "waits", "leases", "store"}
+TRANSACTION = ("PRAGMA ", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT ", "RELEASE ")
+STATEMENT = re.compile(
+    r"\bSELECT\b.*\bFROM\b|\bINSERT\b.*\bINTO\b|\bUPDATE\b.*\bSET\b|\bDELETE\b.*\bFROM\b"
+    r"|\bCREATE (?:UNIQUE )?(?:TABLE|INDEX)\b|\bDROP (?:TABLE|INDEX)\b|\bALTER TABLE\b",
+    re.DOTALL,
+)
+OPENING = re.compile(
+    r"\s*(?:select|insert\s+into|update|delete\s+from|with|replace\s+into)\s", re.I
+)
+
+
+def queries() -> dict[str, tuple[Path, str]]:
+    """Each named query, the file it is in, and the lines between its name and its statement."""
+    found: dict[str, tuple[Path, str]] = {}
+    for file in SQL_FILES:
+        for block in re.split(r"(?m)^-- name: ", file.read_text(encoding="utf-8"))[1:]:
+            name, _, rest = block.partition("\n")
+            comment = re.match(r"(?:--.*\n)*", rest)
+            found[name] = (file, comment.group() if comment else "")
+    return found
+
+
+def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every string of a module with its line; the literal parts of an f-string as one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+        if isinstance(node, ast.JoinedStr):
+            yield node.lineno, text_of(node)
+
+
+def text_of(node: ast.JoinedStr) -> str:
+    parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    return "".join(str(part) for part in parts)
+
+
+def executed(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Literals that are handed to a connection."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if called.lstrip("_") not in ("execute", "executemany"):
+            continue
+        first = node.args[0]
+        if isinstance(first, ast.JoinedStr):
+            yield first.lineno, text_of(first)
+        elif isinstance(first, ast.Constant):
+            yield first.lineno, str(first.value)
+
+
+def sql_in(source: str) -> list[str]:
+    """The strings of a module that are SQL and should be a named query instead."""
+    tree = ast.parse(source)
+    found = {(line, text) for line, text in strings(tree) if STATEMENT.search(text)}
+    for line, text in executed(tree):
+        if OPENING.match(text) or not text.startswith(TRANSACTION):
+            found.add((line, text))
+    return [f"line {line}: {text[:60]!r}" for line, text in sorted(found)]
+
+
+def constants_of_the_code() -> set[str]:
+    return {
+        text for file in FILES for _, text in strings(ast.parse(file.read_text(encoding="utf-8")))
+    }
+
+
+def test_there_are_queries() -> None:
+    assert len(queries()) > 30
+
+
+@pytest.mark.parametrize("name", sorted(queries()))
+def test_query_says_its_purpose(name: str) -> None:
+    _, purpose = queries()[name]
+    assert re.match(r"-- [A-Z].*\S", purpose), f"{name} has no line that says what it is for"
+
+
+def test_every_query_is_used() -> None:
+    used = constants_of_the_code()
+    # A sweep names what it finds; its query is called find_ and that.
+    used |= {f"find_{name}" for name in used if re.fullmatch(r"[a-z_]+", name)}
+    assert sorted(queries().keys() - used) == []
+
+
+def test_files_are_named_after_primitives() -> None:
+    assert {file.stem for file in SQL_FILES} <= PRIMITIVES
+
+
+def test_every_statement_has_a_name() -> None:
+    for file in SQL_FILES:
+        assert file.read_text(encoding="utf-8").startswith("-- name: "), file.name
+
+
+@pytest.mark.parametrize("folder", [f.parent for f in SQL_FOLDERS], ids=lambda folder: folder.name)
+def test_migrations_are_numbered_without_a_gap(folder: Path) -> None:
+    names = sorted(file.name for file in (folder / "migrations").iterdir())
+    assert names
+    assert all(re.fullmatch(r"\d{4}_[a-z0-9_]+\.sql", name) for name in names)
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(SOURCE).as_posix())
+def test_module_holds_no_sql(file: Path) -> None:
+    assert sql_in(file.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'x = "SELECT a FROM b"',
+        'x = "INSERT OR IGNORE INTO b VALUES (1)"',
+        'x = f"UPDATE {table} SET a = 1"',
+        'x = "DELETE FROM b"',
+        'connection.execute("select a from b")',
+        'self._execute(f"delete from {table}")',
+        'connection.execute("VACUUM")',
+    ],
+)
+def test_sql_is_found(source: str) -> None:
+    assert sql_in(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'connection.execute("BEGIN IMMEDIATE")',
+        'connection.execute(f"PRAGMA page_size = {size}")',
+        'connection.execute("ROLLBACK TO one_commit")',
+        'connection.execute(SQL["get_run"], row)',
+        'x = "select the newest from the list"',
+    ],
+)
+def test_what_is_no_query_is_left_alone(source: str) -> None:
+    assert sql_in(source) == []

@@ -1,0 +1,70 @@
+"""Every Python example of the documentation runs, and shows something."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.examples import Example, all_examples, examples_in, pages
+
+EXAMPLES = all_examples(pages())
+SECONDS = 60
+
+
+def shows_something(block: str) -> bool:
+    """Whether a block checks or prints what it did."""
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Name) and node.id == "print":
+            return True
+    return False
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.id)
+def test_example_runs(example: Example, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example.program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, f"{example.id} fails:\n{done.stderr}"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.id)
+def test_example_shows_something(example: Example) -> None:
+    assert all(shows_something(block) for block in example.blocks)
+
+
+def test_readme_and_every_concept_have_an_example() -> None:
+    with_example = {example.page for example in EXAMPLES}
+    wanted = {"README.md"}
+    wanted |= {
+        f"docs/concepts/{name}.md"
+        for name in ("runs", "journal", "checkpoints", "effects", "waits", "leases", "durability")
+    }
+    assert wanted - with_example == set()
+
+
+def test_example_of_the_readme_is_short() -> None:
+    (first, *_) = [example for example in EXAMPLES if example.page == "README.md"]
+    assert len(first.program.splitlines()) <= 30
+
+
+def test_blocks_that_continue_are_one_program() -> None:
+    text = "```python\na = 1\n```\ntext\n```python continue\nassert a\n```\n```python\nb = 2\n```\n"
+    first, second = examples_in("page.md", text)
+    assert first.blocks == ("a = 1\n", "assert a\n")
+    assert (first.line, second.line) == (1, 8)
+
+
+@pytest.mark.parametrize("text", ["```python continue\n```\n", "```python later\n```\n"])
+def test_fence_that_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^page\.md: "):
+        examples_in("page.md", text)

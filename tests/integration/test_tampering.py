@@ -1,0 +1,281 @@
+"""Damage of every kind to stored bytes: found, named, and never returned as state."""
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast.errors import CheckpointCorrupted, IntegrityError, JournalCorrupted
+from holdfast.testing.store_suite import async_test
+
+COLUMNS = ["kind", "at", "actor", "schema", "encoding", "key_id", "facts", "nonce", "body", "link"]
+INDEX_COLUMNS = [
+    ("runs", "status"),
+    ("runs", "agent"),
+    ("runs", "result_seq"),
+    ("checkpoints", "seq"),
+    ("checkpoints", "checkpoint_id"),
+    ("checkpoints", "label"),
+    ("effects", "status"),
+    ("effects", "key"),
+    ("waits", "settled_by"),
+    ("waits", "status"),
+    ("wait_groups", "resolved"),
+]
+
+
+async def make_run(hf: holdfast.Holdfast) -> None:
+    run = await hf.runs.open("a", agent="x", input={"q": 1})
+    for n in range(3):
+        run.append("log", {"n": n, "text": "some text " * 3})
+        run.set("plan", {"step": n})
+        await run.checkpoint(label=f"v{n}")
+    (begun,) = await run.begin_effects([holdfast.EffectRequest(tool="t", args=1)])
+    await run.finish_effect(begun, "result")
+    await run.open_waits([holdfast.WaitSpec(wait_id="w")], suspend=True)
+    await hf.waits.resolve("w", "yes", by="alice")
+
+
+class Vandal:
+    """Changes stored bytes behind Holdfast's back, and puts them right again."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = apsw.Connection(str(path))
+
+    def rows(self, table: str, column: str) -> list[tuple[Any, Any]]:
+        key = "id" if table == "journal" else "rowid"
+        if table != "journal":
+            return [(0, self.connection.execute(f"SELECT {column} FROM {table}").fetchall()[0][0])]
+        return list(self.connection.execute(f"SELECT {key}, {column} FROM {table} ORDER BY seq"))
+
+    def write(self, table: str, column: str, key: int, value: Any) -> None:
+        where = "WHERE id = ?" if table == "journal" else "WHERE ?"
+        row = (value, key if table == "journal" else 1)
+        self.connection.execute(f"UPDATE {table} SET {column} = ? {where}", row)
+
+
+def flips(value: Any) -> list[Any]:
+    """Every value that differs from this one in a single byte or character, or by one."""
+    if isinstance(value, int):
+        return [value + 1, value ^ 0x10]
+    if isinstance(value, str):
+        return [value[:i] + chr(ord(c) ^ 1) + value[i + 1 :] for i, c in enumerate(value)] or ["x"]
+    return [
+        value[:i] + bytes([byte ^ bit]) + value[i + 1 :]
+        for i, byte in enumerate(value)
+        for bit in (1, 0x80)
+    ]
+
+
+async def check_is_found(hf: holdfast.Holdfast, seq: int, states: dict[int, Any]) -> None:
+    problems = await hf.journal.verify("a")
+    assert problems, "the damage was not found"
+    assert {seq, seq + 1} & {problem.seq for problem in problems}
+    for version, expected in states.items():
+        try:
+            state = await hf.checkpoints.load("a", version)
+        except IntegrityError:
+            continue
+        assert state.parts == expected, "a state was returned that was never saved"
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.mission("S3-038", "S3-073", "S3-076", "S3-085", "S3-106", "S3-123", "S3-158", "X-010")
+@async_test
+async def test_every_flipped_byte_of_the_journal_is_found(column: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        await make_run(hf)
+        states = {v: (await hf.checkpoints.load("a", v)).parts for v in (1, 2, 3)}
+        vandal = Vandal(path)
+        for seq, (key, value) in enumerate(vandal.rows("journal", column), 1):
+            for changed in flips(value):
+                vandal.write("journal", column, key, changed)
+                await check_is_found(hf, seq, states)
+            vandal.write("journal", column, key, value)
+        assert await hf.journal.verify("a") == []
+
+
+@pytest.mark.parametrize(("table", "column"), INDEX_COLUMNS)
+@pytest.mark.mission("S3-009", "S3-088")
+@async_test
+async def test_index_rows_that_tell_otherwise_are_found_and_rebuilt(
+    table: str, column: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        await make_run(hf)
+        vandal = Vandal(path)
+        (_, value), *_ = vandal.rows(table, column)
+        changed = flips(value)[0]
+        if table == "checkpoints":
+            sql = f"UPDATE checkpoints SET {column} = ? WHERE version = 1"
+            vandal.connection.execute(sql, (changed,))
+        elif column == "status":
+            other = {"ready": "running", "completed": "unknown", "resolved": "expired"}[value]
+            vandal.write(table, column, 0, other)
+        else:
+            vandal.write(table, column, 0, changed)
+        problems = await hf.journal.verify("a")
+        assert any("is not what the journal says" in problem.what for problem in problems)
+        await hf.reindex("a")
+        assert await hf.journal.verify("a") == []
+
+
+STATEMENTS = {
+    "delete first": ("DELETE FROM journal WHERE seq = 1", 1),
+    "delete middle": ("DELETE FROM journal WHERE seq = 4", 4),
+    "delete last": ("DELETE FROM journal WHERE seq = (SELECT max(seq) FROM journal)", 0),
+    "delete all": ("DELETE FROM journal", 1),
+    "null a body": ("UPDATE journal SET body = NULL WHERE seq = 4", 4),
+    "another's body": (
+        "UPDATE journal SET body = (SELECT body FROM journal WHERE seq = 3) WHERE seq = 4",
+        4,
+    ),
+    "swap two": (
+        "UPDATE journal SET seq = CASE seq WHEN 3 THEN 1004 ELSE 1003 END WHERE seq IN (3, 4);"
+        "UPDATE journal SET seq = seq - 1000 WHERE seq > 1000",
+        3,
+    ),
+    "move to another run": ("UPDATE journal SET run_id = 'b' WHERE seq = 5", 5),
+    "move to another tenant": ("UPDATE journal SET tenant = 'evil' WHERE seq = 5", 5),
+    "another actor": ("UPDATE journal SET actor = 'mallory' WHERE kind = 'WAIT_RESOLVED'", 0),
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+@async_test
+async def test_entries_deleted_moved_or_swapped_are_found(name: str, tmp_path: Path) -> None:
+    sql, seq = STATEMENTS[name]
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        await make_run(hf)
+        states = {v: (await hf.checkpoints.load("a", v)).parts for v in (1, 2, 3)}
+        last = len(await hf.journal.read("a"))
+        Vandal(path).connection.execute(sql)
+        problems = await hf.journal.verify("a")
+        assert problems
+        if seq:
+            assert {seq, seq + 1} & {problem.seq for problem in problems}
+        for version, expected in states.items():
+            try:
+                state = await hf.checkpoints.load("a", version)
+            except (IntegrityError, holdfast.errors.RunNotFound):
+                continue
+            assert state.parts == expected
+        assert last >= 10
+
+
+@async_test
+@pytest.mark.mission("S3-074", "S3-126", "S3-188", "S4-080")
+async def test_newest_intact_state_is_given_with_what_was_skipped_on_record(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        await make_run(hf)
+        second = await hf.checkpoints.load("a", 2)
+        skipped = (await hf.checkpoints.history("a"))[0]
+        vandal = Vandal(path)
+        sql = "UPDATE journal SET body = x'00' WHERE seq = ?"
+        vandal.connection.execute(sql, (skipped.seq,))
+        with pytest.raises(CheckpointCorrupted, match="version 3 of run a"):
+            await hf.checkpoints.load("a")
+        newest = await hf.checkpoints.load_newest_intact("a")
+        assert (newest.version, newest.parts) == (2, second.parts)
+        assert newest.skipped == (skipped.checkpoint_id,)
+        assert (await hf.journal.read("a"))[-1].kind == "CHECKPOINT_CORRUPTED"
+
+
+@async_test
+async def test_damage_is_recorded_once_however_often_it_is_met(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        await make_run(hf)
+        skipped = (await hf.checkpoints.history("a"))[0]
+        sql = "UPDATE journal SET body = x'00' WHERE seq = ?"
+        Vandal(path).connection.execute(sql, (skipped.seq,))
+        for _ in range(3):
+            assert (await hf.checkpoints.load_newest_intact("a")).version == 2
+        kinds = [entry.kind for entry in await hf.journal.read("a")]
+        assert kinds.count("CHECKPOINT_CORRUPTED") == 1
+
+
+@async_test
+async def test_lost_index_row_does_not_lose_the_turn_it_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        await make_run(hf)
+        Vandal(path).connection.execute("DELETE FROM checkpoints WHERE version = 3")
+        assert (await hf.checkpoints.load("a")).version == 3
+        assert len(await hf.journal.verify("a")) == 1
+        run = await hf.runs.open("a")
+        run.append("log", "next")
+        assert (await run.checkpoint()).version == 4
+        assert await hf.journal.verify("a")
+        await hf.reindex("a")
+        assert await hf.journal.verify("a") == []
+        assert len((await hf.checkpoints.load("a"))["log"]) == 4
+
+
+@pytest.mark.parametrize("sql", ["DELETE FROM journal WHERE seq = 1", "DELETE FROM journal"])
+@async_test
+async def test_reindex_leaves_the_rows_when_there_is_no_whole_journal(
+    sql: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        await make_run(hf)
+        Vandal(path).connection.execute(sql)
+        with pytest.raises(JournalCorrupted, match="left"):
+            await hf.reindex("a")
+        assert (await hf.runs.get("a")).run_id == "a"
+        assert await hf.journal.verify("a")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE journal SET body = 'abc'",
+        "UPDATE journal SET link = 5",
+        "UPDATE runs SET status = 5.5",
+    ],
+)
+@async_test
+async def test_values_of_another_type_cannot_be_put_into_a_column(sql: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        await make_run(hf)
+        if "status" in sql:
+            Vandal(path).connection.execute("UPDATE runs SET status = 'bogus'")
+            with pytest.raises(IntegrityError, match="bogus"):
+                await hf.runs.get("a")
+            return
+        with pytest.raises(apsw.ConstraintError):
+            Vandal(path).connection.execute(sql)
+
+
+@async_test
+async def test_damaged_result_of_an_effect_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        await make_run(hf)
+        sql = "UPDATE journal SET body = x'a161' WHERE kind = 'EFFECT_COMPLETED'"
+        Vandal(path).connection.execute(sql)
+        run = await hf.runs.open("a")
+        with pytest.raises(IntegrityError, match="damaged"):
+            await run.begin_effects([holdfast.EffectRequest(tool="t", args=1)])
+
+
+@async_test
+async def test_writer_does_not_go_on_from_a_damaged_stretch(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        run = await hf.runs.open("a")
+        await hf.another_worker().runs.open("a", takeover=True)
+        sql = "UPDATE journal SET actor = 'mallory' WHERE seq = 3"
+        Vandal(path).connection.execute(sql)
+        with pytest.raises(JournalCorrupted, match="entry 3"):
+            await run.checkpoint()

@@ -1,0 +1,80 @@
+"""Wake-ups: hints across tasks and processes; polling underneath when one is lost."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.testing.store_suite import async_test
+from holdfast.wakeups.local import LocalWakeups
+from tests.processes import Child
+
+
+@async_test
+async def test_ticket_taken_before_a_change_does_not_wait() -> None:
+    wakeups = LocalWakeups()
+    ticket = wakeups.ticket("run:a")
+    wakeups.notify(["run:a"])
+    assert await wakeups.wait("run:a", ticket, timeout=60)
+
+
+@async_test
+async def test_waiter_is_woken_and_nothing_is_left_behind() -> None:
+    wakeups = LocalWakeups()
+    waiting = [
+        asyncio.create_task(wakeups.wait("run:a", wakeups.ticket("run:a"), timeout=60))
+        for _ in range(100)
+    ]
+    await asyncio.sleep(0)
+    wakeups.notify(["run:a"])
+    assert await asyncio.gather(*waiting) == [True] * 100
+    assert not wakeups.has_waiters
+    assert not await wakeups.wait("run:a", wakeups.ticket("run:a"), timeout=0.001)
+
+
+@async_test
+@pytest.mark.mission("S0-003", "S0-016", "S0-018")
+async def test_reply_in_one_process_wakes_a_worker_in_another(tmp_path: Path) -> None:
+    store = str(tmp_path / "w.db")
+    patient = holdfast.Settings(wakeup_poll_seconds=50)
+    async with holdfast.open(store, settings=patient) as hf:
+        run = await hf.runs.open("a")
+        await run.open_waits([holdfast.WaitSpec(wait_id="w")], suspend=True)
+        waiting = asyncio.create_task(hf.leases.next(timeout_seconds=40))
+        await asyncio.sleep(0)
+        with Child("tests.child", store) as peer:
+            assert peer.ask(["resolve", "w", "reply"])[0]
+            held = await waiting
+        assert held is not None
+        assert held.run_id == "a"
+
+
+@async_test
+async def test_lost_hint_costs_one_poll_and_no_more(tmp_path: Path) -> None:
+    store = str(tmp_path / "w.db")
+    quick = holdfast.Settings(wakeup_poll_seconds=0.05)
+    async with holdfast.open(store, settings=quick) as hf:
+        hf._context.store.on_applied = None
+        await hf._context.wakeups.close()
+        waiting = asyncio.create_task(hf.leases.next(timeout_seconds=40))
+        await asyncio.sleep(0)
+        await hf.runs.create("a")
+        assert await waiting is not None
+
+
+@async_test
+async def test_tail_follows_another_process(tmp_path: Path) -> None:
+    store = str(tmp_path / "w.db")
+    async with holdfast.open(store) as hf:
+        with Child("tests.child", store) as peer:
+            peer.ask(["open", "a"])
+            seen = 0
+            async for entry in hf.journal.tail("a"):
+                seen = entry.seq
+                if seen == 2:
+                    peer.tell(["append", "a", "x"])
+                if entry.kind == "CHECKPOINT_CREATED":
+                    break
+            assert seen == 3
+            assert peer.answer() == 1

@@ -1,0 +1,58 @@
+"""Migrations: numbered, applied once, forward only; a newer store is refused with a way out."""
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast.errors import SchemaMismatch
+from holdfast.stores import migrate
+from holdfast.stores.sqlfiles import Migration
+from holdfast.testing.store_suite import async_test
+from tests.processes import Child
+
+
+@async_test
+@pytest.mark.mission("S0-074", "S1-059")
+async def test_opening_twice_applies_each_migration_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "m.db")
+    for _ in range(2):
+        async with holdfast.open(path) as hf:
+            info = await hf.info()
+            assert info.schema == info.newest_schema
+    rows = apsw.Connection(path).execute("SELECT number, name FROM migrations").fetchall()
+    assert rows == [(1, "initial")]
+
+
+@async_test
+async def test_store_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = str(tmp_path / "m.db")
+    async with holdfast.open(path) as hf:
+        await hf.runs.create("a")
+    vandal = apsw.Connection(path)
+    vandal.execute("INSERT INTO migrations VALUES (99, 'from_the_future', 0)")
+    with pytest.raises(SchemaMismatch, match="Upgrade Holdfast here, or restore a copy"):
+        async with holdfast.open(path):
+            pass
+    vandal.execute("DELETE FROM migrations WHERE number = 99")
+    async with holdfast.open(path) as hf:
+        assert (await hf.runs.get("a")).run_id == "a"
+
+
+def test_pending_migrations_are_those_not_applied() -> None:
+    known = [Migration(1, "one", "x"), Migration(2, "two", "y")]
+    assert migrate.pending(known, []) == known
+    assert migrate.pending(known, [(1, "one")]) == known[1:]
+    with pytest.raises(SchemaMismatch, match="'uno' in the store and 'one' here"):
+        migrate.pending(known, [(1, "uno")])
+
+
+def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> None:
+    children = [Child("tests.child", tmp_path / "m.db") for _ in range(6)]
+    try:
+        names = [child.ask(["hello"]) for child in children]
+        assert len(set(names)) == 6
+    finally:
+        for child in children:
+            child.close()

@@ -1,0 +1,192 @@
+"""The kernel's rules: moves, groups, chains, edits and folds, on their own."""
+
+import itertools
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import codec
+from holdfast.errors import IllegalMove, IntegrityError, JournalCorrupted, RunEnded
+from holdfast.kernel import checkpoints, edits, effects, indexes, journal, leases, runs, waits
+from holdfast.kernel.checkpoints import END, Delta, Splice
+from holdfast.kernel.journal import ORIGIN, Draft, Kind, NoFacts, Origin, Position
+from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.state import Parts
+
+HERE = Origin("default", "a", "tester", 1_000_000)
+
+
+def a_run(status: Status) -> Run:
+    return Run(tenant="default", run_id="a", root_id="a", status=status)
+
+
+@pytest.mark.parametrize(("kind", "status"), list(itertools.product(runs.MOVES, Status)))
+@pytest.mark.mission("S4-015")
+def test_each_move_is_legal_from_its_states_and_refused_from_all_others(
+    kind: Kind, status: Status
+) -> None:
+    allowed, _ = runs.MOVES[kind]
+    if status in allowed:
+        assert runs.check_move(a_run(status), kind) is None
+        return
+    with pytest.raises(RunEnded if status in runs.ENDED else IllegalMove):
+        runs.check_move(a_run(status), kind)
+
+
+def test_every_state_can_be_reached_and_every_living_one_left() -> None:
+    targets = {target for _, target in runs.MOVES.values()}
+    assert targets == set(Status)
+    left = set().union(*(allowed for allowed, _ in runs.MOVES.values()))
+    assert left == set(runs.ALIVE)
+
+
+def test_every_entry_kind_has_facts_and_every_fact_decodes() -> None:
+    assert set(indexes.FACTS) == set(Kind)
+    entry = journal.seal(ORIGIN, Draft(Kind.RUN_LEASED, runs.Leased("w1")), HERE, bytes(16))
+    assert indexes.facts_of(entry) == runs.Leased("w1")
+    broken = msgspec.structs.replace(entry, facts=b"\xc1")
+    with pytest.raises(JournalCorrupted, match="entry 1 of run a"):
+        indexes.facts_of(broken)
+
+
+@given(
+    need=st.integers(0, 6),
+    outcomes=st.lists(st.booleans(), min_size=1, max_size=6),
+)
+def test_a_group_closes_once_and_as_early_as_can_be(need: int, outcomes: list[bool]) -> None:
+    total = len(outcomes)
+    need = min(need, total)
+    group = waits.Group(tenant="t", run_id="a", group_id="g", need=need, total=total)
+    closed_at = None
+    for number, resolved in enumerate(outcomes, 1):
+        group = waits.counted(group, resolved=int(resolved), failed=int(not resolved))
+        if waits.judge(group) is not waits.GroupStatus.OPEN:
+            closed_at = closed_at or (number, waits.judge(group))
+    resolved_by = [sum(outcomes[:n]) for n in range(1, total + 1)]
+    if need == 0:
+        assert closed_at == (total, waits.GroupStatus.SATISFIED)
+    elif sum(outcomes) >= need:
+        first = next(n for n, count in enumerate(resolved_by, 1) if count >= need)
+        assert closed_at == (first, waits.GroupStatus.SATISFIED)
+    else:
+        first = next(n for n in range(1, total + 1) if total - (n - resolved_by[n - 1]) < need)
+        assert closed_at == (first, waits.GroupStatus.FAILED)
+
+
+def test_effect_outcomes_are_final() -> None:
+    effect = effects.Effect(
+        tenant="t",
+        effect_id=UUID(int=1),
+        key="k",
+        run_id="a",
+        tool="t",
+        call_id="",
+        args_digest=b"",
+        status=effects.Status.COMPLETED,
+        issued_seq=1,
+        issued_at=0,
+        limit_at=10,
+        lease_seq=2,
+    )
+    for status in effects.Status:
+        with pytest.raises(IllegalMove):
+            effects.settle(effect, status)
+    unknown = msgspec.structs.replace(effect, status=effects.Status.UNKNOWN)
+    assert effects.settle(unknown, effects.Status.NOT_DONE).kind is Kind.EFFECT_NOT_DONE
+    issued = msgspec.structs.replace(effect, status=effects.Status.ISSUED)
+    assert not effects.is_doubtful(issued, lease=("a", 3), now=9)
+    assert effects.is_doubtful(issued, lease=("a", 3), now=10)
+    assert not effects.is_doubtful(issued, lease=("a", 2), now=10)
+    assert effects.is_doubtful(issued, lease=("b", 2), now=10)
+
+
+def test_key_depends_on_lineage_tool_and_arguments_and_nothing_else() -> None:
+    key = effects.key_of("root", "tool", b"digest")
+    assert key == effects.key_of("root", "tool", b"digest")
+    others = [("root2", "tool", b"digest"), ("root", "tool2", b"digest"), ("root", "tool", b"d")]
+    assert len({key, *(effects.key_of(*other) for other in others)}) == 4
+
+
+def chain(count: int) -> list[journal.Entry]:
+    entries: list[journal.Entry] = []
+    position: Position = ORIGIN
+    for number in range(count):
+        draft = Draft(Kind.STEP_RECORDED, checkpoints.Step(f"s{number}"), b"\x01" * number)
+        entries.append(journal.seal(position, draft, HERE, bytes([number]) * 16))
+        position = entries[-1].position
+    return entries
+
+
+@given(st.integers(0, 9), st.data())
+def test_a_chain_without_any_of_its_entries_is_not_whole(count: int, data: st.DataObject) -> None:
+    entries = chain(count)
+    assert list(journal.verify(entries)) == []
+    if count > 1:
+        missing = data.draw(st.integers(0, count - 2))
+        rest = entries[:missing] + entries[missing + 1 :]
+        assert list(journal.verify(rest))
+
+
+def test_erased_body_is_accepted_only_on_the_record() -> None:
+    entries = chain(4)
+    gone = msgspec.structs.replace(entries[2], body=None, erased_digest=entries[2].digest)
+    stored = [*entries[:2], gone, entries[3]]
+    assert list(journal.verify(stored, erased=frozenset({3}))) == []
+    (problem,) = journal.verify(stored)
+    assert (problem.seq, "no body" in problem.what) == (3, True)
+    forged = msgspec.structs.replace(gone, erased_digest=bytes(32))
+    assert list(journal.verify([*entries[:2], forged, entries[3]], erased=frozenset({3})))
+
+
+def test_lost_workers_are_counted_and_the_breaker_opens() -> None:
+    held = msgspec.structs.replace(a_run(Status.RUNNING), worker="w1", attempts=1)
+    (lost,) = leases.expire(held, progressed=False, now=5)
+    assert lost.facts == runs.LeaseExpired("w1", 2, 5)
+    again = msgspec.structs.replace(held, attempts=2)
+    lost, blocked = leases.expire(again, progressed=False, now=5)
+    assert blocked.kind is Kind.RUN_BLOCKED
+    assert len(leases.expire(again, progressed=True, now=5)) == 1
+
+
+def raws(items: list[Any]) -> list[msgspec.Raw]:
+    return [msgspec.Raw(codec.encode(item)) for item in items]
+
+
+@given(st.lists(st.integers(0, 3), max_size=8), st.lists(st.integers(0, 3), max_size=8))
+def test_splices_turn_any_list_into_any_other(old: list[int], new: list[int]) -> None:
+    result = raws(old)
+    for start, delete, items in edits.find_splices(raws(old), raws(new)):
+        result[start : start + delete] = items
+    assert result == raws(new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "written"),
+    [
+        ([1, 2, 3], [1, 2, 3, 4], 1),
+        ([1, 2, 3], [1, 9, 3], 1),
+        ([1, 2, 3, 4], [2, 3, 4, 5], 1),
+        (["system", 1, 2, 3], ["system", 2, 3, 4], 1),
+        ([1, 2, 3], [1], 0),
+        ([1, 2, 3], [1, 2, 3], 0),
+    ],
+)
+def test_common_changes_write_what_is_new(old: list[Any], new: list[Any], written: int) -> None:
+    splices = edits.find_splices(raws(old), raws(new))
+    assert sum(len(items) for _, _, items in splices) == written
+
+
+def test_a_change_that_reaches_beyond_a_log_is_refused_when_folded() -> None:
+    parts = Parts()
+    parts.apply(Delta({"log": [Splice(END, 0, raws([1, 2]))]}, {}, []), seq=1, version=1, size=1)
+    with pytest.raises(IntegrityError, match="beyond"):
+        parts.apply(Delta({"log": [Splice(1, 5, [])]}, {}, []), seq=2, version=2, size=1)
+
+
+def test_no_facts_are_no_bytes_worth_mentioning() -> None:
+    entry = journal.seal(ORIGIN, Draft(Kind.STATE_VALUES, NoFacts(), b""), HERE, bytes(16))
+    assert entry.facts == b"\x90"
