@@ -1,7 +1,8 @@
 """Fan-in: four processes race to deliver the results that groups of waits are open for.
 
 Every result is delivered twice, by two different processes. As a module it is one of them:
-`python -m benchmarks.fan_in ours|raw PATH WORKER K GROUPS`; it says "ready", and goes on a line.
+`python -m benchmarks.fan_in KIND PATH WORKER K GROUPS`; it says "ready", and goes on a line. KIND is
+`ours`, `raw` (rows in group commits) or `single` (rows with a commit each).
 """
 
 import asyncio
@@ -29,21 +30,23 @@ Deliver = Callable[[str], Awaitable[bool]]
 
 async def fan_in(folder: Path, sizes: Sizes) -> list[Row]:
     """Deliveries a second for groups of K waits, against rows with a unique key."""
-    rows: list[Row] = []
-    for size in sizes.fan_in:
-        groups = max(1, sizes.deliveries // (2 * size))
-        ours: list[float] = []
-        raw: list[float] = []
-        for repeat in range(sizes.repeats):
-            store = folder / f"store-{size}-{repeat}.db"
-            await _open_groups(store, size, groups)
-            ours.append(await _race("ours", store, size, groups))
-            table = folder / f"raw-{size}-{repeat}.db"
-            floors.connect(table).close()
-            raw.append(await _race("raw", table, size, groups))
-        value, floor = statistics.median(ours), statistics.median(raw)
-        rows.append(judged(f"fan_in_{size}", value, "deliveries/s", floor=floor, at_least=0.5))
-    return rows
+    return [await _fan_in_of(size, folder, sizes) for size in sizes.fan_in]
+
+
+async def _fan_in_of(size: int, folder: Path, sizes: Sizes) -> Row:
+    groups = max(1, sizes.deliveries // (2 * size))
+    rates: dict[str, list[float]] = {"ours": [], "raw": [], "single": []}
+    for repeat in range(sizes.repeats):
+        for kind, samples in rates.items():
+            path = folder / f"{kind}-{size}-{repeat}.db"
+            if kind == "ours":
+                await _open_groups(path, size, groups)
+            else:
+                floors.connect(path).close()
+            samples.append(await _race(kind, path, size, groups))
+    ours, raw, single = map(statistics.median, rates.values())
+    note = f"rows with a commit each: {single:,.0f}/s"
+    return judged(f"fan_in_{size}", ours, "deliveries/s", floor=raw, at_least=0.5, note=note)
 
 
 async def _open_groups(path: Path, size: int, groups: int) -> None:
@@ -121,7 +124,19 @@ async def _deliver_raw(path: str, wanted: Iterator[str]) -> None:
     await group.close()
 
 
+async def _deliver_single(path: str, wanted: Iterator[str]) -> None:
+    connection = floors.connect(Path(path))
+
+    async def deliver(wait_id: str) -> bool:
+        connection.execute(floors.INSERT_ONCE, (wait_id, json.dumps(_RESULT).encode()))
+        return True
+
+    await _deliver_all(deliver, wanted)
+    connection.close()
+
+
+_KINDS = {"ours": _deliver_ours, "raw": _deliver_raw, "single": _deliver_single}
+
 if __name__ == "__main__":
     kind, path, *numbers = sys.argv[1:]
-    wanted = _deliveries(*map(int, numbers))
-    asyncio.run(_deliver_ours(path, wanted) if kind == "ours" else _deliver_raw(path, wanted))
+    asyncio.run(_KINDS[kind](path, _deliveries(*map(int, numbers))))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import apsw
 
+from benchmarks.samples import Stopwatch, percentile
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "performance.md"
@@ -61,6 +63,13 @@ def judged(
         met=met,
         note=note,
     )
+
+
+def tenfold(name: str, stopwatch: Stopwatch, *, limit: float) -> Row:
+    """A 99th percentile that should stay below its limit with ten times to spare."""
+    p99 = percentile(stopwatch.samples, 99)
+    note = f"limit {limit:g} ms, {limit / p99:.1f} times to spare; median {stopwatch.median:.2f} ms"
+    return judged(name, p99, "ms", at_most=limit / 10, note=note)
 
 
 def table(rows: Sequence[Row]) -> str:

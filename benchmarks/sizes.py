@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Sizes:
     """Counts of everything that is measured."""
 
-    repeats: int = 3
+    repeats: int = 5
     save_turns: int = 1000
     late_turn: int = 3000
     early_turn: int = 100
@@ -39,4 +39,4 @@ QUICK = Sizes(
     imports=3,
 )
 USUAL = Sizes()
-FULL = Sizes(repeats=5, fan_in=(10, 100, 1000, 10_000), wakeups=200)
+FULL = Sizes(repeats=7, fan_in=(10, 100, 1000, 10_000), wakeups=200)

@@ -37,7 +37,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _canonical: Final = msgspec.msgpack.Encoder(order="deterministic")
 
 
-class Ref(msgspec.Struct, frozen=True):
+class Ref(msgspec.Struct, frozen=True, gc=False):
     """Names a value that is stored already: the body of entry `seq`, or what is at `path` in it."""
 
     seq: int

@@ -396,6 +396,7 @@ def test_damaged_entry_is_never_shown_as_if_it_were_whole(store: Path) -> None:
     change(store, f"UPDATE journal SET actor = 'me' WHERE run_id = '{REFUND}' AND seq = 4")
     shown = run("journal", "show", REFUND, "--after", "3", "-o", "jsonl", store=store)
     assert shown.returncode == exits.Exit.INTEGRITY
+    assert json.loads(shown.stderr)["error"] == "JournalCorrupted"
     intact = {row["seq"]: row["intact"] for row in map(json.loads, shown.stdout.splitlines())}
     assert intact == {seq: seq != 4 for seq in intact}
     state = run("checkpoints", "show", REFUND, store=store)

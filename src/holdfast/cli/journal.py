@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator
 import click
 
 from holdfast.cli import output
-from holdfast.cli.exits import Exit
 from holdfast.cli.options import Count, Options, Ordinal, common
 from holdfast.cli.output import Output, say
 from holdfast.cli.records import Record, entry_record
 from holdfast.cli.text import printable, short, to_json
 from holdfast.kernel import journal
-from holdfast.kernel.journal import GENESIS, Entry
+from holdfast.kernel.journal import GENESIS, Entry, Problem
 from holdfast.sync import Holdfast
 
 
@@ -26,16 +25,16 @@ def command() -> None:
 @click.option("--limit", type=Count, default=1000, show_default=True, help="At most so many.")
 @click.option("--bodies", is_flag=True, help="With what the entries hold.")
 @common
-def show(options: Options, *, run: str, after: int, limit: int, bodies: bool) -> Exit:
+def show(options: Options, *, run: str, after: int, limit: int, bodies: bool) -> None:
     """Show the entries of a run in order."""
     with options.open_existing() as hf:
         entries = hf.journal.read(run, after=after, limit=limit)
-        checking = _Checking(_link_before(hf, run, after), with_bodies=bodies)
-    records = list(checking.records(entries))
+        checking = _Checking(hf, with_bodies=bodies)
+        records = list(checking.records(entries))
     options.output.many(records, ids="seq", draw=output.lines(_line))
     if len(entries) == limit and options.output.is_for_people:
         say(f"there may be more: --after {entries[-1].seq}")
-    return checking.judge(run)
+    checking.judge()
 
 
 @command.command()
@@ -43,51 +42,47 @@ def show(options: Options, *, run: str, after: int, limit: int, bodies: bool) ->
 @click.option("--after", type=Ordinal, default=0, help="Only entries after this one.")
 @click.option("--bodies", is_flag=True, help="With what the entries hold.")
 @common
-def tail(options: Options, *, run: str, after: int, bodies: bool) -> Exit:
+def tail(options: Options, *, run: str, after: int, bodies: bool) -> None:
     """Show the entries of a run as they are written, until the run ends.
 
     With -o json there is an object on each line, as with -o jsonl.
     """
     out = Output("jsonl") if options.output.is_json else options.output
     with options.open_existing() as hf:
-        checking = _Checking(_link_before(hf, run, after), with_bodies=bodies)
+        checking = _Checking(hf, with_bodies=bodies)
         records = checking.records(hf.journal.tail(run, after=after))
         out.many(records, ids="seq", draw=output.lines(_line))
-    return checking.judge(run)
-
-
-def _link_before(hf: Holdfast, run_id: str, after: int) -> bytes:
-    """What the first entry after `after` continues; nothing fits b"", should that be missing."""
-    if after == 0:
-        return GENESIS
-    found = hf.journal.read(run_id, after=after - 1, limit=1)
-    return found[0].link if found and found[0].seq == after else b""
+    checking.judge()
 
 
 class _Checking:
     """Entries in order, each marked as intact or not."""
 
-    def __init__(self, link: bytes, *, with_bodies: bool) -> None:
-        self._link = link
+    def __init__(self, hf: Holdfast, *, with_bodies: bool) -> None:
+        self._hf = hf
         self._with_bodies = with_bodies
-        self._damaged: list[int] = []
+        self._problem: Problem | None = None
 
     def records(self, entries: Iterable[Entry]) -> Iterator[Record]:
+        link: bytes | None = None
         for entry in entries:
-            is_intact = journal.fits(entry, self._link)
-            if not is_intact:
-                self._damaged.append(entry.seq)
-            self._link = entry.link
+            is_intact = journal.fits(entry, self._link_before(entry) if link is None else link)
+            if not is_intact and self._problem is None:
+                self._problem = Problem(entry.run_id, entry.seq, "does not fit the chain")
             yield entry_record(entry, is_intact=is_intact, with_body=self._with_bodies)
+            link = entry.link
 
-    def judge(self, run_id: str) -> Exit:
-        if not self._damaged:
-            return Exit.OK
-        say(
-            f"Error: entry {self._damaged[0]} of run {run_id} does not fit the chain: it or the "
-            "one before was changed; `holdfast audit verify` names every damaged entry"
-        )
-        return Exit.INTEGRITY
+    def judge(self) -> None:
+        """Raise if what was shown was not all intact."""
+        if self._problem is not None:
+            raise journal.corrupted(self._problem)
+
+    def _link_before(self, entry: Entry) -> bytes:
+        """What the first entry shown continues; b"", which nothing does, if that is missing."""
+        if entry.seq == 1:
+            return GENESIS
+        found = self._hf.journal.read(entry.run_id, after=max(entry.seq - 2, 0), limit=1)
+        return found[0].link if found and found[0].seq == entry.seq - 1 else b""
 
 
 def _line(record: Record) -> str:

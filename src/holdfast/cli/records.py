@@ -3,8 +3,9 @@
 Moments become ISO 8601 strings (None for none), digests and other bytes hex, ids strings.
 """
 
+from collections.abc import Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import msgspec
@@ -39,7 +40,7 @@ def _plain(name: str, value: Any) -> Any:
         case msgspec.Struct():
             return record_of(value)
         case tuple() | list():
-            return [_plain("", item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+            return [_plain("", item) for item in cast("Sequence[Any]", value)]
         case _:
             return value
 

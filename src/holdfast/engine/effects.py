@@ -19,7 +19,7 @@ from holdfast.kernel.runs import Run
 from holdfast.stores.contract import Decision, Snapshot
 
 
-class EffectRequest(msgspec.Struct, frozen=True, kw_only=True):
+class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call with consequences. Without a `key`, lineage, tool and arguments name the operation."""
 
     tool: str
@@ -29,7 +29,7 @@ class EffectRequest(msgspec.Struct, frozen=True, kw_only=True):
     limit_seconds: float = 300.0
 
 
-class Begun(msgspec.Struct, frozen=True):
+class Begun(msgspec.Struct, frozen=True, gc=False):
     """What may be done about an effect; `result` is that of one which is done."""
 
     answer: Literal["fresh", "in_flight", "done", "unknown"]

@@ -95,9 +95,10 @@ class LeasedRun:
         for text in about:
             if text:
                 names.check(text, what="phase, agent, status and label")
-        settled = await self._head.settle()
-        if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and self._edits.is_empty:
-            return checkpoints.row_of(settled[-1], indexes.facts_of(settled[-1]))
+        if not self._head.is_settled:
+            settled = await self._head.settle()
+            if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and self._edits.is_empty:
+                return checkpoints.row_of(settled[-1], indexes.facts_of(settled[-1]))
         edits = self._edits
         created = await self._head.advance(
             lambda run, seq: self._plan_checkpoint(run, seq, edits, about)

@@ -14,7 +14,7 @@ from holdfast.kernel.journal import Entry
 END: Final = -1
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A checkpoint as its row tells it. `parent` is the version it continues; 0 means none."""
 
     tenant: str
@@ -31,7 +31,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
 
 
-class Created(msgspec.Struct, frozen=True, array_like=True):
+class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of CHECKPOINT_CREATED. `base_seq`: the STATE_BASE to begin loading at; 0 means none."""
 
     checkpoint_id: UUID
@@ -44,7 +44,7 @@ class Created(msgspec.Struct, frozen=True, array_like=True):
     label: str = ""
 
 
-class Corrupted(msgspec.Struct, frozen=True, array_like=True):
+class Corrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of CHECKPOINT_CORRUPTED: the version a read found damaged, and what it went back to."""
 
     checkpoint_id: UUID
@@ -53,20 +53,20 @@ class Corrupted(msgspec.Struct, frozen=True, array_like=True):
     fell_back_to: int
 
 
-class BaseFacts(msgspec.Struct, frozen=True, array_like=True):
+class BaseFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of STATE_BASE: the version whose state it holds."""
 
     version: int
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True):
+class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of STEP_RECORDED."""
 
     name: str
     args_digest: bytes = b""
 
 
-class Splice(msgspec.Struct, frozen=True, array_like=True):
+class Splice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Replace `delete` items of a log from `start` on by `items`; `start` END appends."""
 
     start: int
@@ -74,7 +74,7 @@ class Splice(msgspec.Struct, frozen=True, array_like=True):
     items: list[msgspec.Raw]
 
 
-class Delta(msgspec.Struct, frozen=True, array_like=True):
+class Delta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a checkpoint changes: parts dropped, then logs spliced in order, then values set."""
 
     logs: dict[str, list[Splice]]
@@ -82,7 +82,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
     dropped: list[str]
 
 
-class Segment(msgspec.Struct, frozen=True, array_like=True):
+class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Items of a log that lie in entry `seq`: `start` to `stop` of that log's n-th splice there."""
 
     seq: int
@@ -91,7 +91,7 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     stop: int
 
 
-class Base(msgspec.Struct, frozen=True, array_like=True):
+class Base(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A whole state: its values, and for its logs only where their items lie."""
 
     logs: dict[str, list[Segment]]

@@ -36,7 +36,7 @@ KIND_OF: Final = {
 STATUS_OF: Final = {kind: status for status, kind in KIND_OF.items()}
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True):
+class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An effect as its row tells it."""
 
     tenant: str
@@ -55,7 +55,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     settled_at: int = 0
 
 
-class Issued(msgspec.Struct, frozen=True, array_like=True):
+class Issued(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of EFFECT_ISSUED. `limit_at`: until then the tool may still be running."""
 
     effect_id: UUID
@@ -67,7 +67,7 @@ class Issued(msgspec.Struct, frozen=True, array_like=True):
     lease_seq: int
 
 
-class Settled(msgspec.Struct, frozen=True, array_like=True):
+class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of EFFECT_COMPLETED, EFFECT_NOT_DONE and EFFECT_UNKNOWN."""
 
     effect_id: UUID

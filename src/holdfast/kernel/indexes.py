@@ -48,23 +48,23 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
 _decoders: Final = {kind.value: msgspec.msgpack.Decoder(facts) for kind, facts in FACTS.items()}
 
 
-class PutRun(msgspec.Struct, frozen=True):
+class PutRun(msgspec.Struct, frozen=True, gc=False):
     """Write a run's row as it is after an entry."""
 
     run: Run
 
 
-class AddCheckpoint(msgspec.Struct, frozen=True):
+class AddCheckpoint(msgspec.Struct, frozen=True, gc=False):
     checkpoint: Checkpoint
 
 
-class AddEffect(msgspec.Struct, frozen=True):
+class AddEffect(msgspec.Struct, frozen=True, gc=False):
     """Refused while the key is taken."""
 
     effect: Effect
 
 
-class SettleEffect(msgspec.Struct, frozen=True):
+class SettleEffect(msgspec.Struct, frozen=True, gc=False):
     """Refused when the outcome is known already."""
 
     effect_id: UUID
@@ -73,17 +73,17 @@ class SettleEffect(msgspec.Struct, frozen=True):
     at: int
 
 
-class AddGroup(msgspec.Struct, frozen=True):
+class AddGroup(msgspec.Struct, frozen=True, gc=False):
     group: Group
 
 
-class AddWait(msgspec.Struct, frozen=True):
+class AddWait(msgspec.Struct, frozen=True, gc=False):
     """Refused when the wait's id was used before."""
 
     wait: Wait
 
 
-class SettleWait(msgspec.Struct, frozen=True):
+class SettleWait(msgspec.Struct, frozen=True, gc=False):
     """Refused unless the wait is open."""
 
     wait_id: str
@@ -93,13 +93,13 @@ class SettleWait(msgspec.Struct, frozen=True):
     at: int
 
 
-class CountGroup(msgspec.Struct, frozen=True):
+class CountGroup(msgspec.Struct, frozen=True, gc=False):
     group_id: str
     resolved: int
     failed: int
 
 
-class CloseGroup(msgspec.Struct, frozen=True):
+class CloseGroup(msgspec.Struct, frozen=True, gc=False):
     """Close a group and cancel those of its waits that are still open."""
 
     group_id: str
@@ -109,7 +109,7 @@ class CloseGroup(msgspec.Struct, frozen=True):
     at: int
 
 
-class CloseRunWaits(msgspec.Struct, frozen=True):
+class CloseRunWaits(msgspec.Struct, frozen=True, gc=False):
     """Cancel every open group and wait of a run that has ended."""
 
     seq: int

@@ -62,11 +62,11 @@ class Position(NamedTuple):
 ORIGIN: Final = Position(0, GENESIS)
 
 
-class NoFacts(msgspec.Struct, frozen=True, array_like=True):
+class NoFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of an entry that has none."""
 
 
-class Draft(msgspec.Struct, frozen=True):
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """An entry as a decision asks for it, before it has a place in the chain.
 
     `facts` is what the indexes need, kept in the clear; `body` is content (MessagePack).
@@ -77,7 +77,7 @@ class Draft(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One row of the journal, never changed once stored. Up to `facts` it is the header."""
 
     tenant: str
@@ -162,7 +162,7 @@ def seal(after: Position, draft: Draft, origin: Origin, nonce: bytes) -> Entry:
     return Entry(*header, nonce, body, None, link)
 
 
-class Problem(msgspec.Struct, frozen=True):
+class Problem(msgspec.Struct, frozen=True, gc=False):
     """One thing that is wrong with a stored run, in words."""
 
     run_id: str

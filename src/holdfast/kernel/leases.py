@@ -17,7 +17,7 @@ from holdfast.kernel.runs import Run, Status
 BREAKER_ATTEMPTS: Final = 3
 
 
-class Worker(msgspec.Struct, frozen=True, kw_only=True):
+class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A process incarnation, and until when it counts as alive (by the store's clock)."""
 
     tenant: str

@@ -50,7 +50,7 @@ MOVES: Final[dict[Kind, tuple[frozenset[Status], Status]]] = {
 }
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A run as its row tells it. `lease_seq` names the entry that gave `worker` its lease."""
 
     tenant: str
@@ -72,7 +72,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     input_digest: bytes = b""
 
 
-class Created(msgspec.Struct, frozen=True, array_like=True):
+class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of RUN_CREATED. A run without a root is its own."""
 
     agent: str = ""
@@ -83,39 +83,39 @@ class Created(msgspec.Struct, frozen=True, array_like=True):
     forked_version: int = 0
 
 
-class Released(msgspec.Struct, frozen=True, array_like=True):
+class Released(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of RUN_RELEASED and RUN_UNBLOCKED: when the run wants a worker again."""
 
     ready_at: int = 0
     note: str = ""
 
 
-class Suspended(msgspec.Struct, frozen=True, array_like=True):
+class Suspended(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of RUN_WAITING: the group that will wake the run."""
 
     group_id: str
 
 
-class Blocked(msgspec.Struct, frozen=True, array_like=True):
+class Blocked(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of RUN_BLOCKED."""
 
     reason: BlockedReason
     note: str = ""
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True):
+class Ended(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of RUN_COMPLETED, RUN_FAILED and RUN_CANCELLED."""
 
     note: str = ""
 
 
-class Leased(msgspec.Struct, frozen=True, array_like=True):
+class Leased(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of RUN_LEASED."""
 
     worker: str
 
 
-class LeaseExpired(msgspec.Struct, frozen=True, array_like=True):
+class LeaseExpired(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of LEASE_EXPIRED: how often in a row a worker was lost without progress."""
 
     worker: str

@@ -81,12 +81,13 @@ class Parts:
                 if splice.delete:
                     cut = log.items[splice.start : splice.start + splice.delete]
                     self._inline_bytes -= _inline_size(cut)
-                self._inline_bytes += _inline_size(splice.items)
                 log.splice(splice, seq, number)
         for name, raw in delta.values.items():
             self._forget_value(name)
             self.values[name] = raw
-            self._inline_bytes += _inline_size((raw,))
+        # All of a delta is alive when it comes; counting its items one by one would cost more
+        # than the few bytes of names and lengths are worth.
+        self._inline_bytes += size
         self.version = version
         self._delta_bytes += size
         self._entry_bytes[seq] = size
@@ -202,7 +203,7 @@ def as_ref(raw: msgspec.Raw) -> codec.Ref | None:
     return value if isinstance(value, codec.Ref) else None
 
 
-class LogDiff(msgspec.Struct, frozen=True):
+class LogDiff(msgspec.Struct, frozen=True, gc=False):
     """How a log changed: so many items at its head are equal, then these went and those came."""
 
     kept: int
@@ -210,7 +211,7 @@ class LogDiff(msgspec.Struct, frozen=True):
     added: list[Any]
 
 
-class StateDiff(msgspec.Struct, frozen=True):
+class StateDiff(msgspec.Struct, frozen=True, gc=False):
     """How one state differs from another."""
 
     added: dict[str, Any]

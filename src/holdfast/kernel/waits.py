@@ -44,7 +44,7 @@ KIND_OF: Final = {
 STATUS_OF: Final = {kind: status for status, kind in KIND_OF.items()}
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
+class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A wait as its row tells it. `deadline` 0 means none."""
 
     tenant: str
@@ -64,7 +64,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     progress_at: int = 0
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class Group(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Waits opened together. `need` 0 means all of them, however they end."""
 
     tenant: str
@@ -78,7 +78,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     closed_seq: int = 0
 
 
-class WaitFacts(msgspec.Struct, frozen=True, array_like=True):
+class WaitFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One wait of WAITS_OPENED."""
 
     wait_id: str
@@ -87,7 +87,7 @@ class WaitFacts(msgspec.Struct, frozen=True, array_like=True):
     deadline: int
 
 
-class Opened(msgspec.Struct, frozen=True, array_like=True):
+class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of WAITS_OPENED."""
 
     group_id: str
@@ -95,14 +95,14 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
     waits: tuple[WaitFacts, ...]
 
 
-class Settled(msgspec.Struct, frozen=True, array_like=True):
+class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of WAIT_RESOLVED, WAIT_EXPIRED and WAIT_CANCELLED."""
 
     wait_id: str
     group_id: str
 
 
-class Closed(msgspec.Struct, frozen=True, array_like=True):
+class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of GROUP_CLOSED; `wakes` says that the run was waiting for it."""
 
     group_id: str
@@ -110,7 +110,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True):
     wakes: bool
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What became of an attempt to settle a wait: `accepted` exactly once per wait."""
 
     wait_id: str
@@ -176,7 +176,7 @@ def suspend(run: Run, group: Group) -> Draft | None:
     return Draft(Kind.RUN_WAITING, runs.Suspended(group.group_id))
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How one wait of a closed group ended, with what was answered."""
 
     wait_id: str

@@ -5,7 +5,7 @@ runs share a transaction (`combiner`), so none of them may hold one open: a `Com
 continues from; a `Late` brings the rule to decide by, and is given the rows under the run's lock.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from holdfast.kernel.runs import Run
 from holdfast.kernel.waits import Group, Wait
 
 
-class Commit(msgspec.Struct, frozen=True):
+class Commit(msgspec.Struct, frozen=True, gc=False):
     """Entries that continue a journal after a known position, and what they do to the indexes.
 
     `run` is the run's row if it changed. Applying the same commit twice is the same as once.
@@ -35,15 +35,15 @@ class Commit(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
 
 
-class Applied(msgspec.Struct, frozen=True):
+class Applied(msgspec.Struct, frozen=True, gc=False):
     """The commit is stored, on disk."""
 
 
-class Conflict(msgspec.Struct, frozen=True):
+class Conflict(msgspec.Struct, frozen=True, gc=False):
     """The journal does not end where the commit continues. Nothing was stored."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class Refused(msgspec.Struct, frozen=True, gc=False):
     """A change's condition did not hold (the key is taken, the id used). Nothing was stored."""
 
     change: Change
@@ -69,7 +69,7 @@ class Snapshot(msgspec.Struct):
         return self.indexes.run
 
 
-class ExtendWait(msgspec.Struct, frozen=True):
+class ExtendWait(msgspec.Struct, frozen=True, gc=False):
     """Move an open wait's deadline: a hint of a peer, not on the journal."""
 
     wait_id: str
@@ -77,7 +77,7 @@ class ExtendWait(msgspec.Struct, frozen=True):
     at: int
 
 
-class NoteDuplicate(msgspec.Struct, frozen=True):
+class NoteDuplicate(msgspec.Struct, frozen=True, gc=False):
     """Count a reply to a wait that was settled before."""
 
     wait_id: str
@@ -125,7 +125,7 @@ class Sweep(msgspec.Struct, frozen=True):
     agents: tuple[str, ...] = ()
 
 
-class Beat(msgspec.Struct, frozen=True):
+class Beat(msgspec.Struct, frozen=True, gc=False):
     """Keep a worker alive until `expires_at`; 0 forgets it."""
 
     tenant: str
@@ -137,7 +137,7 @@ class Beat(msgspec.Struct, frozen=True):
 Write = Commit | Late | Sweep | Beat
 
 
-class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which runs to list: all, those of a status, or those of an agent."""
 
     status: str | None = None
@@ -146,7 +146,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[int, str] | None = None
 
 
-class CheckpointFilter(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which checkpoints to search for. These fields and no others can be searched."""
 
     run_id: str | None = None
@@ -160,14 +160,14 @@ class CheckpointFilter(msgspec.Struct, frozen=True, kw_only=True):
     before: UUID | None = None
 
 
-class Linked(msgspec.Struct, frozen=True):
+class Linked(msgspec.Struct, frozen=True, gc=False):
     """An entry with the link of the one before it, so that it can be checked by itself."""
 
     entry: Entry
     previous: bytes | None
 
 
-class RunAtHead(msgspec.Struct, frozen=True):
+class RunAtHead(msgspec.Struct, frozen=True, gc=False):
     """A run's row and where its journal ends, both at one moment."""
 
     run: Run
@@ -225,7 +225,7 @@ class WorkerReads(Protocol):
     async def page(self) -> list[Worker]: ...
 
 
-class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
+class StoreInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a store is, for people."""
 
     url: str
@@ -261,7 +261,7 @@ class Store(Protocol):
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...
-    async def submit(self, write: Write) -> Any:
+    def submit(self, write: Write) -> Awaitable[Any]:
         """Apply a write: an Outcome for a Commit, the decision's answer for the others.
 
         The store owns what was submitted: cancelling the caller does not withdraw it.

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -93,10 +93,10 @@ class SQLiteStore:
         await self._write_lane.close()
         self._home = None
 
-    async def submit(self, write: Write) -> Any:
+    def submit(self, write: Write) -> Awaitable[Any]:
         self._check_home()
         assert self._combiner is not None, "checked with its home"
-        return await self._combiner.submit(write)
+        return self._combiner.submit(write)
 
     async def reindex(self, run_id: str) -> None:
         self._check_home()
