@@ -1,8 +1,8 @@
 """Fan-in: four processes race to deliver the results that groups of waits are open for.
 
 Every result is delivered twice, by two different processes. As a module it is one of them:
-`python -m benchmarks.fan_in KIND PATH WORKER K GROUPS`; it says "ready", and goes on a line. KIND is
-`ours`, `raw` (rows in group commits) or `single` (rows with a commit each).
+`python -m benchmarks.fan_in KIND PATH WORKER K GROUPS`; it says "ready", and goes on a line. Kinds
+are `ours`, `raw` (rows in group commits) and `single` (rows with a commit each).
 """
 
 import asyncio

@@ -70,6 +70,8 @@ class Holdfast:
 
     async def reindex(self, run_id: str) -> None:
         """Rebuild the indexes of a run from its journal."""
+        if await self._context.store.journal.head(run_id) is None:
+            await self.runs.get(run_id)
         await self._context.store.reindex(run_id)
 
     async def __aenter__(self) -> Self:

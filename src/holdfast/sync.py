@@ -301,11 +301,13 @@ class Runs(_Face[runs.Runs]):
 class Journal(_Face[journal.Journal]):
     """Reading the record of runs."""
 
-    def read(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Entry]:
-        return self._call(self._inner.read, run_id, after=after, limit=limit)
+    def read(
+        self, run_id: str, *, after: int = 0, limit: int = 1000, checked: bool = True
+    ) -> list[Entry]:
+        return self._call(self._inner.read, run_id, after=after, limit=limit, checked=checked)
 
-    def tail(self, run_id: str, *, after: int = 0) -> Iterator[Entry]:
-        return self._loop.each(self._inner.tail(run_id, after=after))
+    def tail(self, run_id: str, *, after: int = 0, checked: bool = True) -> Iterator[Entry]:
+        return self._loop.each(self._inner.tail(run_id, after=after, checked=checked))
 
     def verify(self, run_id: str) -> list[Problem]:
         return self._call(self._inner.verify, run_id)

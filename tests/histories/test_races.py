@@ -46,9 +46,8 @@ def claims(thing: str, answers: list[bool]) -> list[Operation]:
 
 
 @async_test
-@pytest.mark.mission(
-    "S0-005", "S0-020", "S0-021", "S0-086", "S0-094", "S0-103", "S0-104", "S0-113", "X-003", "X-004"
-)
+@pytest.mark.mission("S0-005", "S0-020", "S0-021", "S0-044", "S0-048", "S0-049")
+@pytest.mark.mission("S0-103", "S0-104", "S0-113", "X-003")
 async def test_each_wait_is_resolved_by_exactly_one_process(
     store: str, children: list[Child]
 ) -> None:
@@ -71,7 +70,7 @@ async def test_each_wait_is_resolved_by_exactly_one_process(
 
 
 @async_test
-@pytest.mark.mission("S2-002", "S2-007", "S2-015", "S2-020", "S2-027", "S2-028", "S2-033")
+@pytest.mark.mission("S0-086", "S2-002", "S2-027")
 async def test_reply_and_timeout_race_for_a_wait_and_one_wins(
     store: str, children: list[Child]
 ) -> None:
@@ -93,7 +92,7 @@ async def test_reply_and_timeout_race_for_a_wait_and_one_wins(
 
 
 @async_test
-@pytest.mark.mission("S3-047", "S3-104", "S3-162", "S3-197", "S4-037", "X-013")
+@pytest.mark.mission("S3-047", "S3-104", "S3-162", "S3-197", "S4-022", "X-013")
 async def test_appends_of_racing_processes_are_all_there_once(
     store: str, children: list[Child]
 ) -> None:
@@ -113,7 +112,6 @@ async def test_appends_of_racing_processes_are_all_there_once(
 
 
 @async_test
-@pytest.mark.mission("S0-019", "S1-004")
 async def test_each_ready_run_is_leased_by_exactly_one_process(
     store: str, children: list[Child]
 ) -> None:
@@ -127,7 +125,7 @@ async def test_each_ready_run_is_leased_by_exactly_one_process(
 
 
 @async_test
-@pytest.mark.mission("S4-003", "S4-033", "S4-038", "S4-040", "S4-046")
+@pytest.mark.mission("S4-033")
 async def test_each_effect_of_a_lineage_is_fresh_for_exactly_one_process(
     store: str, children: list[Child]
 ) -> None:

@@ -235,6 +235,7 @@ async def test_commits_of_one_run_are_never_in_one_batch(store: str) -> None:
         assert [entry.seq for entry in await hf.journal.read("a")] == list(range(1, 23))
 
 
+@pytest.mark.mission("S0-105")
 @async_test
 async def test_torn_commit_cannot_be_seen_by_readers(store: str) -> None:
     async with holdfast.open(store) as hf:

@@ -34,7 +34,7 @@ async def test_waiter_is_woken_and_nothing_is_left_behind() -> None:
 
 
 @async_test
-@pytest.mark.mission("S0-003", "S0-016", "S0-018")
+@pytest.mark.mission("S0-003", "S0-018")
 async def test_reply_in_one_process_wakes_a_worker_in_another(tmp_path: Path) -> None:
     store = str(tmp_path / "w.db")
     patient = holdfast.Settings(wakeup_poll_seconds=50)

@@ -3,8 +3,6 @@
 import signal
 from pathlib import Path
 
-import pytest
-
 import holdfast
 from holdfast.testing import Operation, contradictions
 from holdfast.testing.store_suite import async_test
@@ -14,7 +12,6 @@ SHORT_LEASE = 0.3
 
 
 @async_test
-@pytest.mark.mission("S0-116", "S3-068", "S3-149")
 async def test_holder_stopped_past_its_lease_cannot_write_when_it_wakes(tmp_path: Path) -> None:
     store = str(tmp_path / "zombie.db")
     with Child("tests.child", store, SHORT_LEASE) as zombie:

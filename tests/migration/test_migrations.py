@@ -14,7 +14,7 @@ from tests.processes import Child
 
 
 @async_test
-@pytest.mark.mission("S0-074", "S1-059")
+@pytest.mark.mission("S0-074")
 async def test_opening_twice_applies_each_migration_once(tmp_path: Path) -> None:
     path = str(tmp_path / "m.db")
     for _ in range(2):

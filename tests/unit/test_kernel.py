@@ -25,7 +25,6 @@ def a_run(status: Status) -> Run:
 
 
 @pytest.mark.parametrize(("kind", "status"), list(itertools.product(runs.MOVES, Status)))
-@pytest.mark.mission("S4-015")
 def test_each_move_is_legal_from_its_states_and_refused_from_all_others(
     kind: Kind, status: Status
 ) -> None:

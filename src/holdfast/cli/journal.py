@@ -28,7 +28,7 @@ def command() -> None:
 def show(options: Options, *, run: str, after: int, limit: int, bodies: bool) -> None:
     """Show the entries of a run in order."""
     with options.open_existing() as hf:
-        entries = hf.journal.read(run, after=after, limit=limit)
+        entries = hf.journal.read(run, after=after, limit=limit, checked=False)
         checking = _Checking(hf, with_bodies=bodies)
         records = list(checking.records(entries))
     options.output.many(records, ids="seq", draw=output.lines(_line))
@@ -50,7 +50,7 @@ def tail(options: Options, *, run: str, after: int, bodies: bool) -> None:
     out = Output("jsonl") if options.output.is_json else options.output
     with options.open_existing() as hf:
         checking = _Checking(hf, with_bodies=bodies)
-        records = checking.records(hf.journal.tail(run, after=after))
+        records = checking.records(hf.journal.tail(run, after=after, checked=False))
         out.many(records, ids="seq", draw=output.lines(_line))
     checking.judge()
 
@@ -81,7 +81,9 @@ class _Checking:
         """What the first entry shown continues; b"", which nothing does, if that is missing."""
         if entry.seq == 1:
             return GENESIS
-        found = self._hf.journal.read(entry.run_id, after=max(entry.seq - 2, 0), limit=1)
+        found = self._hf.journal.read(
+            entry.run_id, after=max(entry.seq - 2, 0), limit=1, checked=False
+        )
         return found[0].link if found and found[0].seq == entry.seq - 1 else b""
 
 

@@ -83,7 +83,7 @@ class _Rebuilding:
         for run_id in run_ids:
             try:
                 # A run without a journal is refused here: its rows are all that is left of it.
-                self._hf.journal.read(run_id, limit=1)
+                self._hf.journal.read(run_id, limit=1, checked=False)
                 self._hf.reindex(run_id)
             except (IntegrityError, NotFoundError) as error:
                 code = exits.tell(error, as_json=self._as_json)

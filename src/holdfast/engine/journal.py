@@ -22,22 +22,38 @@ class Journal:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    async def read(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Entry]:
-        """Entries of a run in order, after the seq given."""
+    async def read(
+        self, run_id: str, *, after: int = 0, limit: int = 1000, checked: bool = True
+    ) -> list[Entry]:
+        """Entries of a run in order, after the seq given; raises JournalCorrupted on damage.
+
+        With `checked=False` they are given as they are stored, to look at the damage.
+        """
         names.check(run_id, what="run id")
         names.check_count(after, what="after")
         names.check_count(limit, what="limit")
-        found = await self._context.store.journal.read(run_id, after=after, limit=limit)
-        if not found and await self._context.store.journal.head(run_id) is None:
+        # The entry before the first is read as well: its link is what the first must fit.
+        page = await self._context.store.journal.read(
+            run_id, after=max(0, after - 1), limit=limit + (after > 0)
+        )
+        anchor = Position(after, b"") if after else ORIGIN
+        if after and page and page[0].seq == after:
+            anchor = page.pop(0).position
+        if checked:
+            for problem in journal.verify(page, after=anchor):
+                raise journal.corrupted(problem)
+        if not page and await self._context.store.journal.head(run_id) is None:
             raise RunNotFound(f"there is no run {run_id!r}")
-        return found
+        return page[:limit]
 
-    async def tail(self, run_id: str, *, after: int = 0) -> AsyncIterator[Entry]:
-        """Entries as they are appended, until the run has ended."""
-        await self.read(run_id, after=after, limit=1)
+    async def tail(
+        self, run_id: str, *, after: int = 0, checked: bool = True
+    ) -> AsyncIterator[Entry]:
+        """Entries as they are appended, until the run has ended; checked as by `read`."""
+        await self.read(run_id, after=after, limit=1, checked=checked)
         async for _ in self._context.changes(f"run:{run_id}"):
             run = await self._context.store.runs.get(run_id)
-            while page := await self._context.store.journal.read(run_id, after=after, limit=_PAGE):
+            while page := await self.read(run_id, after=after, limit=_PAGE, checked=checked):
                 for entry in page:
                     yield entry
                     after = entry.seq

@@ -172,8 +172,6 @@ class Runs:
         """Runs, newest first; `before` the last one of a page continues a listing."""
         if status is not None and status not in set(Status):
             raise MisuseError(f"{status!r} is not a status; one of {', '.join(Status)} is")
-        if status is not None and agent is not None:
-            raise MisuseError("list runs by status or by agent, not by both")
         names.check_optional(agent, what="agent")
         names.check_count(limit, what="limit")
         after = None if before is None else (before.created_at, before.run_id)

@@ -138,7 +138,7 @@ Write = Commit | Late | Sweep | Beat
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which runs to list: all, those of a status, or those of an agent."""
+    """Which runs to list: all, those of a status, of an agent, or of both."""
 
     status: str | None = None
     agent: str | None = None

@@ -156,7 +156,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[HoldfastError], str], ...]] = (
     (apsw.CantOpenError, StoreUnavailable, "{path} cannot be opened; does its folder exist?"),
     (apsw.PermissionsError, StoreNotPermitted, "{path} may not be used; check its permissions"),
     (apsw.AuthError, StoreNotPermitted, "{path} may not be used; check its permissions"),
-    (apsw.NotADBError, IntegrityError, "{path} is not a Holdfast store"),
+    (apsw.NotADBError, IntegrityError, "{path} is not a Holdfast store; name another file"),
     (apsw.CorruptError, IntegrityError, "{path} is damaged; restore it from a backup"),
     (apsw.IOError, OutcomeUnknown, "reading or writing {path} failed"),
     (apsw.TooBigError, StoreFull, "a row is larger than SQLite stores"),

@@ -59,10 +59,10 @@ class RunReader(_Reads):
 
     async def page(self, wanted: RunFilter) -> list[Run]:
         page = (*(wanted.before or _NEWEST_TIME), wanted.limit)
+        if wanted.agent is not None:
+            return await self._all(RUN, "list_runs_by_agent", *page, wanted.agent, wanted.status)
         if wanted.status is not None:
             return await self._all(RUN, "list_runs_by_status", *page, wanted.status)
-        if wanted.agent is not None:
-            return await self._all(RUN, "list_runs_by_agent", *page, wanted.agent)
         return await self._all(RUN, "list_runs", *page)
 
     async def count(self) -> dict[str, int]:

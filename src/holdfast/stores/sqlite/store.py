@@ -131,10 +131,13 @@ class SQLiteStore:
 
     def _check_path(self) -> None:
         folder = Path(self._path).parent
-        if self._path and not folder.is_dir():
-            raise StoreNotPermitted(f"{folder} is not a folder; make it, or name another file")
-        if self._path and Path(self._path).is_dir():
-            raise StoreNotPermitted(f"{self._path} is a folder; name a file in it")
+        try:
+            if self._path and not folder.is_dir():
+                raise StoreNotPermitted(f"{folder} is not a folder; make it, or name another file")
+            if self._path and Path(self._path).is_dir():
+                raise StoreNotPermitted(f"{self._path} is a folder; name a file in it")
+        except OSError as error:
+            raise StoreNotPermitted(f"{self._path} cannot be used: {error.strerror}") from error
 
     def _prepare(self, connection: Connection) -> None:
         check_is_ours(connection, self._path)

@@ -73,6 +73,10 @@ class RunsSuite:
             assert [r.run_id for r in await hf.runs.list(status="ready")] == ["ready"]
             assert [r.run_id for r in await hf.runs.list(status="running")] == [held.run_id]
             assert [r.run_id for r in await hf.runs.list(status="completed")] == ["done"]
+            await hf.runs.create("theirs", agent="x")
+            both = await hf.runs.list(status="ready", agent="x")
+            assert [r.run_id for r in both] == ["theirs"]
+            assert await hf.runs.list(status="running", agent="x") == []
 
     @async_test
     async def test_completed_run_gives_its_result_and_takes_no_more(self, backend: Backend) -> None:

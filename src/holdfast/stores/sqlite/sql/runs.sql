@@ -58,13 +58,14 @@ ORDER BY created_at DESC, run_id DESC
 LIMIT ?4;
 
 -- name: list_runs_by_agent
--- The same, of one agent.
+-- The same, of one agent, and of one status unless that is NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest
 FROM runs
 WHERE tenant = ?1
   AND agent = ?5
+  AND (?6 IS NULL OR status = ?6)
   AND (created_at, run_id) < (?2, ?3)
 ORDER BY created_at DESC, run_id DESC
 LIMIT ?4;
