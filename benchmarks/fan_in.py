@@ -38,6 +38,8 @@ async def _fan_in_of(size: int, folder: Path, sizes: Sizes) -> Row:
     rates: dict[str, list[float]] = {"ours": [], "raw": [], "single": []}
     for repeat in range(sizes.repeats):
         for kind, samples in rates.items():
+            if kind == "single" and repeat:
+                continue  # slow, and only told beside the number
             path = folder / f"{kind}-{size}-{repeat}.db"
             if kind == "ours":
                 await _open_groups(path, size, groups)

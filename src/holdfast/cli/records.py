@@ -59,7 +59,7 @@ def entry_record(entry: Entry, *, is_intact: bool, with_body: bool) -> Record:
         "intact": is_intact,
     }
     if with_body:
-        record["body"] = _body(entry)
+        record["body"] = _body(entry) if is_intact else None
     return record
 
 

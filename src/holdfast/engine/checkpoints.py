@@ -262,10 +262,10 @@ class _Loading:
                 raise IntegrityError(f"version {parts.version + 1} is missing")
             delta = checkpoints.decode_delta(body)
             parts.apply(delta, seq=linked.entry.seq, version=facts.version, size=len(body))
-            newest = checkpoints.row_of(linked.entry, facts)
+            newest = (linked.entry, facts)
         for linked in await self._named(parts.named_entries(), None):
             parts.bodies[linked.entry.seq] = _checked_body(linked)
-        return newest
+        return checkpoints.row_of(*newest) if newest else None
 
     async def _begin_at_base(self, seq: int) -> None:
         (linked,) = await self._named({seq}, Kind.STATE_BASE)
