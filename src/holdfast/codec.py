@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
@@ -157,45 +157,54 @@ def _list(value: object, depth: int) -> object:
 
 
 def _tuple(value: object, depth: int) -> object:
-    items = _walk_items(cast("tuple[object, ...]", value), depth + 1)
+    items = _walk_items(list(cast("tuple[object, ...]", value)), depth + 1)
     return msgspec.msgpack.Ext(_EXT_TUPLE, _encoder.encode(items))
 
 
-def _walk_items(items: Sequence[object], depth: int) -> list[object]:
+# Containers are only copied when something in them must be replaced: most of what agents store is
+# plain, and is encoded as it is.
+
+
+def _walk_items(items: list[object], depth: int) -> list[object]:
     _check_depth(depth)
-    plain: list[object] = []
+    replaced: list[object] | None = None
+    index = 0
     try:
-        for item in items:
+        for index, item in enumerate(items):
             if type(item) is str and item.isascii():
-                plain.append(item)
-            else:
-                plain.append(_walk(item, depth))
+                continue
+            plain = _walk(item, depth)
+            if plain is not item:
+                replaced = replaced or list(items)
+                replaced[index] = plain
     except _Refused as refused:
-        refused.path.append(f"[{len(plain)}]")
+        refused.path.append(f"[{index}]")
         raise
-    return plain
+    return items if replaced is None else replaced
 
 
 def _dict(value: object, depth: int) -> object:
     depth += 1
     _check_depth(depth)
-    plain: dict[str, object] = {}
+    items = cast("dict[object, object]", value)
+    replaced: dict[object, object] | None = None
     key: object = None
     try:
-        for key, item in cast("Mapping[object, object]", value).items():
+        for key, item in items.items():
             if type(key) is not str:
                 raise _Refused(f"dict keys must be strings, not {type(key).__name__}")
             if not key.isascii():
                 _str(key, depth)
-            # Most of what agents store is plain text: spare it a call.
             if type(item) is str and item.isascii():
-                plain[key] = item
-            else:
-                plain[key] = _walk(item, depth)
+                continue
+            plain = _walk(item, depth)
+            if plain is not item:
+                replaced = replaced or dict(items)
+                replaced[key] = plain
     except _Refused as refused:
         refused.path.append(f"[{_shown(key)}]")
         raise
-    return plain
+    return items if replaced is None else replaced
 
 
 def _shown(key: object) -> str:
@@ -246,8 +255,8 @@ def _walk_other(value: object, depth: int) -> object:
     raise _Refused(f"{type(value).__name__} is not supported", _HINTS.get(type(value), ""))
 
 
-def _as_base(value: Any, kind: type) -> object:
-    return kind(value) if kind in (str, int, float, bytes) else value
+def _as_base(value: Any, kind: Any) -> object:
+    return kind(value) if kind in (str, int, float, bytes, dict, list) else value
 
 
 _HINTS: Final[dict[type, str]] = {

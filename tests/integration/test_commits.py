@@ -237,6 +237,19 @@ async def test_commits_of_one_run_are_never_in_one_batch(store: str) -> None:
 
 @pytest.mark.mission("S0-105")
 @async_test
+async def test_cancelled_waiters_do_not_keep_others_from_their_turn(store: str) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        waiting = [asyncio.create_task(run.record("step", n)) for n in range(30)]
+        await asyncio.sleep(0)
+        for task in waiting[1:20]:
+            task.cancel()
+        done = await asyncio.gather(*waiting, return_exceptions=True)
+        assert sum(not isinstance(outcome, BaseException) for outcome in done) >= 11
+        assert await hf.journal.verify("a") == []
+
+
+@async_test
 async def test_torn_commit_cannot_be_seen_by_readers(store: str) -> None:
     async with holdfast.open(store) as hf:
         run = await hf.runs.open("a")

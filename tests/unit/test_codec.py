@@ -1,10 +1,13 @@
 """Values to bytes and back: equal or refused, never changed."""
 
+import copy
 import math
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -87,6 +90,11 @@ class Point:
     tags: tuple[str, ...]
 
 
+class Pair(NamedTuple):
+    number: int
+    text: str
+
+
 class Shape(msgspec.Struct):
     points: list[Point]
 
@@ -98,6 +106,19 @@ def test_objects_that_are_data_are_stored_as_what_they_hold() -> None:
         "model": {"when": model.when, "colour": "red"},
         "shape": {"points": [{"x": 1, "tags": ("a",)}]},
     }
+
+
+def test_subclasses_of_containers_are_stored_as_what_they_are() -> None:
+    value = {"ordered": OrderedDict(a=1), "counted": Counter("aab"), "named": Pair(1, "x")}
+    stored = codec.decode(codec.encode(value))
+    assert stored == {"ordered": {"a": 1}, "counted": {"a": 2, "b": 1}, "named": (1, "x")}
+
+
+def test_encoding_leaves_the_callers_objects_alone() -> None:
+    value = {"at": datetime.fromisoformat("2026-01-01T00:00:00"), "list": [UUID(int=1), 2]}
+    before = copy.deepcopy(value)
+    codec.encode(value)
+    assert value == before
 
 
 def deep(levels: int) -> object:

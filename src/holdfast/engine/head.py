@@ -6,6 +6,7 @@ stop, a later lease means fenced. A commit whose outcome is unknown is resent be
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -57,7 +58,8 @@ class Head:
         self._context = context
         self._lease_seq = run.lease_seq
         self._pending: _Pending | None = None
-        self._lock = asyncio.Lock()
+        self._is_busy = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
     def is_settled(self) -> bool:
@@ -66,20 +68,24 @@ class Head:
 
     async def settle(self) -> Sequence[Entry]:
         """Find out what became of a commit whose answer nobody saw; its entries if it is stored."""
-        async with self._lock:
+        await self._enter()
+        try:
             return await self._settle()
+        finally:
+            self._leave()
 
     async def advance(self, decide: Decide) -> Sequence[Entry]:
         """Commit what `decide(run, next seq)` asks for; the entries, once they are on disk.
 
         Nothing is written when it asks for nothing.
         """
-        async with self._lock:
-            if self._pending is not None:
-                pending = self._pending
-                settled = await self._settle()
-                if settled and pending.plan.drafts == decide(*pending.before).drafts:
-                    return settled  # the caller tries again what turns out to be stored
+        if self._is_busy or self._pending is not None:
+            settled = await self._settle_before(decide)
+            if settled:
+                return settled
+        else:
+            self._is_busy = True
+        try:
             while True:
                 plan = decide(self.run, self.position.seq + 1)
                 if not plan.drafts:
@@ -91,6 +97,47 @@ class Head:
                 if isinstance(outcome, Refused):
                     raise ConditionFailed(outcome.change)
                 await self._catch_up()
+        finally:
+            self._leave()
+
+    async def _settle_before(self, decide: Decide) -> Sequence[Entry]:
+        """Wait for one's turn and settle what is pending.
+
+        If `decide` asks for just what turns out to be stored, its caller tries again what has
+        succeeded: the entries are given back, and the turn is over. Else it is the caller's turn.
+        """
+        await self._enter()
+        try:
+            pending = self._pending
+            settled = await self._settle()
+            if settled and pending and pending.plan.drafts == decide(*pending.before).drafts:
+                self._leave()
+                return settled
+        except BaseException:
+            self._leave()
+            raise
+        return ()
+
+    async def _enter(self) -> None:
+        """Wait until nobody else uses this head. Tasks take turns in the order they came."""
+        while self._is_busy:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled() and not self._is_busy:
+                    self._leave()  # it was this task's turn: the next one has it now
+                raise
+        self._is_busy = True
+
+    def _leave(self) -> None:
+        self._is_busy = False
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
 
     def _seal(self, plan: Plan) -> _Pending:
         context, run, position = self._context, self.run, self.position

@@ -7,7 +7,7 @@ is tried again in halves, so that only the culprit fails.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.errors import OutcomeUnknown, StoreClosed
@@ -53,12 +53,13 @@ class Combiner:
         self._seen = 0
         self._closed = False
 
-    async def submit(self, write: Write) -> Any:
-        """The answer to `write`; what a decision raised is raised here."""
-        while len(self._queue) >= self._queue_commits:
-            room: asyncio.Future[None] = self._loop.create_future()
-            self._room.append(room)
-            await room
+    def submit(self, write: Write) -> Awaitable[Any]:
+        """The answer to `write`, to be awaited; what a decision raised is raised there.
+
+        A cancelled caller cancels its own future only: the write stays in the queue.
+        """
+        if len(self._queue) >= self._queue_commits:
+            return self._submit_when_there_is_room(write)
         if self._closed:
             raise StoreClosed()
         answer: asyncio.Future[Any] = self._loop.create_future()
@@ -67,11 +68,14 @@ class Combiner:
             self._idle.clear()
             self._seen = 0
             self._loop.call_soon(self._gather)
-        # A cancelled caller cancels its own future only: the write stays in the queue.
-        result = await answer
-        if isinstance(result, BaseException):
-            raise result
-        return result
+        return answer
+
+    async def _submit_when_there_is_room(self, write: Write) -> Any:
+        while len(self._queue) >= self._queue_commits:
+            room: asyncio.Future[None] = self._loop.create_future()
+            self._room.append(room)
+            await room
+        return await self.submit(write)
 
     async def close(self) -> None:
         """Refuse new writes and wait until those submitted are answered."""
@@ -148,7 +152,11 @@ class Combiner:
 
 
 def _answer(answer: "asyncio.Future[Any]", result: Any) -> None:
-    if not answer.done():
+    if answer.done():
+        return
+    if isinstance(result, BaseException):
+        answer.set_exception(result)
+    else:
         answer.set_result(result)
 
 
