@@ -255,8 +255,9 @@ def _walk_other(value: object, depth: int) -> object:
     raise _Refused(f"{type(value).__name__} is not supported", _HINTS.get(type(value), ""))
 
 
-def _as_base(value: Any, kind: Any) -> object:
-    return kind(value) if kind in (str, int, float, bytes, dict, list) else value
+def _as_base(value: object, kind: type) -> object:
+    make = cast("Callable[[object], object]", kind)
+    return make(value) if kind in (str, int, float, bytes, dict, list) else value
 
 
 _HINTS: Final[dict[type, str]] = {
