@@ -54,6 +54,7 @@ async def histories(folder: Path, sizes: Sizes) -> list[Row]:
     async with holdfast.open(str(folder / "store.db")) as hf:
         await save_all(await hf.runs.open("long", agent="support"), turns)
         await save_all(await hf.runs.open("short", agent="support"), turns[: sizes.early_turn])
+        del turns  # which the collector would walk through during the reads
         for _ in range(sizes.reads):
             with long:
                 await hf.checkpoints.history("long", limit=100)

@@ -13,7 +13,7 @@ class Sizes:
     early_turn: int = 100
     window: int = 100
     resume_pairs: int = 7
-    reads: int = 200
+    reads: int = 1000
     sessions: int = 1000
     turns_per_session: int = 5
     effects: int = 500
@@ -30,7 +30,7 @@ QUICK = Sizes(
     late_turn=600,
     window=50,
     resume_pairs=3,
-    reads=50,
+    reads=100,
     sessions=200,
     effects=100,
     fan_in=(10, 100),

@@ -31,7 +31,8 @@ def raw_entries(path: Path) -> list[tuple[Any, ...]]:
         return list(
             connection.execute(
                 "SELECT seq, kind, tenant, run_id, at, actor, schema, encoding, key_id, facts,"
-                " nonce, body, link FROM journal ORDER BY run_id, seq"
+                " nonce, coalesce(journal.body, bodies.body), link"
+                " FROM journal LEFT JOIN bodies USING (id) ORDER BY run_id, seq"
             )
         )
     finally:

@@ -1,5 +1,6 @@
 """Damage of every kind to stored bytes: found, named, and never returned as state."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,32 @@ async def test_every_flipped_byte_of_the_journal_is_found(column: str, tmp_path:
                 await check_is_found(hf, seq, states)
             vandal.write("journal", column, key, value)
         assert await hf.journal.verify("a") == []
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE bodies SET body = x'00'",
+        "UPDATE bodies SET body = CAST(substr(body, 1, 900) || x'00' AS BLOB)",
+        "DELETE FROM bodies",
+        "UPDATE journal SET body = (SELECT body FROM bodies WHERE id > journal.id LIMIT 1)",
+        "UPDATE bodies SET id = id + 1000",
+    ],
+)
+@async_test
+async def test_damage_to_bodies_that_are_stored_apart_is_found(sql: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        run = await hf.runs.open("a")
+        for _ in range(2):
+            run.append("log", os.urandom(2000))
+            await run.checkpoint()
+        state = (await hf.checkpoints.load("a", 1)).parts
+        assert state["log"]
+        Vandal(path).connection.execute(sql)
+        assert await hf.journal.verify("a")
+        with pytest.raises(CheckpointCorrupted):
+            await hf.checkpoints.load("a")
 
 
 @pytest.mark.parametrize(("table", "column"), INDEX_COLUMNS)

@@ -16,6 +16,10 @@ PACKAGE: Final = "holdfast.stores.sqlite"
 SQL: Final = load_queries(PACKAGE)
 MIGRATIONS: Final = load_migrations(PACKAGE)
 
+# Bodies up to this size stay in their entry's row; larger ones are stored apart.
+INLINE_BYTES: Final = 256
+BODY_COLUMN: Final = Entry.__struct_fields__.index("body")
+
 Row = rows.Row
 RUN: Final = Shape(Run, uuid_as_bytes=True)
 ENTRY: Final = Shape(Entry, uuid_as_bytes=True)

@@ -29,7 +29,17 @@ from holdfast.stores.contract import (
 from holdfast.stores.late import Deciding
 from holdfast.stores.sqlite import changes
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.queries import EFFECT, ENTRY, GROUP, RUN, SQL, WAIT, Row
+from holdfast.stores.sqlite.queries import (
+    BODY_COLUMN,
+    EFFECT,
+    ENTRY,
+    GROUP,
+    INLINE_BYTES,
+    RUN,
+    SQL,
+    WAIT,
+    Row,
+)
 
 
 class Writer:
@@ -113,19 +123,28 @@ class Writer:
     def _store(self, commit: Commit) -> Outcome:
         stored_at = self._clock.now()
         first = commit.entries[0]
-        self._execute(SQL["append_first_entry"], (*ENTRY.row(first), stored_at, commit.after.link))
+        row, body = _entry_row(first, stored_at)
+        self._execute(SQL["append_first_entry"], (*row, commit.after.link))
         if not self._connection.changes():
             return self._explain(first)
+        if body is not None:
+            self._execute(SQL["add_body"], (body,))
         self._probe = first
         faults.point("commit.after_first_entry")
         for entry in commit.entries[1:]:
-            self._execute(SQL["append_entry"], (*ENTRY.row(entry), stored_at))
+            self._append(entry, stored_at)
         faults.point("commit.after_entries")
         if commit.run is not None:
             self._execute(SQL["put_run"], RUN.row(commit.run))
         refused = self._change(commit.tenant, commit.run_id, commit.changes)
         faults.point("commit.after_changes")
         return Applied() if refused is None else Refused(refused)
+
+    def _append(self, entry: Entry, stored_at: int) -> None:
+        row, body = _entry_row(entry, stored_at)
+        self._execute(SQL["append_entry"], row)
+        if body is not None:
+            self._execute(SQL["add_body"], (body,))
 
     def _explain(self, first: Entry) -> Outcome:
         """Why a first entry was not stored: it is there already, or somebody else was first."""
@@ -148,7 +167,7 @@ class Writer:
         answers = [deciding.decide(write) for write in writes]
         stored_at = self._clock.now()
         for entry in deciding.entries:
-            self._execute(SQL["append_entry"], (*ENTRY.row(entry), stored_at))
+            self._append(entry, stored_at)
             self._probe = entry
         faults.point("commit.after_entries")
         if deciding.changed_run is not None:
@@ -216,3 +235,11 @@ class Writer:
 
     def _one(self, name: str, row: Row) -> Row | None:
         return self._execute(SQL[name], row).fetchone()
+
+
+def _entry_row(entry: Entry, stored_at: int) -> tuple[Row, bytes | None]:
+    """An entry's row, and its body if that is stored apart."""
+    row = (*ENTRY.row(entry), stored_at)
+    if entry.body is None or len(entry.body) <= INLINE_BYTES:
+        return row, None
+    return (*row[:BODY_COLUMN], None, *row[BODY_COLUMN + 1 :]), entry.body

@@ -29,7 +29,8 @@ CREATE INDEX runs_by_status ON runs (tenant, status, created_at, run_id);
 CREATE INDEX runs_by_time ON runs (tenant, created_at, run_id);
 CREATE INDEX runs_by_agent ON runs (tenant, agent, created_at, run_id);
 
--- With a rowid: bodies above 1 KB would waste more than half of a WITHOUT ROWID table.
+-- With a rowid: rows above 1 KB would waste more than half of a WITHOUT ROWID table.
+-- A body that is not small lies in `bodies`: pages hold more of them by themselves.
 CREATE TABLE journal (
     id INTEGER PRIMARY KEY,
     tenant TEXT NOT NULL,
@@ -48,6 +49,11 @@ CREATE TABLE journal (
     link BLOB NOT NULL,
     stored_at INTEGER NOT NULL,
     UNIQUE (tenant, run_id, seq)
+) STRICT;
+
+CREATE TABLE bodies (
+    id INTEGER PRIMARY KEY,
+    body BLOB NOT NULL
 ) STRICT;
 
 CREATE TABLE checkpoints (

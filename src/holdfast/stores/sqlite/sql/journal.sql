@@ -16,6 +16,11 @@ INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key
                      body, erased_digest, link, stored_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15);
 
+-- name: add_body
+-- A body that is not small, beside the entry stored just before.
+INSERT INTO bodies (id, body)
+VALUES (last_insert_rowid(), ?1);
+
 -- name: get_link
 -- The link of one entry.
 SELECT link
@@ -32,18 +37,20 @@ LIMIT 1;
 
 -- name: read_entries
 -- A stretch of a journal, in order.
-SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
-       erased_digest, link
-FROM journal
-WHERE tenant = ?1 AND run_id = ?2 AND seq > ?3
-ORDER BY seq
+SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
+       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link
+FROM journal e
+LEFT JOIN bodies b ON b.id = e.id
+WHERE e.tenant = ?1 AND e.run_id = ?2 AND e.seq > ?3
+ORDER BY e.seq
 LIMIT ?4;
 
 -- name: read_checkpoint_entries
 -- The checkpoints of a stretch, each with the link before it.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.erased_digest, e.link, p.link
+       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, p.link
 FROM journal e
+LEFT JOIN bodies b ON b.id = e.id
 LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1
 WHERE e.tenant = ?1 AND e.run_id = ?2 AND e.seq > ?3 AND e.seq <= ?4
   AND e.kind = 'CHECKPOINT_CREATED'
@@ -52,8 +59,9 @@ ORDER BY e.seq;
 -- name: read_named_entries
 -- Entries by their seqs (a JSON array), each with the link before it.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.erased_digest, e.link, p.link
+       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, p.link
 FROM json_each(?3) AS wanted
 JOIN journal e ON e.tenant = ?1 AND e.run_id = ?2 AND e.seq = wanted.value
+LEFT JOIN bodies b ON b.id = e.id
 LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1
 ORDER BY e.seq;
