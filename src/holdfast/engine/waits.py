@@ -129,8 +129,8 @@ class Waits:
     async def _settle(
         self, wait_id: str, status: WaitStatus, *, body: bytes = b"", by: str
     ) -> Answer:
+        names.check(wait_id, what="wait id")
         actor = by and names.check(by, what="by")
-        wait = await self.get(wait_id)
 
         def decide(snapshot: Snapshot) -> Decision:
             known = _known(snapshot, wait_id)
@@ -149,7 +149,7 @@ class Waits:
             )
             return Decision(answer, drafts)
 
-        return await self._context.decide_late(wait.run_id, decide, by=actor, wait_ids=(wait_id,))
+        return await self._context.decide_late("", decide, by=actor, wait_ids=(wait_id,))
 
 
 def _known(snapshot: Snapshot, wait_id: str) -> Wait:

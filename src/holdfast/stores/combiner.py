@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.errors import OutcomeUnknown, StoreClosed
-from holdfast.stores.contract import Beat, Commit, Sweep, Write
+from holdfast.stores.contract import EVERYBODY, Beat, Commit, Late, Sweep, Write
 from holdfast.telemetry import BATCH_COMMITTED, BATCH_HALVED, Telemetry
 
 OnApplied = Callable[[Iterable[str]], None]
@@ -169,5 +169,7 @@ def topics_of(write: Write) -> tuple[str, ...]:
             return ("ready",)
         case Commit(run=None):
             return (f"run:{write.run_id}",)
+        case Late(run_id=""):
+            return (EVERYBODY,)
         case _:
             return (f"run:{write.run_id}", "ready")

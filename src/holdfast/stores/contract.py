@@ -6,7 +6,7 @@ continues from; a `Late` brings the rule to decide by, and is given the rows und
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import msgspec
@@ -97,10 +97,15 @@ class Decision(msgspec.Struct, frozen=True):
 Decide = Callable[[Snapshot], Decision]
 
 
+EVERYBODY: Final = "*"
+"""The topic of a write that may concern anybody."""
+
+
 class Late(msgspec.Struct, frozen=True):
     """A write of somebody who does not hold the run: decided on the rows under the run's lock.
 
-    `decide` is pure; what it raises reaches the submitter, and nothing is stored for it.
+    `decide` is pure; what it raises reaches the submitter, and nothing is stored for it. Without a
+    `run_id` it is the run of the first of `wait_ids`, which the store looks up on the way.
     """
 
     tenant: str

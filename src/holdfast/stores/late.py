@@ -15,8 +15,9 @@ from holdfast.stores.contract import Late, Snapshot, Touch
 class Deciding:
     """Collects what late-bound decisions ask for; each sees what the ones before it did."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, run_id: str) -> None:
         self._snapshot = snapshot
+        self._run_id = run_id
         self._run_before = snapshot.run
         self._changes: list[Change] = []
         self.entries: list[Entry] = []
@@ -29,7 +30,7 @@ class Deciding:
             decision = late.decide(snapshot)
         except HoldfastError as error:
             return error
-        origin = Origin(late.tenant, late.run_id, late.actor, snapshot.now)
+        origin = Origin(late.tenant, self._run_id, late.actor, snapshot.now)
         for draft in decision.drafts:
             entry = journal.seal(snapshot.position, draft, origin, ids.nonce())
             wanted = indexes.changes_of(entry, draft.facts)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+EVERYBODY: Final = "*"
 _SLOTS: Final = 1024
 
 
@@ -30,12 +31,16 @@ class LocalWakeups:
 
     def notify(self, topics: Iterable[str]) -> None:
         for topic in topics:
+            if topic == EVERYBODY:
+                self.notify_all()
+                return
             self._notify(hash(topic) % _SLOTS)
 
     def notify_all(self) -> None:
         """Something changed, and nobody knows what."""
-        for slot in range(_SLOTS):
-            self._notify(slot)
+        self._counts = [count + 1 for count in self._counts]
+        for waiting in self._waiting.values():
+            _wake(waiting)
 
     def ticket(self, topic: str) -> int:
         return self._counts[hash(topic) % _SLOTS]
@@ -56,6 +61,10 @@ class LocalWakeups:
 
     def _notify(self, slot: int) -> None:
         self._counts[slot] += 1
-        for future in self._waiting.get(slot, ()):
-            if not future.done():
-                future.set_result(None)
+        _wake(self._waiting.get(slot, ()))
+
+
+def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)

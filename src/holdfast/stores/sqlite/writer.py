@@ -92,11 +92,12 @@ class Writer:
                 case Commit():
                     answers[index] = self._commit(write)
                 case Late():
-                    late.setdefault(write.run_id, []).append((index, write))
+                    run_id = write.run_id or self._run_of(write)
+                    late.setdefault(run_id, []).append((index, write))
                 case _:
                     pass
-        for writes in late.values():
-            results = self._decide_for_run([write for _, write in writes])
+        for run_id, writes in late.items():
+            results = self._decide_for_run(run_id, [write for _, write in writes])
             for (index, _), result in zip(writes, results, strict=True):
                 answers[index] = result
         for index, write in enumerate(batch):
@@ -160,10 +161,15 @@ class Writer:
                     return change
         return None
 
-    def _decide_for_run(self, writes: Sequence[Late]) -> list[Any]:
+    def _run_of(self, late: Late) -> str:
+        """The run of the first wait a write names; "" if there is no such wait."""
+        found = self._one("get_wait", (late.tenant, late.wait_ids[0]))
+        return WAIT.value(found).run_id if found is not None else ""
+
+    def _decide_for_run(self, run_id: str, writes: Sequence[Late]) -> list[Any]:
         """Let outside writers of one run decide one after another, and store all of it at once."""
-        tenant, run_id = writes[0].tenant, writes[0].run_id
-        deciding = Deciding(self._snapshot(tenant, run_id, writes))
+        tenant = writes[0].tenant
+        deciding = Deciding(self._snapshot(tenant, run_id, writes), run_id)
         answers = [deciding.decide(write) for write in writes]
         stored_at = self._clock.now()
         for entry in deciding.entries:
@@ -216,7 +222,7 @@ class Writer:
         answers: list[Any] = []
         for run_id, wait_ids in found.items():
             late = Late(sweep.tenant, run_id, sweep.actor, sweep.decide, tuple(wait_ids))
-            answers += self._decide_for_run([late])
+            answers += self._decide_for_run(run_id, [late])
         return answers
 
     def _beat(self, beat: Beat) -> None:
