@@ -1,4 +1,4 @@
-"""The store suite on a SQLite file: this file supplies the backend, nothing else."""
+"""The store suite on every backend: a backend is a URL here, and nothing else."""
 
 from pathlib import Path
 
@@ -8,20 +8,27 @@ import holdfast
 from holdfast.clock import Clock
 from holdfast.testing import store_suite
 
+URLS = {
+    "sqlite file": lambda folder: str(folder / "store.db"),
+    "sqlite in memory": lambda folder: "memory://",
+}
 
-class FileBackend:
-    def __init__(self, path: Path) -> None:
-        self._path = path
+
+class UrlBackend:
+    """A store that is named by a URL."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
 
     def open(
         self, *, clock: Clock | None = None, settings: holdfast.Settings | None = None
     ) -> holdfast.Holdfast:
-        return holdfast.open(str(self._path), clock=clock, settings=settings)
+        return holdfast.open(self._url, clock=clock, settings=settings)
 
 
-@pytest.fixture
-def backend(tmp_path: Path) -> FileBackend:
-    return FileBackend(tmp_path / "store.db")
+@pytest.fixture(params=URLS)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> UrlBackend:
+    return UrlBackend(URLS[request.param](tmp_path))
 
 
 class TestRuns(store_suite.RunsSuite):
