@@ -27,7 +27,7 @@ class Plan(NamedTuple):
     """What a decision asks for, and what to do once it is stored."""
 
     drafts: Sequence[Draft]
-    on_applied: Callable[[Sequence[Entry]], None] | None = None
+    on_applied: Callable[[Sequence[Entry], Sequence[Draft]], None] | None = None
 
 
 Decide = Callable[[Run, int], Plan]
@@ -176,7 +176,7 @@ class Head:
             self.run = pending.run
             self.position = pending.commit.entries[-1].position
             if pending.plan.on_applied is not None:
-                pending.plan.on_applied(pending.commit.entries)
+                pending.plan.on_applied(pending.commit.entries, pending.plan.drafts)
 
     async def _settle(self) -> Sequence[Entry]:
         """The commit is sent again unchanged: if it is there already, that is success."""

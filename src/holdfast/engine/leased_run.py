@@ -7,23 +7,23 @@ most once, and what it returns is on disk.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast import clock, codec, ids, names
+from holdfast import clock, codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing
 from holdfast.engine.head import ConditionFailed, Head, Plan
+from holdfast.engine.saving import About, Saving, check_size
 from holdfast.engine.waits import WaitSpec, opening, results_of
 from holdfast.errors import (
     IllegalMove,
     MisuseError,
     OutcomeUnknown,
-    ValueTooLarge,
     WaitExists,
     WaitNotFound,
 )
 from holdfast.kernel import checkpoints, effects, indexes, runs, waits
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.edits import Edits
-from holdfast.kernel.journal import Draft, Entry, Kind, NoFacts
+from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.runs import BlockedReason, Run
 from holdfast.kernel.state import Parts
 
@@ -35,7 +35,8 @@ class LeasedRun:
         self._context = context
         self._head = head
         self._parts = parts
-        self._edits = self._new_edits()
+        self._max_bytes = context.settings.max_body_bytes
+        self._edits = Edits(parts, max_bytes=self._max_bytes)
 
     @property
     def run(self) -> Run:
@@ -78,7 +79,7 @@ class LeasedRun:
     async def save(self, state: Mapping[str, object], **about: str) -> Checkpoint:
         """Store a whole state as a checkpoint; only what differs from the last one is written."""
         await self._head.settle()
-        edits = self._new_edits()
+        edits = Edits(self._parts, max_bytes=self._max_bytes)
         edits.replace_all(state)
         self._edits = edits
         return await self.checkpoint(**about)
@@ -91,7 +92,7 @@ class LeasedRun:
         After a commit whose outcome was not known, this finds out, and gives back the checkpoint
         that was stored after all if there is nothing else to store.
         """
-        about = (phase, agent, status, label)
+        about = About(phase, agent, status, label)
         for text in about:
             if text:
                 names.check(text, what="phase, agent, status and label")
@@ -99,10 +100,8 @@ class LeasedRun:
             settled = await self._head.settle()
             if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and self._edits.is_empty:
                 return checkpoints.row_of(settled[-1], indexes.facts_of(settled[-1]))
-        edits = self._edits
-        created = await self._head.advance(
-            lambda run, seq: self._plan_checkpoint(run, seq, edits, about)
-        )
+        saving = Saving(self._parts, self._edits, about, max_bytes=self._max_bytes)
+        created = await self._head.advance(saving.plan)
         return checkpoints.row_of(created[-1], indexes.facts_of(created[-1]))
 
     async def record(self, name: str, value: object, *, args: object = None) -> codec.Ref:
@@ -241,7 +240,7 @@ class LeasedRun:
     def discard(self) -> None:
         """Forget the edits since the last checkpoint."""
         self._check_settled()
-        self._edits = self._new_edits()
+        self._edits.clear()
 
     async def _settle(
         self, begun: Begun, status: effects.Status, body: bytes = b"", note: str = ""
@@ -255,50 +254,7 @@ class LeasedRun:
                 f"effect {begun.effect.key} was settled meanwhile; its outcome stays"
             ) from failed
 
-    def _plan_checkpoint(
-        self, run: Run, seq: int, edits: Edits, about: tuple[str, str, str, str]
-    ) -> Plan:
-        runs.check_leased(run)
-        parts, drafts = self._parts, list[Draft]()
-        base = parts.worthwhile_base()
-        base_body = b"" if base is None else checkpoints.encode_body(base)
-        base_seq = parts.base_seq
-        if base is not None:
-            base_seq = seq
-            facts = checkpoints.BaseFacts(parts.version)
-            drafts.append(Draft(Kind.STATE_BASE, facts, base_body))
-        delta, values_body = edits.split(seq + len(drafts))
-        if values_body:
-            drafts.append(Draft(Kind.STATE_VALUES, NoFacts(), values_body))
-        body = checkpoints.encode_body(delta)
-        self._check_size(body, "this checkpoint")
-        version = parts.version + 1
-        created = checkpoints.Created(ids.uuid7(), version, parts.version, base_seq, *about)
-        drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
-
-        def on_applied(entries: Sequence[Entry]) -> None:
-            if base is not None:
-                parts.begin_at_base(base_seq, len(base_body))
-            if values_body:
-                parts.bodies[entries[-2].seq] = values_body
-            parts.apply(delta, seq=entries[-1].seq, version=version, size=len(body))
-            if self._edits is edits:
-                self._edits = self._new_edits()
-
-        return Plan(drafts, on_applied)
-
     def _encode(self, value: object, name: str) -> bytes:
         data = codec.encode(value, name=name)
-        self._check_size(data, name)
+        check_size(data, name, self._max_bytes)
         return data
-
-    def _check_size(self, data: bytes, name: str) -> None:
-        limit = self._context.settings.max_body_bytes
-        if len(data) > limit:
-            raise ValueTooLarge(
-                f"{name} has {len(data):,} bytes; at most {limit:,} are stored "
-                "(setting max_body_bytes). Keep it elsewhere and store where it is"
-            )
-
-    def _new_edits(self) -> Edits:
-        return Edits(self._parts, max_bytes=self._context.settings.max_body_bytes)

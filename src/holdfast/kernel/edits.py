@@ -20,7 +20,18 @@ SPLIT_BYTES: Final = 256
 
 
 class Edits:
-    """Changes to a state, in the order they were made. Made for one version of one run."""
+    """Changes to a run's state since its last version, in the order they were made."""
+
+    __slots__ = (
+        "_dropped",
+        "_lengths",
+        "_logs",
+        "_max_bytes",
+        "_parts",
+        "_values",
+        "item_bytes",
+        "value_bytes",
+    )
 
     def __init__(self, parts: Parts, *, max_bytes: int) -> None:
         self._parts = parts
@@ -35,6 +46,12 @@ class Edits:
     @property
     def is_empty(self) -> bool:
         return not (self._logs or self._values or self._dropped)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        for changes in (self._logs, self._lengths, self._values, self._dropped):
+            changes.clear()
+        self.item_bytes = self.value_bytes = 0
 
     def append(self, log: str, items: Iterable[object]) -> None:
         """Add items to the end of a log; a log that does not exist is begun."""
