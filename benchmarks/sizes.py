@@ -12,7 +12,7 @@ class Sizes:
     late_turn: int = 3000
     early_turn: int = 100
     window: int = 100
-    resume_pairs: int = 7
+    resume_pairs: int = 10
     reads: int = 1000
     sessions: int = 1000
     turns_per_session: int = 5

@@ -1,5 +1,6 @@
 """Damage of every kind to stored bytes: found, named, and never returned as state."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,39 @@ async def test_reindex_leaves_the_rows_when_there_is_no_whole_journal(
             await hf.reindex("a")
         assert (await hf.runs.get("a")).run_id == "a"
         assert await hf.journal.verify("a")
+
+
+@async_test
+async def test_run_without_a_journal_cannot_be_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        await make_run(hf)
+        await hf.runs.create("healthy")
+        Vandal(path).connection.execute("DELETE FROM journal WHERE run_id = 'a'")
+        outcomes = await asyncio.gather(
+            hf.runs.open("a"), hf.runs.cancel("healthy"), return_exceptions=True
+        )
+        assert isinstance(outcomes[0], IntegrityError)
+        assert (await hf.runs.get("healthy")).status == "cancelled"
+
+
+@async_test
+async def test_index_row_that_contradicts_the_journal_stops_its_own_write_only(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t.db"
+    async with holdfast.open(str(path)) as hf:
+        for name in ("a", "b"):
+            run = await hf.runs.open(name)
+            await run.open_waits([holdfast.WaitSpec(wait_id=f"w-{name}")], suspend=True)
+        # The row says that the wait is of a group that is not there.
+        Vandal(path).connection.execute("UPDATE waits SET group_id = 'x' WHERE wait_id = 'w-a'")
+        outcomes = await asyncio.gather(
+            hf.waits.resolve("w-a", 1), hf.waits.resolve("w-b", 1), return_exceptions=True
+        )
+        assert isinstance(outcomes[0], IntegrityError)
+        assert not isinstance(outcomes[1], BaseException)
+        assert outcomes[1].accepted
 
 
 @pytest.mark.parametrize(

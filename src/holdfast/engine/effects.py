@@ -71,15 +71,16 @@ class Issuing:
         ]
 
     async def look_up(self, failed: ConditionFailed) -> None:
-        """Answer the request whose key is taken."""
+        """Answer every request whose key is taken, now that one was found to be."""
         if not isinstance(failed.change, AddEffect):
             raise failed
-        key = failed.change.effect.key
-        begun = await find(self._context, key, lease=(self._run.run_id, self._run.lease_seq))
-        if begun is not None:
-            for wanted in self._wanted:
-                if wanted.facts.key == key:
-                    wanted.begun = begun
+        lease = (self._run.run_id, self._run.lease_seq)
+        known: dict[str, Begun | None] = {}
+        for wanted in self._wanted:
+            key = wanted.facts.key
+            if wanted.begun is None and key not in known:
+                known[key] = await find(self._context, key, lease=lease)
+            wanted.begun = wanted.begun or known.get(key)
 
     def answers(self) -> list[Begun]:
         issued: set[str] = set()

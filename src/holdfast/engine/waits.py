@@ -137,7 +137,7 @@ class Waits:
             if known.status is not WaitStatus.OPEN:
                 return Decision(_answer(known), touches=(NoteDuplicate(wait_id),))
             assert snapshot.run is not None, "a wait has a run"
-            group = snapshot.indexes.groups[known.group_id]
+            group = _group(snapshot, known)
             drafts = waits.settle(snapshot.run, known, group, status, body=body)
             answer = Answer(
                 wait_id=wait_id,
@@ -157,6 +157,16 @@ def _known(snapshot: Snapshot, wait_id: str) -> Wait:
     if known is None:
         raise WaitNotFound(f"there is no wait {wait_id!r}")
     return known
+
+
+def _group(snapshot: Snapshot, wait: Wait) -> waits.Group:
+    group = snapshot.indexes.groups.get(wait.group_id)
+    if group is None:
+        raise IntegrityError(
+            f"the row of wait {wait.wait_id} names a group that is not there; rebuild the rows of "
+            f"run {wait.run_id} with `holdfast store reindex`"
+        )
+    return group
 
 
 def _answer(wait: Wait) -> Answer:

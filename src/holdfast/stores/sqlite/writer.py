@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast import faults
 from holdfast.clock import Clock
+from holdfast.errors import IntegrityError
 from holdfast.kernel.indexes import Change, Indexes
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import (
@@ -179,7 +180,11 @@ class Writer:
         if deciding.changed_run is not None:
             self._execute(SQL["put_run"], RUN.row(deciding.changed_run))
         refused = self._change(tenant, run_id, deciding.changes())
-        assert refused is None, f"the indexes contradict the journal: {refused}"
+        if refused is not None:
+            raise IntegrityError(
+                f"the index rows of run {run_id} contradict its journal ({refused}); rebuild them "
+                "with `holdfast store reindex`"
+            )
         for touch in deciding.touches:
             self._touch(tenant, touch)
         faults.point("commit.after_changes")
@@ -191,6 +196,8 @@ class Writer:
         head = self._one("get_head", (tenant, run_id))
         if run is not None:
             rows.run = RUN.value(run)
+            if head is None:
+                raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
         for wait_id in {wait_id for write in writes for wait_id in write.wait_ids}:
             found = self._one("get_wait", (tenant, wait_id))
             if found is not None:

@@ -43,6 +43,17 @@ class EffectsSuite:
             assert fresh.answer == "fresh"
 
     @async_test
+    async def test_many_taken_keys_in_one_commit_are_all_answered(self, backend: Backend) -> None:
+        async with backend.open() as hf:
+            run = await hf.runs.open("a")
+            old = [EffectRequest(tool="t", args=n) for n in range(0, 200, 2)]
+            for begun in await run.begin_effects(old):
+                await run.finish_effect(begun, "old")
+            both = [EffectRequest(tool="t", args=n) for n in range(200)]
+            answers = await run.begin_effects(both)
+            assert [begun.answer for begun in answers] == ["done", "fresh"] * 100
+
+    @async_test
     async def test_order_of_arguments_does_not_matter(self, backend: Backend) -> None:
         async with backend.open() as hf:
             run = await hf.runs.open("a")
