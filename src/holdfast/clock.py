@@ -39,6 +39,6 @@ def from_datetime(moment: datetime) -> int:
 
 def seconds(amount: float) -> int:
     """A length of time in microseconds; raises MisuseError for what is none."""
-    if not 0 <= amount <= LONGEST_SECONDS:
-        raise MisuseError(f"{amount} seconds is not a length of time from 0 to 1,000 years")
+    if type(amount) not in (int, float) or not 0 <= amount <= LONGEST_SECONDS:
+        raise MisuseError(f"{amount!r} seconds is not a length of time from 0 to 1,000 years")
     return round(amount * MICROSECONDS)

@@ -103,7 +103,7 @@ class _Zstd(threading.local):
     """One context per thread: making one costs as much as a small body."""
 
     def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=3)
+        self.compressor = zstandard.ZstdCompressor(level=1)
         self.decompressor = zstandard.ZstdDecompressor()
 
 
@@ -158,7 +158,8 @@ def _list(value: object, depth: int) -> object:
 
 def _tuple(value: object, depth: int) -> object:
     items = _walk_items(list(cast("tuple[object, ...]", value)), depth + 1)
-    return msgspec.msgpack.Ext(_EXT_TUPLE, _encoder.encode(items))
+    # With sorted keys: these bytes are part of digests, where equal data must be equal.
+    return msgspec.msgpack.Ext(_EXT_TUPLE, _canonical.encode(items))
 
 
 # Containers are only copied when something in them must be replaced: most of what agents store is

@@ -176,8 +176,18 @@ class LeasedRun(_Face[leased_run.LeasedRun]):
     def discard(self) -> None:
         return self._inner.discard()
 
-    def save(self, state: Mapping[str, object], **about: str) -> Checkpoint:
-        return self._call(self._inner.save, state, **about)
+    def save(
+        self,
+        state: Mapping[str, object],
+        *,
+        phase: str = "",
+        agent: str = "",
+        status: str = "",
+        label: str = "",
+    ) -> Checkpoint:
+        return self._call(
+            self._inner.save, state, phase=phase, agent=agent, status=status, label=label
+        )
 
     def checkpoint(
         self, *, phase: str = "", agent: str = "", status: str = "", label: str = ""
@@ -221,7 +231,7 @@ class LeasedRun(_Face[leased_run.LeasedRun]):
     def fail(self, error: str, *, details: object = None) -> None:
         return self._call(self._inner.fail, error, details=details)
 
-    def block(self, reason: BlockedReason, *, note: str = "") -> None:
+    def block(self, reason: BlockedReason | str, *, note: str = "") -> None:
         return self._call(self._inner.block, reason, note=note)
 
 
@@ -277,7 +287,9 @@ class Runs(_Face[runs.Runs]):
     def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
         return self._call(self._inner.cancel, run_id, by=by, note=note)
 
-    def block(self, run_id: str, reason: BlockedReason, *, by: str = "", note: str = "") -> None:
+    def block(
+        self, run_id: str, reason: BlockedReason | str, *, by: str = "", note: str = ""
+    ) -> None:
         return self._call(self._inner.block, run_id, reason, by=by, note=note)
 
     def unblock(self, run_id: str, *, by: str = "", note: str = "") -> None:
@@ -378,7 +390,7 @@ class Effects(_Face[effects.Effects]):
         return self._call(self._inner.of_run, run_id)
 
     def unsettled(
-        self, *, status: EffectStatus = EffectStatus.UNKNOWN, limit: int = 100
+        self, *, status: EffectStatus | str = EffectStatus.UNKNOWN, limit: int = 100
     ) -> list[Effect]:
         return self._call(self._inner.unsettled, status=status, limit=limit)
 

@@ -28,5 +28,10 @@ class Telemetry:
         self._sink = sink
 
     def count(self, name: str, amount: int = 1) -> None:
-        if self._sink is not None:
+        if self._sink is None:
+            return
+        try:
             self._sink(name, amount)
+        except Exception:
+            # What observes must not stop what is observed: a commit is answered all the same.
+            log.exception("the telemetry sink failed at %s", name)

@@ -164,6 +164,8 @@ def test_equal_data_has_an_equal_digest_whatever_the_order_of_keys() -> None:
     assert codec.canonical_digest({"a": 1, "b": [2]}) == codec.canonical_digest({"b": [2], "a": 1})
     assert codec.canonical_digest({"a": 1}) != codec.canonical_digest({"a": 2})
     assert codec.canonical_digest([1]) != codec.canonical_digest((1,))
+    one, two = ({"sku": 1, "n": ({"a": 1, "b": 2},)},), ({"n": ({"b": 2, "a": 1},), "sku": 1},)
+    assert codec.canonical_digest({"items": one}) == codec.canonical_digest({"items": two})
 
 
 def test_stored_bytes_of_an_unknown_codec_are_refused() -> None:

@@ -97,10 +97,8 @@ def test_effect_outcomes_are_final() -> None:
     unknown = msgspec.structs.replace(effect, status=effects.Status.UNKNOWN)
     assert effects.settle(unknown, effects.Status.NOT_DONE).kind is Kind.EFFECT_NOT_DONE
     issued = msgspec.structs.replace(effect, status=effects.Status.ISSUED)
-    assert not effects.is_doubtful(issued, lease=("a", 3), now=9)
-    assert effects.is_doubtful(issued, lease=("a", 3), now=10)
-    assert not effects.is_doubtful(issued, lease=("a", 2), now=10)
-    assert effects.is_doubtful(issued, lease=("b", 2), now=10)
+    assert not effects.is_doubtful(issued, now=9)
+    assert effects.is_doubtful(issued, now=10)
 
 
 def test_key_depends_on_lineage_tool_and_arguments_and_nothing_else() -> None:

@@ -62,7 +62,10 @@ def _run() -> int:
         code = _root.main(prog_name="holdfast", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        if exits.wants_json(sys.argv[1:]):
+            exits.tell_json(type(error).__name__, error.format_message())
+        else:
+            error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED

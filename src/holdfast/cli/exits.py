@@ -63,12 +63,27 @@ def tell(error: HoldfastError | OSError, *, as_json: bool = False) -> Exit:
     if isinstance(error, BrokenPipeError):
         return Exit.BROKEN_PIPE
     if as_json:
-        told = {"error": type(error).__name__, "message": str(error)}
-        print(json.dumps(told), file=sys.stderr)
+        tell_json(type(error).__name__, str(error))
     else:
         for line in _lines(error):
             print(printable(line), file=sys.stderr)
     return code_of(error)
+
+
+def tell_json(name: str, message: str) -> None:
+    """Say an error on stderr as one object."""
+    print(json.dumps({"error": name, "message": message}), file=sys.stderr)
+
+
+def wants_json(arguments: list[str]) -> bool:
+    """Whether the words of a command ask for JSON, also when they cannot be understood."""
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    return any(
+        word == "--json"
+        or word in ("--output=json", "--output=jsonl", "-ojson", "-ojsonl")
+        or (word in ("-o", "--output") and following in ("json", "jsonl"))
+        for word, following in pairs
+    )
 
 
 def _forget_output() -> None:

@@ -93,7 +93,12 @@ def table(columns: Mapping[str, str], *, empty: str) -> Callable[[Iterable[Recor
         for row in rows:
             # Text, not str: rich would take [brackets] in an id for its own markup.
             drawn.add_row(*map(Text, row))
-        Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(drawn)
+        console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+        with console.capture() as captured:
+            console.print(drawn)
+        # Written by us: rich ends the process in its own way when the reader has gone away.
+        sys.stdout.write(captured.get())
+        sys.stdout.flush()
 
     return draw
 

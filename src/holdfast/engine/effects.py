@@ -8,15 +8,15 @@ import msgspec
 
 from holdfast import clock, codec, ids, names
 from holdfast.engine.context import Context
-from holdfast.engine.head import ConditionFailed
+from holdfast.engine.head import ConditionFailed, Plan
 from holdfast.engine.journal import body_of
 from holdfast.errors import EffectNotFound, IntegrityError, MisuseError
-from holdfast.kernel import effects, journal, runs
+from holdfast.kernel import effects, indexes, journal, runs
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.indexes import AddEffect
-from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.runs import Run
-from holdfast.stores.contract import Decision, Snapshot
+from holdfast.stores.contract import Decision, Linked, Snapshot
 
 
 class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -55,34 +55,41 @@ class Issuing:
 
     def __init__(self, context: Context, run: Run, requests: Sequence[EffectRequest]) -> None:
         self._context = context
-        self._run = run
+        self._requests = list(requests)
         self._wanted = [self._prepare(run, request) for request in requests]
 
-    def drafts(self, run: Run) -> list[Draft]:
+    def plan(self, run: Run, seq: int) -> Plan:
         """What is still to be issued; a call that stands twice in one commit is issued once."""
         runs.check_leased(run)
         first = {
             wanted.facts.key: wanted for wanted in reversed(self._wanted) if wanted.begun is None
         }
-        return [
-            Draft(Kind.EFFECT_ISSUED, wanted.facts, wanted.body)
-            for wanted in self._wanted
-            if first.get(wanted.facts.key) is wanted
-        ]
+        return Plan(
+            [
+                Draft(Kind.EFFECT_ISSUED, wanted.facts, wanted.body)
+                for wanted in self._wanted
+                if first.get(wanted.facts.key) is wanted
+            ]
+        )
 
     async def look_up(self, failed: ConditionFailed) -> None:
         """Answer every request whose key is taken, now that one was found to be."""
         if not isinstance(failed.change, AddEffect):
             raise failed
-        lease = (self._run.run_id, self._run.lease_seq)
         known: dict[str, Begun | None] = {}
         for wanted in self._wanted:
             key = wanted.facts.key
             if wanted.begun is None and key not in known:
-                known[key] = await find(self._context, key, lease=lease)
+                known[key] = await find(self._context, key)
             wanted.begun = wanted.begun or known.get(key)
 
-    def answers(self) -> list[Begun]:
+    def matches(self, requests: Sequence[EffectRequest]) -> bool:
+        """Whether these are the requests it was made for."""
+        return list(requests) == self._requests
+
+    def answers(self, entries: Sequence[Entry]) -> list[Begun]:
+        """An answer for each request; `entries` are those that issued the fresh ones."""
+        rows = {row.key: row for row in map(_issued_row, entries)}
         issued: set[str] = set()
         answers: list[Begun] = []
         for wanted in self._wanted:
@@ -91,7 +98,8 @@ class Issuing:
                 continue
             is_twin = wanted.facts.key in issued
             issued.add(wanted.facts.key)
-            answers.append(Begun("in_flight" if is_twin else "fresh", self._effect(wanted.facts)))
+            row = rows[wanted.facts.key]
+            answers.append(Begun("in_flight" if is_twin else "fresh", row))
         return answers
 
     def _prepare(self, run: Run, request: EffectRequest) -> _Wanted:
@@ -111,21 +119,11 @@ class Issuing:
         )
         return _Wanted(facts, body)
 
-    def _effect(self, facts: effects.Issued) -> Effect:
-        return Effect(
-            tenant=self._run.tenant,
-            effect_id=facts.effect_id,
-            key=facts.key,
-            run_id=self._run.run_id,
-            tool=facts.tool,
-            call_id=facts.call_id,
-            args_digest=facts.args_digest,
-            status=Status.ISSUED,
-            issued_seq=0,
-            issued_at=0,
-            limit_at=facts.limit_at,
-            lease_seq=facts.lease_seq,
-        )
+
+def _issued_row(entry: Entry) -> Effect:
+    (change,) = indexes.changes_of(entry, indexes.facts_of(entry))
+    assert isinstance(change, AddEffect), "only intents are issued here"
+    return change.effect
 
 
 class Effects:
@@ -147,17 +145,23 @@ class Effects:
     async def find(self, key: str) -> Begun | None:
         """What is known of the operation that a key names; None if the key is free."""
         names.check(key, what="an effect's key")
-        return await find(self._context, key, lease=("", 0))
+        return await find(self._context, key)
 
     async def of_run(self, run_id: str) -> list[Effect]:
         """A run's effects in the order they were issued."""
         names.check(run_id, what="run id")
         return await self._context.store.effects.of_run(run_id)
 
-    async def unsettled(self, *, status: Status = Status.UNKNOWN, limit: int = 100) -> list[Effect]:
+    async def unsettled(
+        self, *, status: Status | str = Status.UNKNOWN, limit: int = 100
+    ) -> list[Effect]:
         """Effects over all runs whose outcome is open: `unknown`, or `issued` and maybe running."""
+        if status not in (Status.UNKNOWN, Status.ISSUED):
+            raise MisuseError(
+                f"{status!r} is settled; the outcome of issued and unknown ones is open"
+            )
         limit = names.check_count(limit, what="limit")
-        return await self._context.store.effects.open(status.value, limit=limit)
+        return await self._context.store.effects.open(str(status), limit=limit)
 
     async def settle(
         self,
@@ -180,14 +184,14 @@ class Effects:
         return await self.get(effect_id)
 
 
-async def find(context: Context, key: str, *, lease: tuple[str, int]) -> Begun | None:
-    """What holds a key; an effect whose worker is gone and limit over is recorded as unknown."""
+async def find(context: Context, key: str) -> Begun | None:
+    """What holds a key; an effect whose time limit is over is recorded as unknown first."""
     effect = await context.store.effects.by_key(key)
     if effect is None:
         return None
-    if effects.is_doubtful(effect, lease=lease, now=context.now()):
-        await settle(context, effect, Status.UNKNOWN, note="its worker is gone")
-        return await find(context, key, lease=lease)
+    if effects.is_doubtful(effect, now=context.now()):
+        await settle(context, effect, Status.UNKNOWN, note="its time limit is over")
+        return await find(context, key)
     result = await _result(context, effect) if effect.status is Status.COMPLETED else None
     return Begun(_ANSWERS[effect.status], effect, result)
 
@@ -214,9 +218,17 @@ async def settle(
 
 async def _result(context: Context, effect: Effect) -> Any:
     found = await context.store.journal.named(effect.run_id, [effect.result_seq])
-    if not found or not journal.is_intact(found[0].entry, found[0].previous or b""):
+    if not found or not _is_result_of(effect, found[0]):
         raise IntegrityError(
             f"the result of effect {effect.key} (entry {effect.result_seq} of run "
             f"{effect.run_id}) is damaged; it was not used"
         )
     return body_of(found[0].entry)
+
+
+def _is_result_of(effect: Effect, linked: Linked) -> bool:
+    """Whether an entry is intact, and the one that completed this effect."""
+    entry = linked.entry
+    if entry.kind != Kind.EFFECT_COMPLETED or not journal.is_intact(entry, linked.previous or b""):
+        return False
+    return indexes.facts_of(entry).effect_id == effect.effect_id

@@ -108,7 +108,7 @@ class Journal:
         for group in await store.waits.groups(run_id):
             rows.groups[group.group_id] = group
         for wait in await store.waits.of_run(run_id):
-            rows.waits[wait.wait_id] = wait
+            rows.add_wait(wait)
         return rows
 
 

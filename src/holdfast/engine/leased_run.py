@@ -14,6 +14,7 @@ from holdfast.engine.head import ConditionFailed, Head, Plan
 from holdfast.engine.saving import About, Saving, check_size
 from holdfast.engine.waits import WaitSpec, opening, results_of
 from holdfast.errors import (
+    HoldfastError,
     IllegalMove,
     MisuseError,
     OutcomeUnknown,
@@ -37,6 +38,7 @@ class LeasedRun:
         self._parts = parts
         self._max_bytes = context.settings.max_body_bytes
         self._edits = Edits(parts, max_bytes=self._max_bytes)
+        self._issuing: Issuing | None = None
 
     @property
     def run(self) -> Run:
@@ -76,13 +78,30 @@ class LeasedRun:
         self._check_settled()
         self._edits.drop(name)
 
-    async def save(self, state: Mapping[str, object], **about: str) -> Checkpoint:
-        """Store a whole state as a checkpoint; only what differs from the last one is written."""
+    async def save(
+        self,
+        state: Mapping[str, object],
+        *,
+        phase: str = "",
+        agent: str = "",
+        status: str = "",
+        label: str = "",
+    ) -> Checkpoint:
+        """Store a whole state as a checkpoint; only what differs from the last one is written.
+
+        It takes the place of edits that were not saved; if it is refused, they are as they were.
+        """
         await self._head.settle()
-        edits = Edits(self._parts, max_bytes=self._max_bytes)
+        edits, staged = Edits(self._parts, max_bytes=self._max_bytes), self._edits
         edits.replace_all(state)
         self._edits = edits
-        return await self.checkpoint(**about)
+        try:
+            return await self.checkpoint(phase=phase, agent=agent, status=status, label=label)
+        except OutcomeUnknown:
+            raise
+        except HoldfastError:
+            self._edits = staged
+            raise
 
     async def checkpoint(
         self, *, phase: str = "", agent: str = "", status: str = "", label: str = ""
@@ -105,12 +124,16 @@ class LeasedRun:
         return checkpoints.row_of(created[-1], indexes.facts_of(created[-1]))
 
     async def record(self, name: str, value: object, *, args: object = None) -> codec.Ref:
-        """Put a result on the record; the answer can be appended to a log instead of the value."""
+        """Put a result on the record.
+
+        Until the next checkpoint the answer can be appended to a log, or set as a value, in place
+        of the result: it is then named there and not stored again.
+        """
         names.check(name, what="the name of a step")
         body = self._encode(value, name)
         facts = checkpoints.Step(name, codec.canonical_digest(args) if args is not None else b"")
         (entry,) = await self._advance_leased(Draft(Kind.STEP_RECORDED, facts, body))
-        self._parts.bodies[entry.seq] = body
+        self._parts.recorded[entry.seq] = body
         return codec.Ref(entry.seq)
 
     async def begin_effects(self, requests: Sequence[EffectRequest]) -> list[Begun]:
@@ -119,14 +142,19 @@ class LeasedRun:
         Each answer says whether the effect may run now (`fresh`), runs elsewhere (`in_flight`), has
         a result that is given back (`done`), or may have happened (`unknown`).
         """
-        issuing = Issuing(self._context, self.run, requests)
+        # Asked again after a commit nobody saw the answer of, the same intents are meant.
+        issuing = self._issuing
+        if issuing is None or not issuing.matches(requests):
+            issuing = Issuing(self._context, self.run, requests)
+        self._issuing = issuing
         while True:
             try:
-                await self._head.advance(lambda run, _: Plan(issuing.drafts(run)))
+                entries = await self._head.advance(issuing.plan)
             except ConditionFailed as failed:
                 await issuing.look_up(failed)
                 continue
-            return issuing.answers()
+            self._issuing = None
+            return issuing.answers(entries)
 
     async def finish_effect(self, begun: Begun, result: object = None) -> None:
         """Record that an effect happened, and its result."""
@@ -200,11 +228,10 @@ class LeasedRun:
             self._encode(details, "details"),
         )
 
-    async def block(self, reason: BlockedReason, *, note: str = "") -> None:
+    async def block(self, reason: BlockedReason | str, *, note: str = "") -> None:
         """Hand the run to an operator."""
-        await self._end_lease(
-            Kind.RUN_BLOCKED, runs.Blocked(reason, names.check_text(note, what="note"))
-        )
+        facts = runs.Blocked(runs.reason_of(reason), names.check_text(note, what="note"))
+        await self._end_lease(Kind.RUN_BLOCKED, facts)
 
     def _check_saved(self) -> None:
         if not self._edits.is_empty:

@@ -6,7 +6,9 @@ its lease is refused by the journal itself.
 """
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from holdfast import clock, names
 from holdfast.engine import sweeper
@@ -14,7 +16,13 @@ from holdfast.engine.checkpoints import load_newest
 from holdfast.engine.context import Context
 from holdfast.engine.head import Head
 from holdfast.engine.leased_run import LeasedRun
-from holdfast.errors import Fenced, HoldfastError, RunNotFound
+from holdfast.errors import (
+    CheckpointCorrupted,
+    Fenced,
+    HoldfastError,
+    MisuseError,
+    RunNotFound,
+)
 from holdfast.kernel import leases
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import Status
@@ -31,30 +39,25 @@ class Leases:
         self._alive_until = 0
         self._beating: asyncio.Task[None] | None = None
         self._sweep_at = 0.0
+        self._taking: set[asyncio.Task[Any]] = set()
 
     async def take(self, run_id: str, *, takeover: bool = False) -> LeasedRun:
         """Hold one run. Raises LeaseHeld while a living worker holds it, unless `takeover`."""
         names.check(run_id, what="run id")
-        await self._stay_alive()
-
-        def decide(snapshot: Snapshot) -> Decision:
-            if snapshot.run is None:
-                raise RunNotFound(f"there is no run {run_id!r}")
-            alive = snapshot.holder_expires_at > snapshot.now
-            draft = leases.take(
-                snapshot.run, self._context.worker, holder_alive=alive, takeover=takeover
-            )
-            return Decision(snapshot.position.seq + 1, (draft,))
-
-        return await self._hold(run_id, await self._context.decide_late(run_id, decide))
+        held = await self._safely(self._take(run_id, takeover=takeover))
+        assert held is not None, "a run was leased, or an error raised"
+        return held
 
     async def next(
         self, *, agents: Sequence[str] = (), timeout_seconds: float = 0.0
     ) -> LeasedRun | None:
         """Hold the run that has wanted a worker longest; None if there is none in time.
 
-        While waiting, waits that are due and leases of workers that are gone are swept.
+        While waiting, waits that are due and leases of workers that are gone are swept. A run that
+        cannot be loaded is blocked, and the next one is tried.
         """
+        if isinstance(agents, str):
+            raise MisuseError(f"agents is a list of names; give [{agents!r}]")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         while True:
@@ -62,12 +65,10 @@ class Leases:
             if loop.time() >= self._sweep_at:
                 # Also while there is always a run to give out: others wait for their time-outs.
                 self._sweep_at = loop.time() + await sweeper.sweep(self._context)
-            leased = await self._lease_ready(agents)
-            if leased is not None:
-                return await self._hold(*leased)
+            held = await self._safely(self._take_ready(agents))
             remaining = deadline - loop.time()
-            if remaining <= 0:
-                return None
+            if held is not None or remaining <= 0:
+                return held
             pause = min(remaining, max(0.0, self._sweep_at - loop.time()))
             await self._context.wakeups.wait("ready", ticket, timeout=pause)
 
@@ -92,13 +93,57 @@ class Leases:
 
     async def close(self) -> None:
         """Stop counting as alive: runs still held can be taken at once."""
+        while self._taking:
+            await asyncio.wait(set(self._taking))
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.wait([self._beating])
+            self._beating = None
         if self._alive_until:
             await self._beat_once(0)
+            self._alive_until = 0
 
-    async def _lease_ready(self, agents: Sequence[str]) -> tuple[str, int] | None:
+    async def _safely(self, taking: Coroutine[Any, Any, LeasedRun | None]) -> LeasedRun | None:
+        """Take a run; if the caller goes away meanwhile, it is given back, not forgotten."""
+        task = asyncio.create_task(taking)
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._give_back)
+            raise
+
+    def _give_back(self, task: "asyncio.Task[LeasedRun | None]") -> None:
+        if task.cancelled() or task.exception() is not None:
+            return
+        held = task.result()
+        if held is not None:
+            releasing = asyncio.create_task(self._release(held))
+            self._taking.add(releasing)
+            releasing.add_done_callback(self._taking.discard)
+
+    async def _release(self, held: LeasedRun) -> None:
+        try:
+            await held.release(note="nobody was left to take it")
+        except HoldfastError as error:
+            log.warning("run %s could not be given back: %s", held.run_id, error)
+
+    async def _take(self, run_id: str, *, takeover: bool) -> LeasedRun:
+        await self._stay_alive()
+
+        def decide(snapshot: Snapshot) -> Decision:
+            if snapshot.run is None:
+                raise RunNotFound(f"there is no run {run_id!r}")
+            alive = snapshot.holder_expires_at > snapshot.now
+            draft = leases.take(
+                snapshot.run, self._context.worker, holder_alive=alive, takeover=takeover
+            )
+            return Decision(snapshot.position.seq + 1, (draft,))
+
+        return await self._hold(run_id, await self._context.decide_late(run_id, decide))
+
+    async def _take_ready(self, agents: Sequence[str]) -> LeasedRun | None:
         await self._stay_alive()
 
         def decide(snapshot: Snapshot) -> Decision:
@@ -108,18 +153,24 @@ class Leases:
             draft = leases.take(run, self._context.worker, holder_alive=False, takeover=False)
             return Decision((run.run_id, snapshot.position.seq + 1), (draft,))
 
-        sweep = Sweep(
-            self._context.tenant, "ready_runs", self._context.worker, 1, decide, tuple(agents)
-        )
-        found = [leased for leased in await self._context.store.submit(sweep) if leased]
-        return found[0] if found else None
+        context = self._context
+        wanted = Sweep(context.tenant, "ready_runs", context.worker, 1, decide, tuple(agents))
+        while leased := await sweeper.swept(context, wanted):
+            if leased[0] is not None:
+                with contextlib.suppress(CheckpointCorrupted):
+                    return await self._hold(*leased[0])
+        return None
 
     async def _hold(self, run_id: str, lease_seq: int) -> LeasedRun:
-        store = self._context.store
-        found = await store.runs.at_head(run_id)
+        """The run as it was leased; one that cannot be loaded is blocked, and the error raised."""
+        found = await self._context.store.runs.at_head(run_id)
         if found is None or found.run.lease_seq != lease_seq:
             raise Fenced(f"run {run_id} was taken by another worker just after it was leased here")
-        newest = await load_newest(self._context, run_id)
+        try:
+            newest = await load_newest(self._context, run_id)
+        except CheckpointCorrupted as damage:
+            await sweeper.block_damaged(self._context, run_id, damage)
+            raise
         head = Head(self._context, found.run, found.position)
         return LeasedRun(self._context, head, newest.parts)
 

@@ -1,7 +1,7 @@
 """Runs: creating, opening, looking at, cancelling and forking them."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from typing import Any
 
 from holdfast import codec, ids, names
@@ -23,6 +23,8 @@ from holdfast.kernel.journal import ORIGIN, Draft, Kind, Origin
 from holdfast.kernel.runs import BlockedReason, Run, Status
 from holdfast.kernel.state import Parts
 from holdfast.stores.contract import Applied, Commit, Decision, RunFilter, Snapshot
+
+_ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED})
 
 
 class Runs:
@@ -71,14 +73,14 @@ class Runs:
     async def input(self, run_id: str) -> Any:
         """What a run was created with."""
         await self.get(run_id)
-        return await self._body(run_id, 1)
+        return await self._body(run_id, 1, {Kind.RUN_CREATED})
 
     async def result(self, run_id: str) -> Any:
         """What a run ended with; raises ConflictError while it has not ended."""
         run = await self.get(run_id)
         if run.status not in runs.ENDED:
             raise ConflictError(f"run {run_id} is {run.status}; it has no result yet")
-        return await self._body(run_id, run.result_seq)
+        return await self._body(run_id, run.result_seq, _ENDS)
 
     async def watch(self, run_id: str) -> AsyncIterator[Run]:
         """The run's row now and whenever it has changed, until it has ended."""
@@ -96,10 +98,12 @@ class Runs:
         await self._move(run_id, Draft(Kind.RUN_CANCELLED, runs.Ended(_remark(note))), by)
 
     async def block(
-        self, run_id: str, reason: BlockedReason, *, by: str = "", note: str = ""
+        self, run_id: str, reason: BlockedReason | str, *, by: str = "", note: str = ""
     ) -> None:
         """Take a run out of work until an operator acts."""
-        await self._move(run_id, Draft(Kind.RUN_BLOCKED, runs.Blocked(reason, _remark(note))), by)
+        await self._move(
+            run_id, Draft(Kind.RUN_BLOCKED, runs.Blocked(runs.reason_of(reason), _remark(note))), by
+        )
 
     async def unblock(self, run_id: str, *, by: str = "", note: str = "") -> None:
         """Give a blocked run back to the workers."""
@@ -154,10 +158,11 @@ class Runs:
         names.check(run_id, what="run id")
         await self._context.decide_late(run_id, decide, by=by and names.check(by, what="by"))
 
-    async def _body(self, run_id: str, seq: int) -> Any:
+    async def _body(self, run_id: str, seq: int, kinds: Container[str]) -> Any:
         found = await self._context.store.journal.named(run_id, [seq])
         previous = found[0].previous if found and seq > 1 else journal.GENESIS
-        if not found or previous is None or not journal.is_intact(found[0].entry, previous):
+        is_right = bool(found) and found[0].entry.kind in kinds
+        if not is_right or previous is None or not journal.is_intact(found[0].entry, previous):
             raise IntegrityError(f"entry {seq} of run {run_id} is damaged or missing")
         return body_of(found[0].entry)
 

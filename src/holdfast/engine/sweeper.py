@@ -4,15 +4,20 @@ Each is found by one query, in order, in batches; every worker may sweep, and ea
 given to exactly one of them. Between sweeps nothing is held and nothing ticks.
 """
 
+from typing import Any
+
 import msgspec
 
+from holdfast import names
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
-from holdfast.kernel import leases, waits
-from holdfast.kernel.journal import Draft
+from holdfast.errors import HoldfastError, IntegrityError
+from holdfast.kernel import leases, runs, waits
+from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.runs import Status
 from holdfast.kernel.waits import GroupStatus, WaitStatus
 from holdfast.stores.contract import Decision, Snapshot, Sweep
+from holdfast.telemetry import log
 
 BATCH = 1000
 
@@ -35,14 +40,52 @@ async def sweep(context: Context) -> float:
 
 async def expire_due_waits(context: Context, *, limit: int) -> int:
     """Expire open waits whose deadline has passed, earliest first; how many there were."""
-    found = Sweep(context.tenant, "due_waits", context.worker, limit, _expire_waits)
-    return sum(await context.store.submit(found))
+    limit = names.check_count(limit, what="limit")
+    return sum(
+        await swept(
+            context, Sweep(context.tenant, "due_waits", context.worker, limit, _expire_waits)
+        )
+    )
 
 
 async def expire_lost_leases(context: Context, *, limit: int) -> int:
     """Give back runs whose worker was not heard of in time; how many there were."""
-    found = Sweep(context.tenant, "lost_runs", context.worker, limit, _expire_lease)
-    return sum(await context.store.submit(found))
+    limit = names.check_count(limit, what="limit")
+    return sum(
+        await swept(
+            context, Sweep(context.tenant, "lost_runs", context.worker, limit, _expire_lease)
+        )
+    )
+
+
+async def swept(context: Context, sweep: Sweep) -> list[Any]:
+    """The answers of a sweep; a run found damaged is blocked, and does not stop the others."""
+    answers: list[Any] = []
+    for run_id, answer in await context.store.submit(sweep):
+        if isinstance(answer, IntegrityError):
+            await block_damaged(context, run_id, answer)
+        elif isinstance(answer, HoldfastError):
+            raise answer
+        else:
+            answers.append(answer)
+    return answers
+
+
+async def block_damaged(context: Context, run_id: str, damage: IntegrityError) -> None:
+    """Take a run out of work because its stored bytes are not what was written."""
+    log.error("run %s is damaged and blocked: %s", run_id, damage)
+
+    def decide(snapshot: Snapshot) -> Decision:
+        run = snapshot.run
+        if run is None or run.status in runs.ENDED or run.status is Status.BLOCKED:
+            return Decision(None)
+        facts = runs.Blocked(runs.BlockedReason.CORRUPTION, str(damage)[:1000])
+        return Decision(None, (Draft(Kind.RUN_BLOCKED, facts),))
+
+    try:
+        await context.decide_late(run_id, decide)
+    except IntegrityError as worse:
+        log.error("run %s cannot even be blocked: %s", run_id, worse)
 
 
 def _expire_waits(snapshot: Snapshot) -> Decision:
@@ -51,7 +94,9 @@ def _expire_waits(snapshot: Snapshot) -> Decision:
     drafts: list[Draft] = []
     assert snapshot.run is not None, "a wait has a run"
     for wait in due:
-        group = groups[wait.group_id]
+        group = groups.get(wait.group_id)
+        if group is None:
+            raise IntegrityError(f"the row of wait {wait.wait_id} names a group that is not there")
         if group.status is not GroupStatus.OPEN:
             continue  # closing the group has cancelled this wait
         drafts += waits.settle(snapshot.run, wait, group, WaitStatus.EXPIRED)

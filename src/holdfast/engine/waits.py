@@ -11,7 +11,7 @@ from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.engine.journal import body_of
 from holdfast.errors import IntegrityError, MisuseError, WaitNotFound
-from holdfast.kernel import journal, waits
+from holdfast.kernel import indexes, journal, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.waits import Answer, Wait, WaitStatus
 from holdfast.stores.contract import Decision, ExtendWait, NoteDuplicate, Snapshot
@@ -183,24 +183,29 @@ def _answer(wait: Wait) -> Answer:
 async def results_of(context: Context, run_id: str, group_id: str) -> list[waits.Result]:
     """How each wait of a group ended, their values checked against the chain."""
     found = await context.store.waits.of_group(run_id, group_id)
-    resolved = [wait.result_seq for wait in found if wait.status is WaitStatus.RESOLVED]
-    values: dict[int, Any] = {}
-    for linked in await context.store.journal.named(run_id, resolved):
-        if not journal.is_intact(linked.entry, linked.previous or b""):
-            raise IntegrityError(f"entry {linked.entry.seq} of run {run_id} is damaged")
-        values[linked.entry.seq] = body_of(linked.entry)
-    return [_result(wait, values) for wait in found if wait.status is not WaitStatus.OPEN]
+    resolved = {w.result_seq for w in found if w.status is WaitStatus.RESOLVED}
+    answers: dict[tuple[int, str], Any] = {}
+    for linked in await context.store.journal.named(run_id, sorted(resolved)):
+        entry = linked.entry
+        is_answer = entry.kind == Kind.WAIT_RESOLVED
+        if not is_answer or not journal.is_intact(entry, linked.previous or b""):
+            raise IntegrityError(f"entry {entry.seq} of run {run_id} is damaged, or no answer")
+        answers[entry.seq, indexes.facts_of(entry).wait_id] = body_of(entry)
+    return [_result(wait, answers) for wait in found if wait.status is not WaitStatus.OPEN]
 
 
-def _result(wait: Wait, values: dict[int, Any]) -> waits.Result:
+def _result(wait: Wait, answers: dict[tuple[int, str], Any]) -> waits.Result:
     is_resolved = wait.status is WaitStatus.RESOLVED
-    if is_resolved and wait.result_seq not in values:
-        raise IntegrityError(f"entry {wait.result_seq} of run {wait.run_id} is missing")
+    if is_resolved and (wait.result_seq, wait.wait_id) not in answers:
+        raise IntegrityError(
+            f"entry {wait.result_seq} of run {wait.run_id} is missing, or not the answer to "
+            f"wait {wait.wait_id}"
+        )
     return waits.Result(
         wait_id=wait.wait_id,
         kind=wait.kind,
         name=wait.name,
         status=wait.status,
-        value=values[wait.result_seq] if is_resolved else None,
+        value=answers[wait.result_seq, wait.wait_id] if is_resolved else None,
         settled_by=wait.settled_by,
     )

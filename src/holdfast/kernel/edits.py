@@ -66,6 +66,8 @@ class Edits:
 
     def splice(self, log: str, start: int, delete: int, items: Iterable[object] = ()) -> None:
         """Replace `delete` items from `start` on by `items`."""
+        names.check_count(start, what="start")
+        names.check_count(delete, what="delete")
         length = self._length(log)
         if not 0 <= start <= start + delete <= length:
             raise MisuseError(
@@ -106,6 +108,8 @@ class Edits:
         A list is a log unless the part is a value already, anything else is a value; an item that
         was changed in place is noticed.
         """
+        if not hasattr(state, "items"):
+            raise MisuseError(f"a state is a dict of its parts, not {type(state).__name__}")
         for name, value in state.items():
             if isinstance(value, list) and name not in self._parts.values:
                 self._replace_log(name, cast("list[object]", value))
@@ -154,10 +158,10 @@ class Edits:
         return raws
 
     def _encode(self, value: object, name: str) -> msgspec.Raw:
-        if isinstance(value, Ref) and value.seq not in self._parts.bodies:
+        if isinstance(value, Ref) and (value.path or value.seq not in self._parts.recorded):
             raise MisuseError(
                 f"{name} names entry {value.seq}, which was not recorded "
-                "under this lease; append the value itself"
+                "since the last checkpoint of this lease; give the value itself"
             )
         data = codec.encode(value, name=name)
         if len(data) > self._max_bytes:

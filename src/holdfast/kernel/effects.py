@@ -89,10 +89,9 @@ def settle(effect: Effect, status: Status, *, body: bytes = b"", note: str = "")
     return Draft(KIND_OF[status], Settled(effect.effect_id, note), body)
 
 
-def is_doubtful(effect: Effect, *, lease: tuple[str, int], now: int) -> bool:
-    """Whether an issued effect is not of this lease (run, seq) and its time limit is over.
+def is_doubtful(effect: Effect, *, now: int) -> bool:
+    """Whether an issued effect's time limit is over and nobody said what became of it.
 
-    Nobody who could tell its outcome is left then: it is unknown.
+    Until then its tool may be running; from then on its outcome is unknown, whoever began it.
     """
-    is_own = (effect.run_id, effect.lease_seq) == lease
-    return effect.status is Status.ISSUED and not is_own and effect.limit_at <= now
+    return effect.status is Status.ISSUED and effect.limit_at <= now

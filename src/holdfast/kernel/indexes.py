@@ -228,6 +228,12 @@ class Indexes:
         self.effects: dict[UUID, Effect] = {}
         self.groups: dict[str, Group] = {}
         self.waits: dict[str, Wait] = {}
+        self._by_group: dict[str, list[str]] = {}
+
+    def add_wait(self, wait: Wait) -> None:
+        """A wait as its row tells it."""
+        self.waits[wait.wait_id] = wait
+        self._by_group.setdefault(wait.group_id, []).append(wait.wait_id)
 
     def apply_entry(self, entry: Entry) -> None:
         facts = facts_of(entry)
@@ -256,7 +262,7 @@ class Indexes:
             case AddGroup(group):
                 self.groups[group.group_id] = group
             case AddWait(wait):
-                self.waits[wait.wait_id] = wait
+                self.add_wait(wait)
             case _:
                 self._apply_to_waits(change)
 
@@ -280,9 +286,9 @@ class Indexes:
         self.groups[group.group_id] = msgspec.structs.replace(
             group, status=status, closed_seq=by[0]
         )
-        for wait in list(self.waits.values()):
-            if wait.group_id == group.group_id and wait.status is waits.WaitStatus.OPEN:
-                self._settle(wait, waits.WaitStatus.CANCELLED, by)
+        for wait_id in self._by_group.get(group.group_id, ()):
+            if self.waits[wait_id].status is waits.WaitStatus.OPEN:
+                self._settle(self.waits[wait_id], waits.WaitStatus.CANCELLED, by)
 
     def _settle(self, wait: Wait, status: waits.WaitStatus, by: tuple[int, str, int]) -> None:
         self.waits[wait.wait_id] = msgspec.structs.replace(

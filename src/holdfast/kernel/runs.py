@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import IllegalMove, RunCancelled, RunEnded
+from holdfast.errors import IllegalMove, MisuseError, RunCancelled, RunEnded
 from holdfast.kernel.journal import Entry, Kind
 
 
@@ -121,6 +121,13 @@ class LeaseExpired(msgspec.Struct, frozen=True, array_like=True, gc=False):
     worker: str
     attempts: int
     ready_at: int = 0
+
+
+def reason_of(reason: BlockedReason | str) -> BlockedReason:
+    """A reason by its name; raises MisuseError for what is none."""
+    if reason not in set(BlockedReason):
+        raise MisuseError(f"{reason!r} is no reason; one of {', '.join(BlockedReason)} is")
+    return BlockedReason(reason)
 
 
 def check_move(run: Run, kind: Kind) -> None:

@@ -5,7 +5,7 @@ decoded, compared with a new state, or written down as a base. Loading reads the
 after it; a base is worth writing when that is more than twice what is alive, and it halves it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -65,7 +65,10 @@ class Parts:
         self.base_seq = 0
         self.logs: dict[str, Log] = {}
         self.values: dict[str, msgspec.Raw] = {}
-        self.bodies: dict[int, bytes] = {}
+        self.bodies: dict[int, bytes] = {}  # of the entries that live items and values name
+        self.recorded: dict[int, bytes] = {}  # of entries since this version, to be named next
+        self._names: dict[int, int] = {}  # how many live items and values name an entry
+        self._values_of: dict[int, dict[str, msgspec.Raw]] = {}
         self._inline_bytes = 0
         self._delta_bytes = 0
         self._base_from = SLACK_BYTES
@@ -78,13 +81,15 @@ class Parts:
         for name, splices in delta.logs.items():
             log = self.logs.setdefault(name, Log())
             for number, splice in enumerate(splices):
+                self._name(splice.items)
                 if splice.delete:
-                    cut = log.items[splice.start : splice.start + splice.delete]
-                    self._inline_bytes -= _inline_size(cut)
+                    self._forget(log.items[splice.start : splice.start + splice.delete])
                 log.splice(splice, seq, number)
         for name, raw in delta.values.items():
+            self._name((raw,))
             self._forget_value(name)
             self.values[name] = raw
+        self.recorded.clear()
         # All of a delta is alive when it comes; counting its items one by one would cost more
         # than the few bytes of names and lengths are worth.
         self._inline_bytes += size
@@ -101,8 +106,10 @@ class Parts:
                 splice = sources[segment.seq].logs[name][segment.splice]
                 log.items += splice.items[segment.start : segment.stop]
             log.segments = list(segments)
+            self._name(log.items)
             self._inline_bytes += _inline_size(log.items)
         self.values = dict(base.values)
+        self._name(base.values.values())
         self._inline_bytes += _inline_size(base.values.values())
         self._delta_bytes += size
 
@@ -113,9 +120,7 @@ class Parts:
 
     def named_entries(self) -> set[int]:
         """The seqs of entries that live items and values name."""
-        raws = [raw for log in self.logs.values() for raw in log.items]
-        named = (as_ref(raw) for raw in (*raws, *self.values.values()))
-        return {ref.seq for ref in named if ref is not None}
+        return set(self._names)
 
     def data_of(self, raw: msgspec.Raw) -> msgspec.Raw:
         """The MessagePack of an item or value, looked up where the entry is only named."""
@@ -125,12 +130,10 @@ class Parts:
         body = self.bodies[ref.seq]
         if not ref.path:
             return msgspec.Raw(body)
-        if len(ref.path) == 1 and isinstance(ref.path[0], str):
-            return checkpoints.decode_values(body)[ref.path[0]]
-        found: Any = codec.decode(body)
-        for step in ref.path:
-            found = found[step]
-        return msgspec.Raw(codec.encode(found))
+        values = self._values_of.get(ref.seq)
+        if values is None:
+            values = self._values_of[ref.seq] = checkpoints.decode_values(body)
+        return values[str(ref.path[0])]
 
     def decode(self) -> dict[str, Any]:
         """The state as plain values, logs as lists, in the order the parts were made."""
@@ -173,20 +176,30 @@ class Parts:
     def _drop(self, name: str) -> None:
         log = self.logs.pop(name, None)
         if log is not None:
-            self._inline_bytes -= _inline_size(log.items)
+            self._forget(log.items)
         self._forget_value(name)
 
     def _forget_value(self, name: str) -> None:
         raw = self.values.pop(name, None)
-        if raw is None:
-            return
-        self._inline_bytes -= _inline_size((raw,))
-        ref = as_ref(raw)
-        if ref is not None and ref.path and ref.seq not in self._named_by_values():
-            self.bodies.pop(ref.seq, None)
+        if raw is not None:
+            self._forget((raw,))
 
-    def _named_by_values(self) -> set[int]:
-        return {ref.seq for ref in map(as_ref, self.values.values()) if ref is not None}
+    def _name(self, raws: Iterable[msgspec.Raw]) -> None:
+        """Count the entries that new items or values name, and keep what was recorded for them."""
+        for ref in filter(None, map(as_ref, raws)):
+            self._names[ref.seq] = self._names.get(ref.seq, 0) + 1
+            if ref.seq in self.recorded:
+                self.bodies[ref.seq] = self.recorded[ref.seq]
+
+    def _forget(self, raws: Collection[msgspec.Raw]) -> None:
+        """Let go of items or values, and of bodies that nothing names any more."""
+        self._inline_bytes -= _inline_size(raws)
+        for ref in filter(None, map(as_ref, raws)):
+            self._names[ref.seq] -= 1
+            if not self._names[ref.seq]:
+                del self._names[ref.seq]
+                self.bodies.pop(ref.seq, None)
+                self._values_of.pop(ref.seq, None)
 
 
 def _inline_size(raws: Iterable[msgspec.Raw]) -> int:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.errors import OutcomeUnknown, StoreClosed
+from holdfast.errors import OutcomeUnknown, StoreBusy, StoreClosed
 from holdfast.stores.contract import EVERYBODY, Beat, Commit, Late, Sweep, Write
 from holdfast.telemetry import BATCH_COMMITTED, BATCH_HALVED, Telemetry
 
@@ -108,7 +108,7 @@ class Combiner:
                 runs.add(submitted.write.run_id)
             batch.append(submitted)
         self._queue.extendleft(reversed(put_off))
-        while self._room and len(self._queue) < self._queue_commits:
+        for _ in range(min(len(self._room), self._queue_commits - len(self._queue))):
             _answer(self._room.popleft(), None)
         return batch
 
@@ -133,7 +133,8 @@ class Combiner:
         self._on_applied({topic for each in batch for topic in topics_of(each.write)})
 
     def _fail(self, batch: _Batch, error: BaseException) -> None:
-        if len(batch) > 1 and not isinstance(error, OutcomeUnknown):
+        # No culprit is found by halving when nobody gets in, or nobody knows what happened.
+        if len(batch) > 1 and not isinstance(error, OutcomeUnknown | StoreBusy):
             self._telemetry.count(BATCH_HALVED)
             middle = len(batch) // 2
             self._retries.extendleft([batch[middle:], batch[:middle]])

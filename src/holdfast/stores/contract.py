@@ -117,9 +117,10 @@ class Late(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Find runs by one query and decide for each, in one transaction; answers come as a list.
+    """Find runs by one query and decide for each, in one transaction.
 
-    `find` is "ready_runs", "lost_runs" or "due_waits"; each run is given to exactly one sweep.
+    `find` is "ready_runs", "lost_runs" or "due_waits"; each run is given to exactly one sweep. The
+    answer is a list of (run id, answer); the answer for a damaged run is an IntegrityError.
     """
 
     tenant: str

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
+from holdfast.errors import StoreClosed
 from holdfast.stores.sqlite.connection import Connection
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ class Lane:
     def __init__(self, name: str, connect: Callable[[], Connection], threads: int = 1) -> None:
         self._connect = connect
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._is_closed = False
         self._threads = [
             threading.Thread(target=self._work, name=f"holdfast-{name}-{n}", daemon=True)
             for n in range(threads)
@@ -37,6 +39,8 @@ class Lane:
 
     def post(self, work: Callable[[Connection], Any], done: Done) -> None:
         """Do `work` in a thread, then call `done(result, error)` in this event loop."""
+        if self._is_closed:
+            raise StoreClosed()
         self._jobs.put(_Job(work, done, asyncio.get_running_loop()))
 
     def run(self, work: Callable[[Connection], T]) -> "asyncio.Future[T]":
@@ -55,6 +59,7 @@ class Lane:
         return future
 
     async def close(self) -> None:
+        self._is_closed = True
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

@@ -136,6 +136,11 @@ class SQLiteStore:
                 raise StoreNotPermitted(f"{folder} is not a folder; make it, or name another file")
             if self._path and Path(self._path).is_dir():
                 raise StoreNotPermitted(f"{self._path} is a folder; name a file in it")
+            if self._path and not os.access(folder, os.W_OK | os.X_OK):
+                raise StoreNotPermitted(
+                    f"{folder} may not be written, and SQLite keeps its log beside the store; "
+                    "check its owner and permissions"
+                )
         except OSError as error:
             raise StoreNotPermitted(f"{self._path} cannot be used: {error.strerror}") from error
 

@@ -201,7 +201,7 @@ class Writer:
         for wait_id in {wait_id for write in writes for wait_id in write.wait_ids}:
             found = self._one("get_wait", (tenant, wait_id))
             if found is not None:
-                rows.waits[wait_id] = WAIT.value(found)
+                rows.add_wait(WAIT.value(found))
         for group_id in {wait.group_id for wait in rows.waits.values()}:
             group = self._one("get_group", (tenant, run_id, group_id))
             if group is not None:
@@ -220,17 +220,28 @@ class Writer:
             holder_expires_at=holder[0] if holder else 0,
         )
 
-    def _sweep(self, sweep: Sweep) -> list[Any]:
+    def _sweep(self, sweep: Sweep) -> list[tuple[str, Any]]:
         now = self._clock.now()
         name, row = changes.find_statement(sweep, now)
         found: dict[str, list[str]] = {}
         for run_id, *wait_id in self._execute(SQL[name], row).fetchall():
             found.setdefault(run_id, []).extend(wait_id)
-        answers: list[Any] = []
+        answers: list[tuple[str, Any]] = []
         for run_id, wait_ids in found.items():
             late = Late(sweep.tenant, run_id, sweep.actor, sweep.decide, tuple(wait_ids))
-            answers += self._decide_for_run(run_id, [late])
+            answers.append((run_id, self._decide_alone(late)))
         return answers
+
+    def _decide_alone(self, late: Late) -> Any:
+        """Decide for one run of a sweep; damage to it must not stop the sweep for the others."""
+        self._execute("SAVEPOINT one_run")
+        try:
+            (answer,) = self._decide_for_run(late.run_id, [late])
+        except IntegrityError as damage:
+            self._execute("ROLLBACK TO one_run")
+            answer = damage
+        self._execute("RELEASE one_run")
+        return answer
 
     def _beat(self, beat: Beat) -> None:
         if beat.expires_at:

@@ -57,11 +57,12 @@ WHERE e.tenant = ?1 AND e.run_id = ?2 AND e.seq > ?3 AND e.seq <= ?4
 ORDER BY e.seq;
 
 -- name: read_named_entries
--- Entries by their seqs (a JSON array), each with the link before it.
+-- Entries by their seqs (a JSON array), each with the link before it. CROSS JOIN keeps SQLite from
+-- walking the whole journal and looking each entry up in the array.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
        e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, p.link
 FROM json_each(?3) AS wanted
-JOIN journal e ON e.tenant = ?1 AND e.run_id = ?2 AND e.seq = wanted.value
+CROSS JOIN journal e ON e.tenant = ?1 AND e.run_id = ?2 AND e.seq = wanted.value
 LEFT JOIN bodies b ON b.id = e.id
 LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1
 ORDER BY e.seq;
