@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from holdfast import ids
 from holdfast.engine.context import Context
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.kernel import indexes, journal, leases, waits
@@ -18,6 +17,7 @@ from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Origin, Position
 from holdfast.kernel.runs import Run
 from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
+from holdfast.stores.sealing import seal_all
 from holdfast.telemetry import COMMIT_CONFLICT
 
 _PAGE = 1000
@@ -140,21 +140,19 @@ class Head:
                 return
 
     def _seal(self, plan: Plan) -> _Pending:
-        context, run, position = self._context, self.run, self.position
-        origin = Origin(run.tenant, run.run_id, context.worker, context.now())
-        entries: list[Entry] = []
-        changes: list[Change] = []
-        for draft in plan.drafts:
-            entry = journal.seal(position, draft, origin, ids.nonce())
-            run = indexes.fold_run(run, entry, draft.facts)
-            changes += indexes.changes_of(entry, draft.facts)
-            entries.append(entry)
-            position = entry.position
-        changed = None if run is self.run else run
+        context, before = self._context, self.run
+        origin = Origin(before.tenant, before.run_id, context.worker, context.now())
+        sealed = seal_all(before, self.position, plan.drafts, origin)
+        run = sealed.run or before
         commit = Commit(
-            run.tenant, run.run_id, self.position, tuple(entries), changed, tuple(changes)
+            run.tenant,
+            run.run_id,
+            self.position,
+            tuple(sealed.entries),
+            None if run is before else run,
+            tuple(sealed.changes),
         )
-        return _Pending(commit, run, plan, (self.run, self.position.seq + 1))
+        return _Pending(commit, run, plan, (before, self.position.seq + 1))
 
     async def _submit(self, pending: _Pending) -> Outcome:
         # Until the answer is here, the commit may or may not be stored: whoever uses this head

@@ -17,12 +17,13 @@ from holdfast.errors import (
     RunExists,
     RunNotFound,
 )
-from holdfast.kernel import checkpoints, indexes, journal, runs
+from holdfast.kernel import checkpoints, journal, runs
 from holdfast.kernel.edits import Edits
 from holdfast.kernel.journal import ORIGIN, Draft, Kind, Origin
 from holdfast.kernel.runs import BlockedReason, Run, Status
 from holdfast.kernel.state import Parts
 from holdfast.stores.contract import Applied, Commit, Decision, RunFilter, Snapshot
+from holdfast.stores.sealing import seal_all
 
 _ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED})
 
@@ -142,11 +143,13 @@ class Runs:
         name = ids.new_run_id() if run_id is None else names.check(run_id, what="run id")
         context = self._context
         origin = Origin(context.tenant, name, context.worker, context.now())
-        commit = sealed_from_origin(origin, drafts)
+        sealed = seal_all(None, ORIGIN, drafts, origin)
+        assert sealed.run is not None, "creating a run makes its row"
+        entries, changes = tuple(sealed.entries), tuple(sealed.changes)
+        commit = Commit(context.tenant, name, ORIGIN, entries, sealed.run, changes)
         if not isinstance(await context.store.submit(commit), Applied):
             raise RunExists(f"there is a run {name!r} already; open it, or choose another id")
-        assert commit.run is not None, "creating a run makes its row"
-        return commit.run
+        return sealed.run
 
     async def _move(self, run_id: str, draft: Draft, by: str) -> None:
         def decide(snapshot: Snapshot) -> Decision:
@@ -192,17 +195,3 @@ class Runs:
 
 def _remark(note: str) -> str:
     return names.check_text(note, what="note")
-
-
-def sealed_from_origin(origin: Origin, drafts: list[Draft]) -> Commit:
-    """The commit that begins a journal."""
-    position, run = ORIGIN, None
-    entries: list[journal.Entry] = []
-    changes: list[indexes.Change] = []
-    for draft in drafts:
-        entry = journal.seal(position, draft, origin, ids.nonce())
-        run = indexes.fold_run(run, entry, draft.facts)
-        changes += indexes.changes_of(entry, draft.facts)
-        entries.append(entry)
-        position = entry.position
-    return Commit(origin.tenant, origin.run_id, ORIGIN, tuple(entries), run, tuple(changes))

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast import ids
 from holdfast.errors import HoldfastError
-from holdfast.kernel import indexes, journal
 from holdfast.kernel.indexes import Change, CountGroup
 from holdfast.kernel.journal import Entry, Origin
 from holdfast.kernel.runs import Run
 from holdfast.stores.contract import Late, Snapshot, Touch
+from holdfast.stores.sealing import seal_all
 
 
 class Deciding:
@@ -31,14 +30,12 @@ class Deciding:
         except HoldfastError as error:
             return error
         origin = Origin(late.tenant, self._run_id, late.actor, snapshot.now)
-        for draft in decision.drafts:
-            entry = journal.seal(snapshot.position, draft, origin, ids.nonce())
-            wanted = indexes.changes_of(entry, draft.facts)
-            snapshot.indexes.run = indexes.fold_run(snapshot.run, entry, draft.facts)
-            snapshot.indexes.apply(wanted)
-            snapshot.position = entry.position
-            self.entries.append(entry)
-            self._changes += wanted
+        sealed = seal_all(snapshot.run, snapshot.position, decision.drafts, origin)
+        snapshot.indexes.run = sealed.run
+        snapshot.indexes.apply(sealed.changes)
+        snapshot.position = sealed.position
+        self.entries += sealed.entries
+        self._changes += sealed.changes
         self.touches += decision.touches
         return decision.answer
 

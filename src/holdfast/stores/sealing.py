@@ -1,0 +1,32 @@
+"""Drafts into entries of a chain, with what they do to the indexes: the same for every writer."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast import ids
+from holdfast.kernel import indexes, journal
+from holdfast.kernel.indexes import Change
+from holdfast.kernel.journal import Draft, Entry, Origin, Position
+from holdfast.kernel.runs import Run
+
+
+class Sealed(NamedTuple):
+    """Entries that continue a chain, and the run and the indexes after them."""
+
+    entries: list[Entry]
+    changes: list[Change]
+    run: Run | None
+    position: Position
+
+
+def seal_all(run: Run | None, after: Position, drafts: Sequence[Draft], origin: Origin) -> Sealed:
+    """Seal drafts one after another; `run` is as it was at `after`, None before its first entry."""
+    entries: list[Entry] = []
+    changes: list[Change] = []
+    for draft in drafts:
+        entry = journal.seal(after, draft, origin, ids.nonce())
+        run = indexes.fold_run(run, entry, draft.facts)
+        changes += indexes.changes_of(entry, draft.facts)
+        entries.append(entry)
+        after = entry.position
+    return Sealed(entries, changes, run, after)
