@@ -134,37 +134,50 @@ async def test_no_fault_loses_what_was_acknowledged_or_tears_a_commit(
     await finish(store)
 
 
+MIGRATE = """
+import asyncio, sys, holdfast
+from holdfast.testing import arm
+arm(sys.argv[2], sys.argv[3])
+async def main():
+    async with holdfast.open(sys.argv[1]):
+        pass
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("action", ["raise", "kill"])
 @pytest.mark.parametrize("point", ["migration.before_commit", "migration.after_commit"])
 @async_test
-async def test_kill_during_a_migration_leaves_a_store_that_opens(
-    point: str, tmp_path: Path
+async def test_fault_during_a_migration_leaves_a_store_that_opens(
+    point: str, action: str, tmp_path: Path
 ) -> None:
     store = tmp_path / "migrate.db"
-    code = (
-        "import asyncio, sys, holdfast; from holdfast.testing import arm\n"
-        "arm(sys.argv[2], 'kill')\n"
-        "async def main():\n"
-        "    async with holdfast.open(sys.argv[1]): pass\n"
-        "asyncio.run(main())"
+    ended = subprocess.run(
+        [sys.executable, "-c", MIGRATE, str(store), point, action],
+        timeout=60,
+        check=False,
+        stderr=subprocess.DEVNULL,
     )
-    ended = subprocess.run([sys.executable, "-c", code, str(store), point], timeout=60, check=False)
-    assert ended.returncode == -signal.SIGKILL
+    assert ended.returncode == (-signal.SIGKILL if action == "kill" else 1)
     async with holdfast.open(str(store)) as hf:
         await hf.runs.create("a")
         assert (await hf.info()).schema == (await hf.info()).newest_schema
 
 
+@pytest.mark.parametrize("action", ["raise", "kill"])
 @async_test
-async def test_kill_during_a_reindex_leaves_the_old_rows(tmp_path: Path) -> None:
+async def test_fault_during_a_reindex_leaves_the_old_rows(action: str, tmp_path: Path) -> None:
     store = tmp_path / "reindex.db"
     async with holdfast.open(str(store)) as hf:
         run = await hf.runs.open("a")
         run.append("log", 1)
         await run.checkpoint()
     with Child("tests.child", store) as child:
-        child.ask(["arm", "reindex.before_commit", "kill"])
+        child.ask(["arm", "reindex.before_commit", action])
         child.tell(["reindex", "a"])
-        assert child.wait() == -signal.SIGKILL
+        with pytest.raises(EOFError):
+            child.answer()
+        assert child.wait() == (-signal.SIGKILL if action == "kill" else 1)
     async with holdfast.open(str(store)) as hf:
         assert await hf.journal.verify("a") == []
         assert (await hf.checkpoints.load("a"))["log"] == [1]

@@ -75,7 +75,7 @@ async def test_reply_and_timeout_race_for_a_wait_and_one_wins(
     store: str, children: list[Child]
 ) -> None:
     async with holdfast.open(store) as hf:
-        for n in range(20):
+        for n in range(ROUNDS):
             run = await hf.runs.open(f"run-{n}")
             spec = holdfast.WaitSpec(wait_id=f"t{n}", timeout_seconds=0)
             group = await run.open_waits([spec], suspend=True)
@@ -99,7 +99,7 @@ async def test_appends_of_racing_processes_are_all_there_once(
     async with holdfast.open(store) as hf:
         await hf.runs.create("shared")
         history: list[Operation] = []
-        for n in range(ROUNDS // 3):
+        for n in range(ROUNDS):
             answers = all_at_once(children, lambda p, n=n: ["append_anew", "shared", f"p{p}-{n}"])
             history += [
                 Operation(actor=f"p{p}", kind="append", thing="shared", ok=True, value=f"p{p}-{n}")
