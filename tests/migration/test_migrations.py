@@ -1,5 +1,6 @@
 """Migrations: numbered, applied once, forward only; a newer store is refused with a way out."""
 
+import asyncio
 from pathlib import Path
 
 import apsw
@@ -9,6 +10,7 @@ import holdfast
 from holdfast.errors import SchemaMismatch
 from holdfast.stores import migrate
 from holdfast.stores.sqlfiles import Migration
+from holdfast.stores.sqlite import connection
 from holdfast.testing.store_suite import async_test
 from tests.processes import Child
 
@@ -46,6 +48,25 @@ def test_pending_migrations_are_those_not_applied() -> None:
     assert migrate.pending(known, [(1, "one")]) == known[1:]
     with pytest.raises(SchemaMismatch, match="'uno' in the store and 'one' here"):
         migrate.pending(known, [(1, "uno")])
+
+
+@async_test
+async def test_file_that_others_read_while_it_is_made_is_opened_when_they_are_done(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "m.db")
+    other = apsw.Connection(path)
+    other.execute(f"PRAGMA application_id = {connection.APPLICATION_ID}")
+    other.execute("BEGIN IMMEDIATE")
+    hf = holdfast.open(path)
+    opening = asyncio.create_task(hf.__aenter__())
+    done, _ = await asyncio.wait([opening], timeout=0.1)
+    assert not done
+    other.execute("ROLLBACK")
+    other.close()
+    await opening
+    assert (await hf.info()).journal_mode == "wal"
+    await hf.__aexit__(None, None, None)
 
 
 def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> None:

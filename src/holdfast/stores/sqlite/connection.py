@@ -72,13 +72,13 @@ def connect(path: str, *, busy_timeout_seconds: float, read_only: bool = False) 
     return connection
 
 
-def choose_journal_mode(connection: Connection, path: str) -> str:
+def choose_journal_mode(connection: Connection, path: str, *, busy_timeout_seconds: float) -> str:
     """WAL where it is safe; DELETE, with a line in the log, where it is not."""
     mounts = Path("/proc/self/mountinfo")
     filesystem = filesystem_of(path, mounts.read_text()) if path and mounts.exists() else ""
     mode = "delete" if is_shared_mount(filesystem) else "wal"
     with translated(path):
-        chosen = connection.execute(f"PRAGMA journal_mode = {mode}").fetchall()[0][0]
+        chosen = _set_journal_mode(connection, mode, _PatientBusyHandler(busy_timeout_seconds))
     if path and chosen != "wal":
         log.warning(
             "%s lies on %s, where write-ahead logging corrupts files: using journal mode %s, "
@@ -87,7 +87,22 @@ def choose_journal_mode(connection: Connection, path: str) -> str:
             filesystem or "a file system without shared memory",
             chosen,
         )
-    return str(chosen)
+    return chosen
+
+
+def _set_journal_mode(connection: Connection, mode: str, patience: "_PatientBusyHandler") -> str:
+    """Ask until it is granted: SQLite calls no busy handler while others use a file in DELETE mode.
+
+    That is so when several processes open a new file at once.
+    """
+    tries = 0
+    while True:
+        try:
+            return str(connection.execute(f"PRAGMA journal_mode = {mode}").fetchall()[0][0])
+        except apsw.BusyError:
+            if not patience(tries):
+                raise
+            tries += 1
 
 
 def check_is_ours(connection: Connection, path: str) -> None:

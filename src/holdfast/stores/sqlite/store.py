@@ -146,7 +146,9 @@ class SQLiteStore:
 
     def _prepare(self, connection: Connection) -> None:
         check_is_ours(connection, self._path)
-        self._journal_mode = choose_journal_mode(connection, self._path)
+        self._journal_mode = choose_journal_mode(
+            connection, self._path, busy_timeout_seconds=self._settings.busy_timeout_seconds
+        )
         with translated(self._path):
             upgrade(connection, self.clock)
         self._writer = Writer(connection, self.clock)
