@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import holdfast
 from holdfast.errors import (
     OutcomeUnknown,
     RunCancelled,
+    StoreBusy,
     StoreClosed,
     StoreUnavailable,
     WrongProcess,
@@ -20,7 +21,7 @@ from holdfast.errors import (
 from holdfast.stores.combiner import Combiner
 from holdfast.stores.contract import Commit, Late, Write
 from holdfast.telemetry import Telemetry
-from holdfast.testing import armed
+from holdfast.testing import Armed, armed
 from holdfast.testing.store_suite import async_test
 
 
@@ -29,18 +30,23 @@ def store(tmp_path: Path) -> str:
     return str(tmp_path / "commits.db")
 
 
+async def cancelled_when_it_hangs(work: Coroutine[Any, Any, Any], hanging: Armed) -> None:
+    """Let `work` reach the armed point, then cancel it there."""
+    task = asyncio.create_task(work)
+    while not hanging.reached:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 @async_test
 async def test_commit_of_a_cancelled_caller_is_stored_and_the_run_goes_on(store: str) -> None:
     async with holdfast.open(store) as hf:
         run = await hf.runs.open("a")
         run.append("log", "first")
         with armed("batch.before_commit", "hang") as hanging:
-            saving = asyncio.create_task(run.checkpoint())
-            while not hanging.reached:
-                await asyncio.sleep(0)
-            saving.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await saving
+            await cancelled_when_it_hangs(run.checkpoint(), hanging)
             with pytest.raises(OutcomeUnknown, match="find out"):
                 run.append("log", "second")
             hanging.released.set()
@@ -57,11 +63,7 @@ async def test_cancelled_commit_that_was_stored_is_not_stored_again(store: str) 
         run = await hf.runs.open("a")
         run.append("log", "once")
         with armed("batch.after_commit", "hang") as hanging:
-            saving = asyncio.create_task(run.checkpoint())
-            while not hanging.reached:
-                await asyncio.sleep(0)
-            saving.cancel()
-            await asyncio.wait([saving])
+            await cancelled_when_it_hangs(run.checkpoint(), hanging)
         again = await run.checkpoint()
         assert again.version == 1
         assert (await hf.checkpoints.load("a"))["log"] == ["once"]
@@ -91,11 +93,7 @@ async def test_trying_again_what_turns_out_to_be_stored_succeeds(store: str) -> 
         (begun,) = await run.begin_effects([holdfast.EffectRequest(tool="t")])
         for attempt in (lambda: run.finish_effect(begun, "r"), lambda: run.complete("answer")):
             with armed("batch.after_commit", "hang") as hanging:
-                trying = asyncio.create_task(attempt())
-                while not hanging.reached:
-                    await asyncio.sleep(0)
-                trying.cancel()
-                await asyncio.wait([trying])
+                await cancelled_when_it_hangs(attempt(), hanging)
             await attempt()
         assert await hf.runs.result("a") == "answer"
         kinds = [entry.kind for entry in await hf.journal.read("a")]
@@ -132,6 +130,33 @@ async def test_commit_of_unknown_outcome_is_resent_unchanged(store: str, *, stor
         assert (await run.checkpoint()).version == 1
         run.append("log", "y")
         await run.checkpoint()
+        assert (await hf.checkpoints.load("a"))["log"] == ["x", "y"]
+        assert await hf.journal.verify("a") == []
+
+
+@async_test
+async def test_unknown_commit_stays_unknown_while_resending_it_fails(store: str) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        run.append("log", "x")
+        writer: Any = hf._context.store._writer  # type: ignore[attr-defined]
+        real = writer.apply
+        writer.apply = FlakyWriter(real, stored=True)
+        with pytest.raises(OutcomeUnknown):
+            await run.checkpoint()
+
+        def busy(batch: Sequence[Write]) -> Any:
+            raise StoreBusy
+
+        writer.apply = busy
+        with pytest.raises(StoreBusy):
+            await run.checkpoint()
+        with pytest.raises(OutcomeUnknown):
+            run.append("log", "not yet")
+        writer.apply = real
+        assert (await run.checkpoint()).version == 1
+        run.append("log", "y")
+        assert (await run.checkpoint()).version == 2
         assert (await hf.checkpoints.load("a"))["log"] == ["x", "y"]
         assert await hf.journal.verify("a") == []
 

@@ -157,13 +157,16 @@ class Head:
     async def _submit(self, pending: _Pending) -> Outcome:
         # Until the answer is here, the commit may or may not be stored: whoever uses this head
         # next finds it in `_pending` and settles it first.
+        is_first_time = self._pending is None
         self._pending = pending
         try:
             outcome = await self._context.store.submit(pending.commit)
         except OutcomeUnknown:
             raise
         except HoldfastError:
-            self._pending = None
+            # This sending stored nothing; an earlier one may have.
+            if is_first_time:
+                self._pending = None
             raise
         self._answered(pending, outcome)
         return outcome
