@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass, fields
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from holdfast import names
 from holdfast.errors import InvalidSetting
@@ -23,15 +23,25 @@ class Settings:
     queue_commits: int = 16_384
     wakeup_poll_seconds: float = 1.0
     reader_threads: int = 4
+    pool_connections: int = 8
+    idle_transaction_seconds: float = 5.0
+    prepared_statements: bool = True
 
     def __post_init__(self) -> None:
         names.check(self.tenant, what="tenant")
         for field in fields(self):
             value = getattr(self, field.name)
-            allowed = (int, float) if field.type is float else (int,)
-            if field.type is not str and (type(value) not in allowed or not 0 < value < _MOST):
-                kind = "number" if field.type is float else "whole number"
-                raise InvalidSetting(f"{field.name} must be a {kind} above 0, not {value!r}")
+            if field.type is bool and type(value) is not bool:
+                raise InvalidSetting(f"{field.name} must be True or False, not {value!r}")
+            if field.type in (int, float):
+                _check_number(field.name, value, is_whole=field.type is int)
+
+
+def _check_number(name: str, value: object, *, is_whole: bool) -> None:
+    allowed = (int,) if is_whole else (int, float)
+    if type(value) not in allowed or not 0 < cast(float, value) < _MOST:
+        kind = "whole number" if is_whole else "number"
+        raise InvalidSetting(f"{name} must be a {kind} above 0, not {value!r}")
 
 
 def store_url(given: str | None) -> str:
@@ -40,7 +50,7 @@ def store_url(given: str | None) -> str:
 
 
 class StoreLocation(NamedTuple):
-    """Which backend a URL names, and where: a file's path for SQLite, "" for a store in memory."""
+    """Which backend a URL names, and where: a file's path, "" for memory, or a server's URL."""
 
     backend: str
     location: str
@@ -51,10 +61,12 @@ def locate_store(url: str) -> StoreLocation:
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "memory":
         return StoreLocation("sqlite", "")
+    if separator and scheme in ("postgresql", "postgres"):
+        return StoreLocation("postgres", url)
     if separator and scheme != "sqlite":
         raise InvalidSetting(
-            f"there is no store for {scheme}://; use a file's path (agents.db), sqlite:///path "
-            "or memory://"
+            f"there is no store for {scheme}://; use a file's path (agents.db), sqlite:///path, "
+            "postgresql://user@host/database or memory://"
         )
     path = rest.removeprefix("/") if separator else url
     if not path or "\0" in path:

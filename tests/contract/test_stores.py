@@ -8,10 +8,7 @@ import holdfast
 from holdfast.clock import Clock
 from holdfast.testing import store_suite
 
-URLS = {
-    "sqlite file": lambda folder: str(folder / "store.db"),
-    "sqlite in memory": lambda folder: "memory://",
-}
+BACKENDS = ("sqlite file", "sqlite in memory", "postgres")
 
 
 class UrlBackend:
@@ -26,9 +23,15 @@ class UrlBackend:
         return holdfast.open(self._url, clock=clock, settings=settings)
 
 
-@pytest.fixture(params=URLS)
+@pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> UrlBackend:
-    return UrlBackend(URLS[request.param](tmp_path))
+    match request.param:
+        case "sqlite file":
+            return UrlBackend(str(tmp_path / "store.db"))
+        case "sqlite in memory":
+            return UrlBackend("memory://")
+        case _:
+            return UrlBackend(request.getfixturevalue("postgres_url"))
 
 
 class TestRuns(store_suite.RunsSuite):

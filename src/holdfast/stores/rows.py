@@ -9,6 +9,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import IntegrityError
+from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.kernel.effects import Effect
+from holdfast.kernel.journal import Entry
+from holdfast.kernel.leases import Worker
+from holdfast.kernel.runs import Run
+from holdfast.kernel.waits import Group, Wait
 
 T = TypeVar("T", bound=msgspec.Struct)
 Row = tuple[Any, ...]
@@ -51,3 +57,16 @@ class Shape(Generic[T]):
                     f"{columns[index]!r}, which cannot be"
                 ) from error
         return self._make(**dict(zip(self._names, columns, strict=True)))
+
+
+class Shapes:
+    """How one backend stores each type."""
+
+    def __init__(self, *, uuid_as_bytes: bool) -> None:
+        self.run = Shape(Run, uuid_as_bytes=uuid_as_bytes)
+        self.entry = Shape(Entry, uuid_as_bytes=uuid_as_bytes)
+        self.checkpoint = Shape(Checkpoint, uuid_as_bytes=uuid_as_bytes)
+        self.effect = Shape(Effect, uuid_as_bytes=uuid_as_bytes)
+        self.group = Shape(Group, uuid_as_bytes=uuid_as_bytes)
+        self.wait = Shape(Wait, uuid_as_bytes=uuid_as_bytes)
+        self.worker = Shape(Worker, uuid_as_bytes=uuid_as_bytes)

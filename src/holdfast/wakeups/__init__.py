@@ -7,9 +7,13 @@ from holdfast.wakeups.local import LocalWakeups
 
 def open_wakeups(url: str) -> Wakeups:
     """Wake-ups for the store that a URL or path names; across processes where it is shared."""
-    path = locate_store(url).location
-    if not path:
+    backend, location = locate_store(url)
+    if backend == "postgres":
+        from holdfast.wakeups.postgres import PostgresWakeups
+
+        return PostgresWakeups(location)
+    if not location:
         return LocalWakeups()
     from holdfast.wakeups.sqlite import SQLiteWakeups
 
-    return SQLiteWakeups(path)
+    return SQLiteWakeups(location)

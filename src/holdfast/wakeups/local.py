@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Iterable
 from typing import Final
+from zlib import crc32
 
 EVERYBODY: Final = "*"
-_SLOTS: Final = 1024
+SLOTS: Final = 1024
 
 
 class LocalWakeups:
@@ -16,7 +17,7 @@ class LocalWakeups:
     """
 
     def __init__(self) -> None:
-        self._counts = [0] * _SLOTS
+        self._counts = [0] * SLOTS
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
 
     async def open(self) -> None:
@@ -34,7 +35,7 @@ class LocalWakeups:
             if topic == EVERYBODY:
                 self.notify_all()
                 return
-            self._notify(hash(topic) % _SLOTS)
+            self.notify_slot(slot_of(topic))
 
     def notify_all(self) -> None:
         """Something changed, and nobody knows what."""
@@ -43,12 +44,12 @@ class LocalWakeups:
             _wake(waiting)
 
     def ticket(self, topic: str) -> int:
-        return self._counts[hash(topic) % _SLOTS]
+        return self._counts[slot_of(topic)]
 
     async def wait(self, topic: str, ticket: int, *, timeout: float) -> bool:
         if self.ticket(topic) != ticket:
             return True
-        slot = hash(topic) % _SLOTS
+        slot = slot_of(topic)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(slot, set()).add(future)
         try:
@@ -59,9 +60,15 @@ class LocalWakeups:
             if not self._waiting[slot]:
                 del self._waiting[slot]
 
-    def _notify(self, slot: int) -> None:
+    def notify_slot(self, slot: int) -> None:
+        """Something changed in one of the topics that share a counter."""
         self._counts[slot] += 1
         _wake(self._waiting.get(slot, ()))
+
+
+def slot_of(topic: str) -> int:
+    """Which counter a topic has: the same in every process."""
+    return crc32(topic.encode()) % SLOTS
 
 
 def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:

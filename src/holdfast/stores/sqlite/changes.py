@@ -19,7 +19,7 @@ from holdfast.kernel.indexes import (
 )
 from holdfast.kernel.journal import ORIGIN, Position
 from holdfast.stores.contract import Sweep
-from holdfast.stores.sqlite.queries import CHECKPOINT, EFFECT, GROUP, RUN, WAIT, Row
+from holdfast.stores.sqlite.queries import SHAPES, Row
 
 # Changes whose statement finds nothing to do when their condition does not hold.
 CONDITIONAL: Final = (AddEffect, SettleEffect, AddGroup, AddWait, SettleWait)
@@ -29,17 +29,17 @@ def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, 
     """The named statements that make one change, with their parameters."""
     match change:
         case AddCheckpoint(checkpoint):
-            yield "add_checkpoint", CHECKPOINT.row(checkpoint)
+            yield "add_checkpoint", SHAPES.checkpoint.row(checkpoint)
         case PutRun(run):
-            yield "put_run", RUN.row(run)
+            yield "put_run", SHAPES.run.row(run)
         case AddEffect(effect):
-            yield "add_effect", EFFECT.row(effect)
+            yield "add_effect", SHAPES.effect.row(effect)
         case SettleEffect(effect_id, status, seq, at):
             yield "settle_effect_once", (tenant, effect_id.bytes, status.value, seq, at)
         case AddGroup(group):
-            yield "add_group", GROUP.row(group)
+            yield "add_group", SHAPES.group.row(group)
         case AddWait(wait):
-            yield "add_wait", WAIT.row(wait)
+            yield "add_wait", SHAPES.wait.row(wait)
         case _:
             yield from _wait_statements(tenant, run_id, change)
 

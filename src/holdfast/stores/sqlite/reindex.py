@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import msgspec
-
 from holdfast import faults
 from holdfast.kernel.indexes import (
     AddCheckpoint,
@@ -16,9 +14,10 @@ from holdfast.kernel.indexes import (
 )
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.waits import Wait
+from holdfast.stores.hints import with_hints
 from holdfast.stores.sqlite import changes
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.queries import SQL, WAIT, Row
+from holdfast.stores.sqlite.queries import SHAPES, SQL, Row
 
 _DELETES = (
     "delete_run_rows",
@@ -35,7 +34,9 @@ def rebuild(connection: Connection, tenant: str, run_id: str) -> None:
     try:
         hints = {
             wait.wait_id: wait
-            for wait in map(WAIT.value, connection.execute(SQL["list_waits"], (tenant, run_id)))
+            for wait in map(
+                SHAPES.wait.value, connection.execute(SQL["list_waits"], (tenant, run_id))
+            )
         }
         rows = replayed(Entry(*row) for row in _journal(connection, tenant, run_id))
         for name in _DELETES:
@@ -61,19 +62,8 @@ def _insert(
         *map(AddCheckpoint, rows.checkpoints.values()),
         *map(AddEffect, rows.effects.values()),
         *map(AddGroup, rows.groups.values()),
-        *(AddWait(_with_hints(wait, hints.get(wait.wait_id))) for wait in rows.waits.values()),
+        *(AddWait(with_hints(wait, hints.get(wait.wait_id))) for wait in rows.waits.values()),
     ]
     for change in wanted:
         for name, row in changes.statements(tenant, run_id, change):
             connection.execute(SQL[name], row)
-
-
-def _with_hints(wait: Wait, stored: Wait | None) -> Wait:
-    if stored is None:
-        return wait
-    return msgspec.structs.replace(
-        wait,
-        deadline=stored.deadline,
-        duplicates=stored.duplicates,
-        progress_at=stored.progress_at,
-    )

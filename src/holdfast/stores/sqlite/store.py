@@ -1,21 +1,23 @@
 """SQLite as a store: one thread that writes, some that read, and the combiner in front."""
 
-import asyncio
+import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
 from holdfast import faults
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import StoreClosed, StoreNotPermitted, WrongProcess
+from holdfast.errors import StoreNotPermitted
 from holdfast.settings import Settings
-from holdfast.stores import migrate
 from holdfast.stores.combiner import Combiner
 from holdfast.stores.contract import StoreInfo, Write
-from holdfast.stores.sqlite import readers, reindex
+from holdfast.stores.home import Home
+from holdfast.stores.readers import Readers
+from holdfast.stores.rows import Row
+from holdfast.stores.sqlite import reindex, schema
 from holdfast.stores.sqlite.connection import (
-    APPLICATION_ID,
     Connection,
     check_is_ours,
     choose_journal_mode,
@@ -24,7 +26,7 @@ from holdfast.stores.sqlite.connection import (
     translated,
 )
 from holdfast.stores.sqlite.lanes import Done, Lane
-from holdfast.stores.sqlite.queries import MIGRATIONS, SQL
+from holdfast.stores.sqlite.queries import MIGRATIONS, SHAPES, SQL
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.telemetry import Telemetry
 
@@ -45,12 +47,13 @@ class SQLiteStore:
         self.clock: Clock = clock or SystemClock()
         self.tenant = settings.tenant
         self.on_applied: Callable[[Iterable[str]], None] | None = None
-        self.runs = readers.RunReader(self._read, self.tenant)
-        self.journal = readers.JournalReader(self._read, self.tenant)
-        self.checkpoints = readers.CheckpointReader(self._read, self.tenant)
-        self.effects = readers.EffectReader(self._read, self.tenant)
-        self.waits = readers.WaitReader(self._read, self.tenant)
-        self.workers = readers.WorkerReader(self._read, self.tenant)
+        reads = Readers(self._rows, SHAPES, self.tenant)
+        self.runs = reads.runs
+        self.journal = reads.journal
+        self.checkpoints = reads.checkpoints
+        self.effects = reads.effects
+        self.waits = reads.waits
+        self.workers = reads.workers
         self._path = os.path.abspath(path) if path else ""
         self._settings = settings
         self._telemetry = telemetry or Telemetry()
@@ -58,19 +61,19 @@ class SQLiteStore:
         self._write_lane: Lane | None = None
         self._read_lane: Lane | None = None
         self._combiner: Combiner | None = None
-        self._home: tuple[int, asyncio.AbstractEventLoop] | None = None
+        self._home = Home()
         self._journal_mode = ""
 
     async def open(self) -> None:
         """Make the file if need be, bring its schema up to date, start the threads."""
         self._check_path()
-        self._home = (os.getpid(), asyncio.get_running_loop())
+        self._home.settle()
         self._write_lane = Lane("writer", self._connect)
         try:
             await self._write_lane.run(self._prepare)
         except BaseException:
             await self._write_lane.close()
-            self._home = None
+            self._home.leave()
             raise
         if self._path:
             threads = self._settings.reader_threads
@@ -91,15 +94,15 @@ class SQLiteStore:
         if self._read_lane is not None:
             await self._read_lane.close()
         await self._write_lane.close()
-        self._home = None
+        self._home.leave()
 
     def submit(self, write: Write) -> Awaitable[Any]:
-        self._check_home()
+        self._home.check()
         assert self._combiner is not None, "checked with its home"
         return self._combiner.submit(write)
 
     async def reindex(self, run_id: str) -> None:
-        self._check_home()
+        self._home.check()
         assert self._write_lane is not None, "checked with its home"
         with translated(self._path):
             await self._write_lane.run(lambda c: reindex.rebuild(c, self.tenant, run_id))
@@ -150,7 +153,7 @@ class SQLiteStore:
             connection, self._path, busy_timeout_seconds=self._settings.busy_timeout_seconds
         )
         with translated(self._path):
-            upgrade(connection, self.clock)
+            schema.upgrade(connection, self.clock)
         self._writer = Writer(connection, self.clock)
 
     def _apply(self, batch: Sequence[Write], done: Done) -> None:
@@ -164,56 +167,24 @@ class SQLiteStore:
         faults.point("batch.before_acknowledge")
         return answers
 
+    async def _rows(self, name: str, row: Row) -> list[Row]:
+        bound = tuple(map(_bound, row))
+        return await self._read(lambda connection: connection.execute(SQL[name], bound).fetchall())
+
     async def _read(self, work: Callable[[Connection], T]) -> T:
-        self._check_home()
+        self._home.check()
         lane = self._read_lane or self._write_lane
         assert lane is not None, "checked with its home"
         with translated(self._path):
             return await lane.run(work)
-
-    def _check_home(self) -> None:
-        if self._home is None:
-            raise StoreClosed()
-        if self._home[0] != os.getpid():
-            raise WrongProcess(
-                "the store was opened before fork(); open another one in this process"
-            )
-        if self._home[1] is not asyncio.get_running_loop():
-            raise WrongProcess(
-                "the store was opened in another event loop; open another one here, "
-                "or use holdfast.sync"
-            )
 
     def _tell(self, topics: Iterable[str]) -> None:
         if self.on_applied is not None:
             self.on_applied(topics)
 
 
-def upgrade(connection: Connection, clock: Clock) -> list[str]:
-    """Apply the migrations that are missing, each in its own transaction; their names."""
-    done: list[str] = []
-    while True:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(SQL["make_migrations"])
-            missing = migrate.pending(MIGRATIONS, _applied(connection))
-            if missing:
-                first = missing[0]
-                connection.execute(first.sql)
-                row = (first.number, first.name, clock.now())
-                connection.execute(SQL["add_migration"], row)
-                done.append(first.name)
-            faults.point("migration.before_commit")
-            connection.execute("COMMIT")
-            faults.point("migration.after_commit")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        if len(missing) <= 1:
-            return done
-
-
-def _applied(connection: Connection) -> list[tuple[int, str]]:
-    return [(number, name) for number, name in connection.execute(SQL["list_migrations"])]
+def _bound(value: Any) -> Any:
+    """A parameter as SQLite takes it: ids as bytes, lists as JSON."""
+    if isinstance(value, UUID):
+        return value.bytes
+    return json.dumps(value) if isinstance(value, list) else value

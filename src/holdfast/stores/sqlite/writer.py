@@ -30,17 +30,7 @@ from holdfast.stores.contract import (
 from holdfast.stores.late import Deciding
 from holdfast.stores.sqlite import changes
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.queries import (
-    BODY_COLUMN,
-    EFFECT,
-    ENTRY,
-    GROUP,
-    INLINE_BYTES,
-    RUN,
-    SQL,
-    WAIT,
-    Row,
-)
+from holdfast.stores.sqlite.queries import BODY_COLUMN, INLINE_BYTES, SHAPES, SQL, Row
 
 
 class _SavepointsNeeded(Exception):
@@ -160,7 +150,7 @@ class Writer:
             self._append(entry, stored_at)
         faults.point("commit.after_entries")
         if commit.run is not None:
-            self._execute(SQL["put_run"], RUN.row(commit.run))
+            self._execute(SQL["put_run"], SHAPES.run.row(commit.run))
         refused = self._change(commit.tenant, commit.run_id, commit.changes)
         faults.point("commit.after_changes")
         return Applied() if refused is None else Refused(refused)
@@ -188,7 +178,7 @@ class Writer:
     def _run_of(self, late: Late) -> str:
         """The run of the first wait a write names; "" if there is no such wait."""
         found = self._one("get_wait", (late.tenant, late.wait_ids[0]))
-        return WAIT.value(found).run_id if found is not None else ""
+        return SHAPES.wait.value(found).run_id if found is not None else ""
 
     def _decide_for_run(self, run_id: str, writes: Sequence[Late]) -> list[Any]:
         """Let outside writers of one run decide one after another, and store all of it at once."""
@@ -201,7 +191,7 @@ class Writer:
             self._probe = entry
         faults.point("commit.after_entries")
         if deciding.changed_run is not None:
-            self._execute(SQL["put_run"], RUN.row(deciding.changed_run))
+            self._execute(SQL["put_run"], SHAPES.run.row(deciding.changed_run))
         refused = self._change(tenant, run_id, deciding.changes())
         if refused is not None:
             raise IntegrityError(
@@ -218,21 +208,21 @@ class Writer:
         run = self._one("get_run", (tenant, run_id))
         head = self._one("get_head", (tenant, run_id))
         if run is not None:
-            rows.run = RUN.value(run)
+            rows.run = SHAPES.run.value(run)
             if head is None:
                 raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
         for wait_id in {wait_id for write in writes for wait_id in write.wait_ids}:
             found = self._one("get_wait", (tenant, wait_id))
             if found is not None:
-                rows.add_wait(WAIT.value(found))
+                rows.add_wait(SHAPES.wait.value(found))
         for group_id in {wait.group_id for wait in rows.waits.values()}:
             group = self._one("get_group", (tenant, run_id, group_id))
             if group is not None:
-                rows.groups[group_id] = GROUP.value(group)
+                rows.groups[group_id] = SHAPES.group.value(group)
         for effect_id in {effect_id for write in writes for effect_id in write.effect_ids}:
             effect = self._one("get_effect", (tenant, effect_id.bytes))
             if effect is not None:
-                rows.effects[effect_id] = EFFECT.value(effect)
+                rows.effects[effect_id] = SHAPES.effect.value(effect)
         newest = self._one("list_checkpoints", (tenant, run_id, 2**62, 1))
         holder = self._one("get_worker_expiry", (tenant, rows.run.worker)) if rows.run else None
         return Snapshot(
@@ -292,7 +282,7 @@ class Writer:
 
 def _entry_row(entry: Entry, stored_at: int) -> tuple[Row, bytes | None]:
     """An entry's row, and its body if that is stored apart."""
-    row = (*ENTRY.row(entry), stored_at)
+    row = (*SHAPES.entry.row(entry), stored_at)
     if entry.body is None or len(entry.body) <= INLINE_BYTES:
         return row, None
     return (*row[:BODY_COLUMN], None, *row[BODY_COLUMN + 1 :]), entry.body

@@ -1,0 +1,17 @@
+"""What peers said of a wait beside the journal: a rebuild of the indexes keeps it."""
+
+import msgspec
+
+from holdfast.kernel.waits import Wait
+
+
+def with_hints(wait: Wait, stored: Wait | None) -> Wait:
+    """A wait as the journal tells it, with the deadline, progress and duplicates of its row."""
+    if stored is None:
+        return wait
+    return msgspec.structs.replace(
+        wait,
+        deadline=stored.deadline,
+        duplicates=stored.duplicates,
+        progress_at=stored.progress_at,
+    )

@@ -1,0 +1,204 @@
+"""What commits ask of the tables, sorted by the part of a statement that does it.
+
+One statement sees the rows as they were before it, and changes each of them at most once. So what a
+commit does to one row is folded into one record here: a group that is counted and closed, a wait
+that is opened and settled.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast.kernel.indexes import (
+    AddCheckpoint,
+    AddEffect,
+    AddGroup,
+    AddWait,
+    Change,
+    CloseGroup,
+    CloseRunWaits,
+    CountGroup,
+    PutRun,
+    SettleEffect,
+    SettleWait,
+)
+from holdfast.kernel.journal import Entry
+from holdfast.stores.contract import Commit
+from holdfast.stores.postgres import packing
+from holdfast.stores.postgres.queries import PARTS
+
+Record = dict[str, Any]
+ALL: Final = frozenset(PARTS)
+
+
+class Condition(NamedTuple):
+    """A change that is refused unless its part tells of it."""
+
+    part: str
+    item: str
+
+
+_PARAMETER_OF: Final = {
+    "put_run": "runs",
+    "add_checkpoint": "checkpoints",
+    "add_effect": "effects",
+    "settle_effect_once": "settled_effects",
+    "add_group": "groups",
+    "add_wait": "waits",
+    "settle_wait_once": "settled_waits",
+    "count_group": "counted_groups",
+    "cancel_waits_of_group": "closed_groups",
+    "cancel_groups_of_run": "ended_runs",
+    "cancel_waits_of_run": "ended_runs",
+}
+
+
+class Changes:
+    """The records of one run's changes, by part; conditions by what they hang on."""
+
+    def __init__(self, run_id: str, wanted: Iterable[Change]) -> None:
+        self.run_id = run_id
+        self.records: dict[str, dict[Any, Any]] = {}
+        self.conditions: dict[Condition, Change] = {}
+        for change in wanted:
+            self._add(change)
+
+    @property
+    def is_stepwise(self) -> bool:
+        """Whether closing must come after other changes to the same rows, in a later statement."""
+        parts = self.records.keys()
+        waits = parts & {"add_wait", "settle_wait_once"}
+        groups = parts & {"add_group", "count_group"}
+        closes_waits = parts & {"cancel_waits_of_group", "cancel_waits_of_run"}
+        return bool(
+            (closes_waits and waits)
+            or len(closes_waits) == 2
+            or ("cancel_groups_of_run" in parts and groups)
+        )
+
+    def _add(self, change: Change) -> None:
+        match change:
+            case PutRun(run):
+                self._put("put_run", run.run_id, run)
+            case AddCheckpoint(checkpoint):
+                self._put("add_checkpoint", checkpoint.version, checkpoint)
+            case AddEffect(effect):
+                self._put("add_effect", effect.effect_id, effect)
+                self._require("add_effect", str(effect.effect_id), change)
+            case SettleEffect(effect_id, status, seq, at):
+                if not self._refold(
+                    "add_effect", effect_id, status=status, result_seq=seq, settled_at=at
+                ):
+                    record = {"effect_id": effect_id, "status": status, "seq": seq, "at": at}
+                    self._put("settle_effect_once", effect_id, self._of_run(record))
+                    self._require("settle_effect_once", str(effect_id), change)
+            case AddGroup(group):
+                self._put("add_group", group.group_id, group)
+                self._require("add_group", group.group_id, change)
+            case AddWait(wait):
+                self._put("add_wait", wait.wait_id, wait)
+                self._require("add_wait", wait.wait_id, change)
+            case _:
+                self._add_to_waits(change)
+
+    def _add_to_waits(self, change: Change) -> None:
+        match change:
+            case SettleWait(wait_id, status, seq, by, at):
+                settled = {"result_seq": seq, "settled_by": by, "settled_at": at}
+                if not self._refold("add_wait", wait_id, status=status, **settled):
+                    record = {"wait_id": wait_id, "status": status, "seq": seq, "by": by, "at": at}
+                    self._put("settle_wait_once", wait_id, self._of_run(record))
+                    self._require("settle_wait_once", wait_id, change)
+            case CountGroup(group_id, resolved, failed):
+                counted = self._counted(group_id)
+                counted["resolved"] += resolved
+                counted["failed"] += failed
+            case CloseGroup(group_id, status, seq, by, at):
+                self._counted(group_id).update(status=status, seq=seq)
+                record = {"group_id": group_id, "seq": seq, "by": by, "at": at}
+                self._put("cancel_waits_of_group", group_id, self._of_run(record))
+            case CloseRunWaits(seq, by, at):
+                record = self._of_run({"seq": seq, "by": by, "at": at})
+                self._put("cancel_groups_of_run", self.run_id, record)
+                self._put("cancel_waits_of_run", self.run_id, record)
+            case _:
+                raise AssertionError(f"{type(change).__name__} is not a change")
+
+    def _counted(self, group_id: str) -> Record:
+        empty = {"group_id": group_id, "resolved": 0, "failed": 0, "status": None, "seq": None}
+        return self.records.setdefault("count_group", {}).setdefault(group_id, self._of_run(empty))
+
+    def _of_run(self, record: Record) -> Record:
+        record["run_id"] = self.run_id
+        return record
+
+    def _put(self, part: str, key: Any, record: Any) -> None:
+        self.records.setdefault(part, {})[key] = record
+
+    def _refold(self, part: str, key: Any, **now: Any) -> bool:
+        """Whether the row is added by this very commit: then it is added as it is afterwards."""
+        added = self.records.get(part, {})
+        if key not in added:
+            return False
+        added[key] = msgspec.structs.replace(added[key], **now)
+        return True
+
+    def _require(self, part: str, item: str, change: Change) -> None:
+        self.conditions[Condition(part, item)] = change
+
+
+def changes_of(commit: Commit) -> Changes:
+    run = [] if commit.run is None else [PutRun(commit.run)]
+    return Changes(commit.run_id, [*run, *commit.changes])
+
+
+class Parameters:
+    """The parts of one statement, and the values of its parameters."""
+
+    def __init__(self, tenant: str) -> None:
+        self.values: dict[str, Any] = {"tenant": tenant}
+        self.parts: set[str] = set()
+
+    def add_entries(self, commits: Sequence[Commit]) -> None:
+        """The entries of commits that are sorted by run."""
+        first = [commit.entries[0] for commit in commits]
+        rest = [entry for commit in commits for entry in commit.entries[1:]]
+        self._add_columns("first", first)
+        self.values["first_after"] = packing.blobs([commit.after.link for commit in commits])
+        if rest:
+            self.parts.add("append_entry")
+            self._add_columns("rest", rest)
+
+    def add_changes(self, changes: Sequence[Changes], only: frozenset[str] = ALL) -> None:
+        """The changes that `only` these parts make."""
+        gathered: dict[str, list[Any]] = {}
+        for each in changes:
+            for part, records in each.records.items():
+                if part in only:
+                    gathered.setdefault(part, []).extend(records.values())
+        for part, records in gathered.items():
+            self.parts.add(part)
+            self.values[_PARAMETER_OF[part]] = packing.records(records)
+
+    def _add_columns(self, prefix: str, entries: Sequence[Entry]) -> None:
+        for name, pack in _COLUMNS.items():
+            values = [getattr(entry, name) for entry in entries]
+            self.values[f"{prefix}_{name}"] = pack(values)
+
+
+_COLUMNS: Final[dict[str, Any]] = {
+    "run_id": packing.texts,
+    "seq": packing.int8s,
+    "kind": packing.texts,
+    "at": packing.int8s,
+    "actor": packing.texts,
+    "schema": packing.int8s,
+    "encoding": packing.texts,
+    "key_id": packing.texts,
+    "facts": packing.blobs,
+    "nonce": packing.blobs,
+    "body": packing.blobs,
+    "erased_digest": packing.blobs,
+    "link": packing.blobs,
+}

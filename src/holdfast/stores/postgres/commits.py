@@ -1,0 +1,180 @@
+"""Commits of lease holders: a batch is one statement, one round trip, one transaction.
+
+A statement that fails stores nothing. When the connection is lost on the way nobody knows, so the
+batch is sent again unchanged: an entry that is there already, with the same link, is success.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import errors
+
+from holdfast import faults
+from holdfast.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
+from holdfast.kernel.indexes import Change
+from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
+from holdfast.stores.postgres import packing
+from holdfast.stores.postgres.changes import ALL, Changes, Condition, Parameters, changes_of
+from holdfast.stores.postgres.clock import ServerClock
+from holdfast.stores.postgres.connections import (
+    TRANSIENT,
+    Connection,
+    Connections,
+    Patience,
+    backed_off,
+    fetch,
+    fetch_parts,
+)
+from holdfast.stores.postgres.queries import CLOSING, SQL, change_statement, commit_statement
+from holdfast.stores.rows import Row
+
+
+class ConditionsFailed(Exception):
+    """A condition of some commit in a batch did not hold; nothing of the batch was stored."""
+
+
+class CommitWriter:
+    """Applies batches of commits of one tenant, at most one for each run."""
+
+    def __init__(self, connections: Connections, tenant: str, clock: ServerClock | None) -> None:
+        self._connections = connections
+        self._tenant = tenant
+        self._clock = clock
+
+    async def apply(self, batch: Sequence[Commit]) -> list[Outcome]:
+        """One answer for each commit once all are on disk; an error means that none is stored.
+
+        OutcomeUnknown means that nobody knows. ConditionsFailed asks for smaller batches.
+        """
+        faults.point("batch.before_begin")
+        patience = Patience(self._connections)
+        is_unknown = False
+        while True:
+            try:
+                with self._connections.translated():
+                    outcomes = await self._send(batch)
+                faults.point("batch.before_acknowledge")
+                return outcomes
+            except OutcomeUnknown as error:
+                is_unknown = True
+                patience.check(error)
+            except (StoreUnavailable, StoreBusy) as error:
+                if not is_unknown:
+                    raise
+                # An earlier sending may be stored: only time ends this.
+                patience.check(OutcomeUnknown(str(error)))
+            await patience.pause()
+
+    async def _send(self, batch: Sequence[Commit]) -> list[Outcome]:
+        while True:
+            try:
+                async with self._connections.lent() as connection:
+                    outcomes = await self._apply_on(connection, batch)
+                    await self._connections.confirm(connection)
+                    faults.point("batch.after_commit")
+                    return outcomes
+            except TRANSIENT:
+                # Somebody waited in a circle with us, and we were chosen to give way.
+                await backed_off(0.005)
+
+    async def _apply_on(self, connection: Connection, batch: Sequence[Commit]) -> list[Outcome]:
+        ordered = sorted(batch, key=lambda commit: commit.run_id)
+        changes = {commit.run_id: changes_of(commit) for commit in ordered}
+        if len(batch) > 1 and any(each.is_stepwise for each in changes.values()):
+            raise ConditionsFailed
+        if len(batch) == 1 and changes[batch[0].run_id].is_stepwise:
+            return [await self._apply_in_steps(connection, batch[0], changes[batch[0].run_id])]
+        try:
+            stored = await self._store(connection, ordered, changes)
+        except errors.InvalidTextRepresentation as error:
+            if "holdfast: a condition" not in str(error):
+                raise
+            if len(batch) > 1:
+                raise ConditionsFailed from error
+            return [await self._apply_in_steps(connection, batch[0], changes[batch[0].run_id])]
+        missing = [commit for commit in batch if commit.run_id not in stored]
+        there = await self._already_there(connection, missing) if missing else set[str]()
+        stored |= there
+        return [Applied() if c.run_id in stored else Conflict() for c in batch]
+
+    async def _store(
+        self, connection: Connection, ordered: Sequence[Commit], changes: dict[str, Changes]
+    ) -> set[str]:
+        """Send the statement; the runs whose entries it stored."""
+        parameters = self._parameters(ordered, is_strict=True)
+        conditions = [len(changes[commit.run_id].conditions) for commit in ordered]
+        if any(conditions):
+            parameters.values["first_conditions"] = packing.int8s(conditions)
+        parameters.add_changes(list(changes.values()))
+        faults.point("batch.after_begin")
+        statement = commit_statement(frozenset(parameters.parts))
+        told = await fetch_parts(connection, statement, parameters.values)
+        self._learn(told)
+        return {run_id for what, run_id, _, _ in told if what == "stored"}
+
+    async def _apply_in_steps(
+        self, connection: Connection, commit: Commit, changes: Changes
+    ) -> Outcome:
+        """One commit in a transaction of several statements, to see which condition fails."""
+        async with self._connections.transaction(connection):
+            faults.point("batch.after_begin")
+            parameters = self._parameters([commit], is_strict=False)
+            parameters.values["first_conditions"] = packing.int8s([len(changes.conditions)])
+            parameters.add_changes([changes], ALL - frozenset(CLOSING))
+            statement = commit_statement(frozenset(parameters.parts))
+            told = await fetch_parts(connection, statement, parameters.values)
+            faults.point("commit.after_entries")
+            refused = unheld(changes, told)
+            if told and refused is not None:
+                return Refused(refused)
+            if told:
+                await close_waits(connection, self._tenant, [changes])
+                faults.point("commit.after_changes")
+                faults.point("batch.before_commit")
+                await connection.execute("COMMIT")
+                self._learn(told)
+                return Applied()
+        return Applied() if await self._already_there(connection, [commit]) else Conflict()
+
+    def _parameters(self, commits: Sequence[Commit], *, is_strict: bool) -> Parameters:
+        parameters = Parameters(self._tenant)
+        parameters.values["is_strict"] = is_strict
+        parameters.values["lock_timeout"] = self._connections.lock_timeout
+        locked = [commit.run_id for commit in commits if commit.run is not None]
+        parameters.values["locked_run_id"] = packing.texts(locked)
+        parameters.add_entries(commits)
+        return parameters
+
+    async def _already_there(self, connection: Connection, commits: Sequence[Commit]) -> set[str]:
+        """The runs whose commit was stored by an earlier sending."""
+        first = {commit.run_id: commit.entries[0] for commit in commits}
+        asked = (
+            self._tenant,
+            packing.texts(first),
+            packing.int8s([entry.seq for entry in first.values()]),
+        )
+        links = await fetch(connection, SQL["list_links"], asked)
+        return {run_id for run_id, link in links if link == first[run_id].link}
+
+    def _learn(self, told: Sequence[Any]) -> None:
+        if self._clock is not None:
+            for _, _, _, stored_at in told[-1:]:
+                if stored_at:
+                    self._clock.learn(stored_at)
+
+
+def unheld(changes: Changes, told: Sequence[Row]) -> Change | None:
+    """The change whose condition did not hold, if there is one."""
+    held = {Condition(what, item) for what, _, item, _ in told}
+    return next((change for at, change in changes.conditions.items() if at not in held), None)
+
+
+async def close_waits(connection: Connection, tenant: str, changes: Sequence[Changes]) -> None:
+    """Cancel what closed groups and ended runs leave open, after all else is done to the rows."""
+    for part in CLOSING:
+        closing = [each for each in changes if part in each.records]
+        if closing:
+            parameters = Parameters(tenant)
+            parameters.values["stored_run_id"] = packing.texts([each.run_id for each in closing])
+            parameters.add_changes(closing, frozenset({part}))
+            await fetch_parts(connection, change_statement(frozenset({part})), parameters.values)

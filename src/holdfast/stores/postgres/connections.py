@@ -1,0 +1,378 @@
+"""Connections to PostgreSQL: opened, pooled, limited, tried again; and its errors in our words.
+
+No session state matters beyond what each transaction sets for itself, so a pooler that hands out
+servers per transaction may stand in between.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from typing import Any, Final, LiteralString, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, AsyncRawCursor, conninfo, errors
+from psycopg.errors import Diagnostic
+from psycopg.pq import TransactionStatus
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from holdfast.errors import (
+    HoldfastError,
+    IntegrityError,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreClosed,
+    StoreFull,
+    StoreNotPermitted,
+    StoreUnavailable,
+    UnsupportedValue,
+)
+from holdfast.settings import Settings
+from holdfast.stores.postgres import packing
+from holdfast.stores.postgres.queries import SQL, Statement
+from holdfast.stores.rows import Row
+from holdfast.telemetry import log
+
+T = TypeVar("T")
+
+
+class Connection(AsyncConnection[Row]):
+    """A connection that remembers whether its last commits reached the replicas they should."""
+
+    is_replicated = True
+
+    def note(self, diagnostic: Diagnostic) -> None:
+        """PostgreSQL gave up waiting for a replica: committed here, perhaps nowhere else."""
+        if diagnostic.source_function == "SyncRepWaitForLSN":
+            self.is_replicated = False
+
+
+# Nothing was stored, and the same statements may succeed a moment later.
+TRANSIENT: Final = (errors.DeadlockDetected, errors.SerializationFailure)
+_LOST_STATES: Final = ("57P01", "57P02", "57P03", "25P03", "08")
+_NOT_PREPARED: Final = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+
+
+class Connections:
+    """A pool that survives the server: what fails because a connection was lost is tried again."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self.place = without_password(url)
+        self._conninfo = _with_defaults(url)
+        self.patience = settings.busy_timeout_seconds
+        self._is_unconfirmed = False
+        self.lock_timeout = f"{max(1, round(self.patience * 1000))}ms"
+        self._idle_timeout = f"{max(1, round(settings.idle_transaction_seconds * 1000))}ms"
+        self._size = settings.pool_connections
+        self._is_preparing = settings.prepared_statements
+        self._pool: AsyncConnectionPool[Connection] | None = None
+
+    async def open(self) -> None:
+        """Make the pool. One connection has been made before, so that errors were told plainly."""
+        self._pool = AsyncConnectionPool(
+            self._conninfo,
+            connection_class=Connection,
+            kwargs=_KWARGS,
+            configure=self._configure,
+            min_size=1,
+            max_size=self._size,
+            timeout=self.patience,
+            max_idle=60,
+            reconnect_timeout=self.patience,
+            open=False,
+        )
+        await self._pool.open()
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close(timeout=self.patience)
+
+    async def connect(self) -> Connection:
+        """A connection outside the pool."""
+        with self.translated():
+            connection = await Connection.connect(self._conninfo, **_KWARGS)
+            try:
+                await self._configure(connection)
+            except BaseException:
+                await connection.close()
+                raise
+        return connection
+
+    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """The result of `work`, done again on another connection if one is lost on the way."""
+        patience = Patience(self)
+        while True:
+            try:
+                with self.translated():
+                    async with self.lent() as connection:
+                        return await work(connection)
+            except OutcomeUnknown as error:
+                # Lost on the way, and nothing that matters was written.
+                patience.check(StoreUnavailable(str(error)))
+            await patience.pause()
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncGenerator[Connection]:
+        """A connection for one piece of work; a broken one is not given to the next."""
+        if self._pool is None:
+            raise StoreClosed()
+        try:
+            connection = await self._pool.getconn()
+        except PoolTimeout as error:
+            raise await self._why_none() from error
+        except PoolClosed as error:
+            raise StoreClosed() from error
+        try:
+            yield connection
+        except _NOT_PREPARED as error:
+            self._stop_preparing()
+            await connection.close()
+            raise errors.ConnectionException(
+                "a pooler does not keep prepared statements"
+            ) from error
+        except psycopg.OperationalError:
+            # Whatever it was, a new connection costs less than a doubtful one.
+            if is_lost(connection):
+                await connection.close()
+            raise
+        finally:
+            await self._pool.putconn(connection)
+
+    @asynccontextmanager
+    async def transaction(
+        self, connection: Connection, *, is_one_moment: bool = False
+    ) -> AsyncGenerator[None]:
+        """A transaction with our limits, whatever the session has; the caller says COMMIT.
+
+        What is not committed when it ends is rolled back.
+        """
+        await connection.execute(_BEGIN_ONE_MOMENT if is_one_moment else _BEGIN)
+        try:
+            limits = (self.lock_timeout, self._idle_timeout, True)
+            await connection.execute(SQL["set_limits"], limits)
+            yield
+        finally:
+            if connection.info.transaction_status != TransactionStatus.IDLE:
+                with suppress(psycopg.Error):
+                    await connection.execute("ROLLBACK")
+
+    async def confirm(self, connection: Connection) -> None:
+        """Wait for the replicas, if a commit before did not; raises OutcomeUnknown.
+
+        Whatever is acknowledged after a commit was not replicated waits for the replicas first.
+        """
+        if connection.is_replicated and not self._is_unconfirmed:
+            return
+        self._is_unconfirmed = connection.is_replicated = True
+        await connection.execute(SQL["wait_for_replicas"])
+        if not connection.is_replicated:
+            raise OutcomeUnknown(
+                f"{self.place} has committed, but no replica has confirmed it; it is asked again"
+            )
+        self._is_unconfirmed = False
+
+    def translated(self) -> AbstractContextManager[None]:
+        return translated(self.place)
+
+    async def _configure(self, connection: Connection) -> None:
+        packing.adapt(connection)
+        connection.add_notice_handler(connection.note)
+        connection.prepare_threshold = 0 if self._is_preparing else None
+        limits = (self.lock_timeout, self._idle_timeout, False)
+        await connection.execute(SQL["set_limits"], limits)
+
+    def _stop_preparing(self) -> None:
+        if self._is_preparing:
+            self._is_preparing = False
+            log.warning(
+                "%s does not keep prepared statements from one transaction to the next: going on "
+                "without them, which is slower; let the pooler keep them (PgBouncer: "
+                "max_prepared_statements), or set prepared_statements=False",
+                self.place,
+            )
+
+    async def _why_none(self) -> HoldfastError:
+        """Why the pool had no connection in time: ask the server directly."""
+        try:
+            connection = await self.connect()
+        except HoldfastError as error:
+            return error
+        await connection.close()
+        return StoreBusy(
+            f"all {self._size} connections to {self.place} were in use for "
+            f"{self.patience:g} s; raise pool_connections"
+        )
+
+
+_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_BEGIN_ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE"
+_KWARGS: Final[dict[str, Any]] = {"autocommit": True, "cursor_factory": AsyncRawCursor}
+
+
+async def fetch(connection: Connection, sql: LiteralString, row: Row = ()) -> list[Row]:
+    """The rows of one statement, in binary form."""
+    cursor = await connection.execute(sql, row, binary=True)
+    return await cursor.fetchall()
+
+
+async def fetch_parts(
+    connection: Connection, statement: Statement, values: dict[str, Any]
+) -> list[Row]:
+    """The rows of a statement made of parts."""
+    row = tuple([values[name] for name in statement.parameters])
+    return await fetch(connection, statement.sql, row)
+
+
+class Patience:
+    """How long to go on trying, with growing pauses."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._until = time.monotonic() + connections.patience
+        self._pause = 0.01
+
+    def check(self, error: HoldfastError) -> None:
+        """Raise `error` when it is over."""
+        if time.monotonic() > self._until:
+            raise error
+
+    async def pause(self) -> None:
+        self._pause = await backed_off(self._pause)
+
+
+async def backed_off(pause: float) -> float:
+    """Wait a little; how long to wait the next time."""
+    await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+    return min(pause * 2, 1.0)
+
+
+def is_lost(connection: Connection) -> bool:
+    return connection.closed or connection.broken
+
+
+def without_password(url: str) -> str:
+    """A URL that may be shown."""
+    try:
+        parts = conninfo.conninfo_to_dict(url)
+    except psycopg.Error:
+        return "postgresql://"
+    user = f"{parts['user']}@" if parts.get("user") else ""
+    port = f":{parts['port']}" if parts.get("port") else ""
+    return f"postgresql://{user}{parts.get('host', '')}{port}/{parts.get('dbname', '')}"
+
+
+def _with_defaults(url: str) -> str:
+    """The connection string, with a name for the server's lists and a bound on connecting."""
+    given = conninfo.conninfo_to_dict(url)
+    defaults = {"application_name": "holdfast", "connect_timeout": "10", "client_encoding": "utf8"}
+    return conninfo.make_conninfo(url, **{k: v for k, v in defaults.items() if k not in given})
+
+
+_ERRORS: Final[tuple[tuple[type[Exception], type[HoldfastError], str], ...]] = (
+    (errors.InvalidPassword, StoreNotPermitted, "{place} refuses this user or password"),
+    (
+        errors.InvalidAuthorizationSpecification,
+        StoreNotPermitted,
+        "{place} does not let this user in; check the role and the server's pg_hba.conf",
+    ),
+    (
+        errors.InvalidCatalogName,
+        StoreNotPermitted,
+        "there is no such database at {place}; create it first: createdb NAME",
+    ),
+    (
+        errors.TooManyConnections,
+        StoreBusy,
+        "{place} has no connection left; raise its max_connections, lower pool_connections, or "
+        "put a pooler in between",
+    ),
+    (
+        errors.ReadOnlySqlTransaction,
+        StoreNotPermitted,
+        "{place} is read-only, perhaps a standby; name the primary",
+    ),
+    (
+        errors.InsufficientPrivilege,
+        StoreNotPermitted,
+        "this role may not do that at {place}; docs/how-to/postgres.md lists what it needs",
+    ),
+    (errors.LockNotAvailable, StoreBusy, "somebody held a lock at {place} for too long"),
+    (errors.QueryCanceled, StoreBusy, "{place} cancelled a statement: a timeout, or an operator"),
+    (errors.DiskFull, StoreFull, "there is no room left at {place}; nothing was written"),
+    (errors.OutOfMemory, StoreFull, "{place} is out of memory; nothing was written"),
+    (errors.ProgramLimitExceeded, StoreFull, "a row is larger than PostgreSQL stores"),
+    (errors.DataCorrupted, IntegrityError, "{place} is damaged; restore it from a backup"),
+    (errors.IndexCorrupted, IntegrityError, "{place} is damaged; restore it from a backup"),
+    (
+        errors.UndefinedTable,
+        IntegrityError,
+        "{place} lacks a table of Holdfast's; was it dropped? `holdfast store migrate` makes it",
+    ),
+    (errors.DataError, UnsupportedValue, "PostgreSQL cannot store a value that was given"),
+)
+
+
+@contextmanager
+def translated(place: str) -> Generator[None]:
+    """Raise PostgreSQL's errors as ours; its own words go along as the cause, never any SQL.
+
+    What may succeed a moment later (TRANSIENT) is left to those who can try again.
+    """
+    try:
+        yield
+    except TRANSIENT:
+        raise
+    except psycopg.Error as error:
+        raise _ours(error, place) from error
+
+
+def _ours(error: psycopg.Error, place: str) -> HoldfastError:
+    for theirs, ours, message in _ERRORS:
+        if isinstance(error, theirs):
+            return ours(message.format(place=place))
+    state = error.sqlstate or ""
+    if isinstance(error, psycopg.OperationalError) and not state and _is_connecting(error):
+        return _while_connecting(error, place)
+    if isinstance(error, psycopg.OperationalError) and (
+        not state or state.startswith(_LOST_STATES)
+    ):
+        return OutcomeUnknown(f"the connection to {place} was lost")
+    return StoreUnavailable(f"{place} refused a statement ({type(error).__name__} {state})")
+
+
+def _is_connecting(error: psycopg.OperationalError) -> bool:
+    return isinstance(error, errors.ConnectionTimeout) or "connection failed" in str(error)
+
+
+# libpq tells no SQLSTATE for what went wrong while connecting, only the server's words.
+_WHILE_CONNECTING: Final[tuple[tuple[str, type[Exception]], ...]] = (
+    ("password authentication failed", errors.InvalidPassword),
+    ("no password supplied", errors.InvalidPassword),
+    ("pg_hba.conf", errors.InvalidAuthorizationSpecification),
+    ("not permitted to log in", errors.InvalidAuthorizationSpecification),
+    ("permission denied for database", errors.InsufficientPrivilege),
+    ("too many clients", errors.TooManyConnections),
+    ("too many connections", errors.TooManyConnections),
+    ("remaining connection slots", errors.TooManyConnections),
+)
+
+
+def _while_connecting(error: psycopg.OperationalError, place: str) -> HoldfastError:
+    words = str(error)
+    if "FATAL" in words and "does not exist" in words:
+        is_database = 'database "' in words
+        known = errors.InvalidCatalogName if is_database else errors.InvalidPassword
+        return _ours(known(words), place)
+    for said, known in _WHILE_CONNECTING:
+        if said in words:
+            return _ours(known(words), place)
+    return StoreUnavailable(
+        f"{place} cannot be reached; is the server running, and is this its address? "
+        f"({_last_line(words)})"
+    )
+
+
+def _last_line(words: str) -> str:
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"

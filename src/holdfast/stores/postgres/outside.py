@@ -1,0 +1,158 @@
+"""Writes of those who hold no lease: replies, timers, cancels, sweeps, heartbeats.
+
+    lock the runs' rows, sorted  →  read what decisions look at  →  decide  →  write  →  COMMIT
+
+Holders of leases may append meanwhile, because a turn does not lock its run's row: then nothing of
+that run is stored here, and its decisions are made anew on what is there now.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from holdfast import faults
+from holdfast.clock import Clock
+from holdfast.errors import (
+    HoldfastError,
+    IntegrityError,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreUnavailable,
+    UnavailableError,
+)
+from holdfast.kernel.journal import Entry
+from holdfast.stores.contract import Sweep
+from holdfast.stores.postgres import packing
+from holdfast.stores.postgres.connections import (
+    TRANSIENT,
+    Connection,
+    Connections,
+    Patience,
+    fetch,
+    is_lost,
+)
+from holdfast.stores.postgres.queries import SQL
+from holdfast.stores.postgres.rounds import DamagedRuns, OutsideWrite, Round
+
+
+class _LostAtCommit(Exception):
+    """The connection was lost at COMMIT; `probe` is an entry that is stored if the rest is."""
+
+    def __init__(self, probe: Entry | None) -> None:
+        super().__init__()
+        self.probe = probe
+
+
+class OutsideWriter:
+    """Applies batches of outside writes of one tenant."""
+
+    def __init__(self, connections: Connections, tenant: str, clock: Clock) -> None:
+        self._connections = connections
+        self._tenant = tenant
+        self._clock = clock
+
+    async def apply(self, batch: Sequence[OutsideWrite]) -> list[Any]:
+        """One answer for each write; an error means that nothing is stored.
+
+        What befalls a write after others of its batch were stored is the answer to that one alone.
+        """
+        faults.point("batch.before_begin")
+        patience = Patience(self._connections)
+        answers: list[Any] = [[] if isinstance(write, Sweep) else None for write in batch]
+        waiting = dict(enumerate(batch))
+        is_first = True
+        while waiting:
+            try:
+                waiting = await self._finish_round(waiting, answers, patience)
+            except HoldfastError as error:
+                if is_first:
+                    raise
+                answers = [error if i in waiting else a for i, a in enumerate(answers)]
+                break
+            is_first = False
+        faults.point("batch.before_acknowledge")
+        return answers
+
+    async def _finish_round(
+        self, waiting: dict[int, OutsideWrite], answers: list[Any], patience: Patience
+    ) -> dict[int, OutsideWrite]:
+        """Transact until something is stored or nothing is to be; what has to be decided anew."""
+        damaged: dict[str, IntegrityError] = {}
+        while True:
+            round_ = Round(self._tenant, self._clock, waiting, damaged)
+            try:
+                with self._connections.translated():
+                    async with self._connections.lent() as connection:
+                        await self._transact(connection, round_)
+                        await self._connections.confirm(connection)
+                break
+            except TRANSIENT:
+                # Somebody waited in a circle with us, and we were chosen to give way.
+                patience.check(StoreBusy())
+            except DamagedRuns as found:
+                damaged |= found.damage
+            except _LostAtCommit as lost:
+                if lost.probe is not None and await self._is_stored(lost.probe, patience):
+                    break
+            except OutcomeUnknown as error:
+                if round_.is_committed:
+                    await self._confirm(patience)
+                    break
+                patience.check(StoreUnavailable(str(error)))
+            await patience.pause()
+        round_.give(answers)
+        return round_.conflicting()
+
+    async def _transact(self, connection: Connection, round_: Round) -> None:
+        if await round_.finds_nothing(connection):
+            return
+        async with self._connections.transaction(connection):
+            faults.point("batch.after_begin")
+            await round_.decide(connection)
+            if not round_.has_writes:
+                return
+            await round_.write(connection)
+            faults.point("batch.before_commit")
+            await _commit(connection, round_.probe)
+            round_.is_committed = True
+        faults.point("batch.after_commit")
+
+    async def _is_stored(self, probe: Entry, patience: Patience) -> bool:
+        """Whether the transaction of an entry was committed. Its lock tells when it has ended."""
+        while True:
+            try:
+                with self._connections.translated():
+                    async with (
+                        self._connections.lent() as connection,
+                        self._connections.transaction(connection),
+                    ):
+                        runs = packing.texts([probe.run_id])
+                        asked = (self._tenant, runs, packing.texts([]))
+                        await fetch(connection, SQL["lock_runs"], asked)
+                        key = (self._tenant, probe.run_id, probe.seq)
+                        links = await fetch(connection, SQL["get_link"], key)
+                        return [link for (link,) in links] == [probe.link]
+            except (OutcomeUnknown, StoreUnavailable, StoreBusy) as error:
+                patience.check(OutcomeUnknown(str(error)))
+            await patience.pause()
+
+    async def _confirm(self, patience: Patience) -> None:
+        """Wait until what is committed has reached the replicas."""
+        while True:
+            try:
+                with self._connections.translated():
+                    async with self._connections.lent() as connection:
+                        return await self._connections.confirm(connection)
+            except UnavailableError as error:
+                patience.check(OutcomeUnknown(str(error)))
+            await patience.pause()
+
+
+async def _commit(connection: Connection, probe: Entry | None) -> None:
+    try:
+        await connection.execute("COMMIT")
+    except psycopg.OperationalError as error:
+        if is_lost(connection):
+            raise _LostAtCommit(probe) from error
+        raise

@@ -1,0 +1,324 @@
+"""One transaction of outside writers: lock, find, look, decide, write; merged for each run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from holdfast import faults
+from holdfast.clock import Clock
+from holdfast.errors import IntegrityError
+from holdfast.kernel.indexes import Indexes
+from holdfast.kernel.journal import ORIGIN, Entry, Position
+from holdfast.stores.contract import (
+    Beat,
+    Commit,
+    ExtendWait,
+    Late,
+    NoteDuplicate,
+    Snapshot,
+    Sweep,
+    Touch,
+)
+from holdfast.stores.late import Deciding
+from holdfast.stores.postgres import packing
+from holdfast.stores.postgres.changes import ALL, Changes, Parameters, changes_of
+from holdfast.stores.postgres.commits import close_waits, unheld
+from holdfast.stores.postgres.connections import Connection, fetch, fetch_parts
+from holdfast.stores.postgres.queries import CLOSING, SHAPES, SQL, commit_statement
+from holdfast.stores.rows import Row
+
+OutsideWrite = Late | Sweep | Beat
+W = TypeVar("W", Late, Sweep, Beat)
+
+
+class DamagedRuns(Exception):
+    """The index rows of these runs contradict their journals: decide again without them."""
+
+    def __init__(self, damage: dict[str, IntegrityError]) -> None:
+        super().__init__()
+        self.damage = damage
+
+
+class _Task(NamedTuple):
+    """A decision for one run, and whose answer it gives."""
+
+    asker: int
+    late: Late
+    is_swept: bool
+
+
+class _Answer(NamedTuple):
+    task: _Task
+    run_id: str
+    answer: Any
+
+
+class _Rows(NamedTuple):
+    """What decisions look at, as it lies in the tables."""
+
+    runs: dict[str, Row]
+    waits: dict[str, Row]
+    groups: dict[tuple[str, str], Row]
+    effects: dict[UUID, Row]
+
+
+class Round:
+    """What is decided and written in one transaction; thrown away if that fails."""
+
+    def __init__(
+        self,
+        tenant: str,
+        clock: Clock,
+        writes: Mapping[int, OutsideWrite],
+        damaged: Mapping[str, IntegrityError],
+    ) -> None:
+        self.is_committed = False
+        self.probe: Entry | None = None
+        self._tenant = tenant
+        self._clock = clock
+        self._writes = writes
+        self._damaged = damaged
+        self._tasks: dict[str, list[_Task]] = {}
+        self._answers: list[_Answer] = []
+        self._commits: dict[str, Commit] = {}
+        self._touches: dict[str, Sequence[Touch]] = {}
+        self._conflicts: set[str] = set()
+
+    @property
+    def has_writes(self) -> bool:
+        return bool(self._commits or self._touches or self._of(Beat))
+
+    def give(self, answers: list[Any]) -> None:
+        """Hand out the answers of all whose decision stands."""
+        for task, run_id, answer in self._answers:
+            if run_id in self._conflicts:
+                continue
+            if task.is_swept:
+                answers[task.asker].append((run_id, answer))
+            else:
+                answers[task.asker] = answer
+
+    def conflicting(self) -> dict[int, OutsideWrite]:
+        """The writes that must be decided anew. A sweep comes again by itself."""
+        return {
+            task.asker: task.late
+            for run_id in self._conflicts
+            for task in self._tasks[run_id]
+            if not task.is_swept
+        }
+
+    async def finds_nothing(self, connection: Connection) -> bool:
+        """Whether there are only sweeps, and none of them finds anything: no transaction then."""
+        if any(not isinstance(write, Sweep) for write in self._writes.values()):
+            return False
+        for sweeps in _alike(self._of(Sweep)):
+            if await self._find(connection, sweeps):
+                return False
+        return True
+
+    async def decide(self, connection: Connection) -> None:
+        """Lock, find, look, and let everybody decide."""
+        late = self._of(Late)
+        locked = await self._lock(connection, [write for _, write in late])
+        for sweeps in _alike(self._of(Sweep)):
+            self._hand_out(sweeps, await self._find(connection, sweeps))
+        rows = await self._look(connection, [*locked, *self._tasks], [write for _, write in late])
+        for index, write in late:
+            run_id = write.run_id or _run_of(write, rows)
+            self._tasks.setdefault(run_id, []).append(_Task(index, write, is_swept=False))
+        for run_id, tasks in self._tasks.items():
+            try:
+                self._decide_for_run(run_id, tasks, rows)
+            except IntegrityError as damage:
+                self._answers += [_Answer(task, run_id, damage) for task in tasks]
+
+    async def write(self, connection: Connection) -> None:
+        """Store what was decided; a run whose holder was first is left out, and noted."""
+        if self._commits:
+            await self._write_commits(connection)
+        touches = [
+            touch
+            for run_id, asked in self._touches.items()
+            if run_id not in self._conflicts
+            for touch in asked
+        ]
+        await self._touch(connection, touches)
+        for _, beat in self._of(Beat):
+            await self._beat(connection, beat)
+        faults.point("commit.after_changes")
+
+    def _of(self, kind: type[W]) -> list[tuple[int, W]]:
+        return [(i, write) for i, write in self._writes.items() if isinstance(write, kind)]
+
+    async def _lock(self, connection: Connection, late: Sequence[Late]) -> list[str]:
+        """The runs these writes are for, locked in order; those that exist."""
+        if not late:
+            return []
+        run_ids = {write.run_id for write in late if write.run_id}
+        wait_ids = {write.wait_ids[0] for write in late if not write.run_id}
+        asked = (self._tenant, packing.texts(run_ids), packing.texts(wait_ids))
+        return [run_id for (run_id,) in await fetch(connection, SQL["lock_runs"], asked)]
+
+    async def _find(
+        self, connection: Connection, sweeps: Sequence[tuple[int, Sweep]]
+    ) -> list[tuple[str, ...]]:
+        """(run id, wait id if any) of what sweeps of one kind look for, locked for this one."""
+        _, sweep = sweeps[0]
+        taken = packing.texts(self._tasks)
+        limit = sum(each.limit for _, each in sweeps)
+        row: Row = (self._tenant, self._clock.now(), limit, taken)
+        if sweep.find == "ready_runs" and sweep.agents:
+            name, row = "find_ready_runs_of_agents", (*row, packing.texts(sweep.agents))
+        else:
+            name = f"find_{sweep.find}"
+        return await fetch(connection, SQL[name], row)
+
+    def _hand_out(
+        self, sweeps: Sequence[tuple[int, Sweep]], found: Sequence[tuple[str, ...]]
+    ) -> None:
+        """Give each run found to one of the sweeps, in order, up to its limit."""
+        of_run: dict[str, list[str]] = {}
+        for run_id, *wait_id in found:
+            of_run.setdefault(run_id, []).extend(wait_id)
+        runs = iter(of_run.items())
+        for index, sweep in sweeps:
+            room = sweep.limit
+            while room > 0 and (next_run := next(runs, None)) is not None:
+                run_id, wait_ids = next_run
+                late = Late(sweep.tenant, run_id, sweep.actor, sweep.decide, tuple(wait_ids))
+                self._tasks.setdefault(run_id, []).append(_Task(index, late, is_swept=True))
+                room -= max(1, len(wait_ids))
+
+    async def _look(
+        self, connection: Connection, run_ids: Iterable[str], late: Sequence[Late]
+    ) -> _Rows:
+        """Read, in statements after the locks, all that decisions look at."""
+        swept = [task.late for tasks in self._tasks.values() for task in tasks]
+        wait_ids = {wait_id for write in (*late, *swept) for wait_id in write.wait_ids}
+        effect_ids = {effect_id for write in late for effect_id in write.effect_ids}
+        rows = _Rows({}, {}, {}, {})
+        asked = (self._tenant, packing.texts(dict.fromkeys(run_ids)))
+        for row in await fetch(connection, SQL["list_snapshots"], asked):
+            rows.runs[row[1]] = row
+        if wait_ids:
+            of_waits = (self._tenant, packing.texts(wait_ids))
+            for row in await fetch(connection, SQL["list_waits_by_id"], of_waits):
+                rows.waits[row[1]] = row
+            for row in await fetch(connection, SQL["list_groups_of_waits"], of_waits):
+                rows.groups[row[1], row[2]] = row
+        if effect_ids:
+            of_effects = (self._tenant, packing.uuids(effect_ids))
+            for row in await fetch(connection, SQL["list_effects_by_id"], of_effects):
+                rows.effects[row[1]] = row
+        return rows
+
+    def _decide_for_run(self, run_id: str, tasks: Sequence[_Task], rows: _Rows) -> None:
+        if run_id in self._damaged:
+            raise self._damaged[run_id]
+        snapshot = self._snapshot(run_id, tasks, rows)
+        before = snapshot.position
+        deciding = Deciding(snapshot, run_id)
+        self._answers += [_Answer(task, run_id, deciding.decide(task.late)) for task in tasks]
+        if deciding.touches:
+            self._touches[run_id] = deciding.touches
+        if deciding.entries:
+            self._commits[run_id] = Commit(
+                self._tenant,
+                run_id,
+                before,
+                tuple(deciding.entries),
+                deciding.changed_run,
+                tuple(deciding.changes()),
+            )
+
+    def _snapshot(self, run_id: str, tasks: Sequence[_Task], rows: _Rows) -> Snapshot:
+        seen = Indexes()
+        position, checkpoint_seq, holder_expires_at = ORIGIN, 0, 0
+        if run_id in rows.runs:
+            *run, seq, link, checkpoint_seq, holder_expires_at = rows.runs[run_id]
+            seen.run = SHAPES.run.value(tuple(run))
+            if seq is None:
+                raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
+            position = Position(seq, link)
+        for wait_id in {wait_id for task in tasks for wait_id in task.late.wait_ids}:
+            if wait_id in rows.waits:
+                seen.add_wait(SHAPES.wait.value(rows.waits[wait_id]))
+        for group_id in {wait.group_id for wait in seen.waits.values()}:
+            if (run_id, group_id) in rows.groups:
+                seen.groups[group_id] = SHAPES.group.value(rows.groups[run_id, group_id])
+        for effect_id in {effect_id for task in tasks for effect_id in task.late.effect_ids}:
+            if effect_id in rows.effects:
+                seen.effects[effect_id] = SHAPES.effect.value(rows.effects[effect_id])
+        return Snapshot(
+            position=position,
+            indexes=seen,
+            now=self._clock.now(),
+            checkpoint_seq=checkpoint_seq,
+            holder_expires_at=holder_expires_at,
+        )
+
+    async def _write_commits(self, connection: Connection) -> None:
+        ordered = [self._commits[run_id] for run_id in sorted(self._commits)]
+        changes = {commit.run_id: changes_of(commit) for commit in ordered}
+        parameters = Parameters(self._tenant)
+        parameters.values |= {
+            "is_strict": False,
+            "lock_timeout": "0",
+            "locked_run_id": packing.texts([]),
+            "first_conditions": packing.int8s([0] * len(ordered)),
+        }
+        parameters.add_entries(ordered)
+        parameters.add_changes(list(changes.values()), ALL - frozenset(CLOSING))
+        statement = commit_statement(frozenset(parameters.parts))
+        told = await fetch_parts(connection, statement, parameters.values)
+        faults.point("commit.after_entries")
+        stored = {run_id for what, run_id, _, _ in told if what == "stored"}
+        self._conflicts = self._commits.keys() - stored
+        self.probe = next((c.entries[0] for c in ordered if c.run_id in stored), None)
+        kept = [changes[run_id] for run_id in stored]
+        _check_held(kept, told)
+        await close_waits(connection, self._tenant, kept)
+
+    async def _touch(self, connection: Connection, touches: Sequence[Touch]) -> None:
+        repeated = [touch.wait_id for touch in touches if isinstance(touch, NoteDuplicate)]
+        if repeated:
+            row = (self._tenant, packing.texts(repeated))
+            await connection.execute(SQL["note_duplicate"], row)
+        for touch in touches:
+            if isinstance(touch, ExtendWait):
+                row = (self._tenant, touch.wait_id, touch.deadline, touch.at)
+                await connection.execute(SQL["extend_open_wait"], row)
+
+    async def _beat(self, connection: Connection, beat: Beat) -> None:
+        if beat.expires_at:
+            row: Row = (beat.tenant, beat.worker, beat.started_at, beat.expires_at)
+            await connection.execute(SQL["beat_worker"], row)
+        else:
+            await connection.execute(SQL["forget_worker"], (beat.tenant, beat.worker))
+
+
+def _alike(sweeps: Iterable[tuple[int, Sweep]]) -> list[list[tuple[int, Sweep]]]:
+    """Sweeps that look for the same, together: one statement finds the runs of all of them."""
+    kinds: dict[tuple[str, tuple[str, ...]], list[tuple[int, Sweep]]] = {}
+    for index, sweep in sweeps:
+        kinds.setdefault((sweep.find, sweep.agents), []).append((index, sweep))
+    return list(kinds.values())
+
+
+def _run_of(write: Late, rows: _Rows) -> str:
+    """The run of the first wait a write names; "" if there is no such wait."""
+    found = rows.waits.get(write.wait_ids[0])
+    return found[2] if found is not None else ""
+
+
+def _check_held(changes: Iterable[Changes], told: Sequence[Row]) -> None:
+    damage = {
+        each.run_id: IntegrityError(
+            f"the index rows of run {each.run_id} contradict its journal ({refused}); rebuild them "
+            "with `holdfast store reindex`"
+        )
+        for each in changes
+        if (refused := unheld(each, told)) is not None
+    }
+    if damage:
+        raise DamagedRuns(damage)

@@ -1,0 +1,84 @@
+-- name: append_first_entry
+-- Part of a commit. The first entry of each run: stored only if its journal ends where the commit
+-- continues. Rows go in sorted by run, after the locks. (An EXISTS would be planned as a walk over
+-- the whole journal; a scalar subquery is a lookup.)
+INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
+                     body, erased_digest, link, stored_at)
+SELECT :tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
+       e.nonce, e.body, e.erased_digest, e.link,
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+FROM unnest(:first_run_id, :first_seq, :first_kind, :first_at, :first_actor, :first_schema,
+            :first_encoding, :first_key_id, :first_facts, :first_nonce, :first_body,
+            :first_erased_digest, :first_link, :first_after)
+     AS e (run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
+           erased_digest, link, after)
+WHERE (SELECT count(*) FROM locked) >= 0
+  AND (e.seq = 1
+       OR e.after = (SELECT p.link FROM journal p
+                     WHERE p.tenant = :tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1))
+ORDER BY e.run_id COLLATE "C"
+ON CONFLICT DO NOTHING
+RETURNING run_id, stored_at;
+
+-- name: append_entry
+-- Part of a commit. The other entries of those commits whose first one was stored.
+INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
+                     body, erased_digest, link, stored_at)
+SELECT :tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
+       e.nonce, e.body, e.erased_digest, e.link, s.stored_at
+FROM unnest(:rest_run_id, :rest_seq, :rest_kind, :rest_at, :rest_actor, :rest_schema,
+            :rest_encoding, :rest_key_id, :rest_facts, :rest_nonce, :rest_body,
+            :rest_erased_digest, :rest_link)
+     AS e (run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
+           erased_digest, link)
+JOIN stored s ON s.run_id = e.run_id;
+
+-- name: get_link
+-- The link of one entry.
+SELECT link
+FROM journal
+WHERE tenant = $1 AND run_id = $2 AND seq = $3;
+
+-- name: list_links
+-- postgres only: a batch asks at once which of its first entries are there already.
+SELECT w.run_id, (SELECT j.link FROM journal j
+                  WHERE j.tenant = $1 AND j.run_id = w.run_id AND j.seq = w.seq)
+FROM unnest($2, $3) AS w (run_id, seq);
+
+-- name: get_head
+-- Where a journal ends.
+SELECT seq, link, at
+FROM journal
+WHERE tenant = $1 AND run_id = $2
+ORDER BY seq DESC
+LIMIT 1;
+
+-- name: read_entries
+-- A stretch of a journal, in order; all of it when the limit is below 0.
+SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
+       erased_digest, link
+FROM journal
+WHERE tenant = $1 AND run_id = $2 AND seq > $3
+ORDER BY seq
+LIMIT CASE WHEN $4 >= 0 THEN $4 END;
+
+-- name: read_checkpoint_entries
+-- The checkpoints of a stretch, each with the link before it.
+SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
+       e.nonce, e.body, e.erased_digest, e.link,
+       (SELECT p.link FROM journal p
+        WHERE p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1)
+FROM journal e
+WHERE e.tenant = $1 AND e.run_id = $2 AND e.seq > $3 AND e.seq <= $4
+  AND e.kind = 'CHECKPOINT_CREATED'
+ORDER BY e.seq;
+
+-- name: read_named_entries
+-- Entries by their seqs, each with the link before it.
+SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
+       e.nonce, e.body, e.erased_digest, e.link,
+       (SELECT p.link FROM journal p
+        WHERE p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1)
+FROM journal e
+WHERE e.tenant = $1 AND e.run_id = $2 AND e.seq = ANY ($3::bigint[])
+ORDER BY e.seq;

@@ -1,0 +1,177 @@
+-- name: get_run
+-- One run's row.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest
+FROM runs
+WHERE tenant = $1 AND run_id = $2;
+
+-- name: get_run_at_head
+-- One run's row and where its journal ends, in one statement: both are of one moment.
+SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
+       r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
+       r.forked_version, r.input_digest, j.seq, j.link
+FROM runs r
+JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
+WHERE r.tenant = $1 AND r.run_id = $2
+ORDER BY j.seq DESC
+LIMIT 1;
+
+-- name: put_run
+-- Part of a commit. Write runs' rows as they are after their entries.
+INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
+                  lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
+                  forked_version, input_digest)
+SELECT :tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
+       r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
+       r.forked_version, decode(r.input_digest, 'base64')
+FROM json_to_recordset(:runs)
+     AS r (run_id text, agent text, status text, blocked_reason text, created_at bigint,
+           ready_at bigint, worker text, lease_seq bigint, attempts bigint, waiting_on text,
+           result_seq bigint, root_id text, parent_id text, forked_from text, forked_version bigint,
+           input_digest text)
+JOIN stored s ON s.run_id = r.run_id
+ORDER BY r.run_id COLLATE "C"
+ON CONFLICT (tenant, run_id) DO UPDATE SET
+    agent = excluded.agent,
+    status = excluded.status,
+    blocked_reason = excluded.blocked_reason,
+    ready_at = excluded.ready_at,
+    worker = excluded.worker,
+    lease_seq = excluded.lease_seq,
+    attempts = excluded.attempts,
+    waiting_on = excluded.waiting_on,
+    result_seq = excluded.result_seq;
+
+-- name: lock_before_commit
+-- postgres only. Part of a commit, before its entries: whoever changes runs' rows locks them first,
+-- sorted, and only then adds to their journals. So nobody waits in a circle, and not for long.
+SELECT run_id
+FROM runs
+WHERE (SELECT set_config('lock_timeout', :lock_timeout, true)) IS NOT NULL
+  AND tenant = :tenant AND run_id = ANY (:locked_run_id)
+ORDER BY run_id
+FOR NO KEY UPDATE;
+
+-- name: lock_runs
+-- postgres only: lock the runs that outside writers name, or that their waits belong to, sorted. What
+-- is read of them in later statements stays so, but for what their holders append.
+SELECT run_id
+FROM runs
+WHERE tenant = $1
+  AND run_id = ANY (ARRAY(SELECT unnest($2::text[]) UNION
+                          SELECT w.run_id FROM waits w
+                          WHERE w.tenant = $1 AND w.wait_id = ANY ($3::text[])))
+ORDER BY run_id
+FOR NO KEY UPDATE;
+
+-- name: list_snapshots
+-- postgres only: what decisions look at, of many runs: the row, where the journal ends, the newest
+-- checkpoint, until when the holder counts as alive.
+SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
+       r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
+       r.forked_version, r.input_digest, j.seq, j.link,
+       coalesce((SELECT c.seq FROM checkpoints c
+                 WHERE c.tenant = r.tenant AND c.run_id = r.run_id
+                 ORDER BY c.version DESC LIMIT 1), 0),
+       coalesce((SELECT w.expires_at FROM workers w
+                 WHERE w.tenant = r.tenant AND w.worker = r.worker), 0)
+FROM runs r
+LEFT JOIN LATERAL (SELECT h.seq, h.link FROM journal h
+                   WHERE h.tenant = r.tenant AND h.run_id = r.run_id
+                   ORDER BY h.seq DESC LIMIT 1) j ON true
+WHERE r.tenant = $1 AND r.run_id = ANY ($2::text[]);
+
+-- name: list_runs
+-- A page of runs, newest first, after the one named by (created_at, run_id).
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest
+FROM runs
+WHERE tenant = $1
+  AND (created_at, run_id) < ($2, $3)
+ORDER BY created_at DESC, run_id DESC
+LIMIT $4;
+
+-- name: list_runs_by_status
+-- The same, of one status.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest
+FROM runs
+WHERE tenant = $1
+  AND status = $5
+  AND (created_at, run_id) < ($2, $3)
+ORDER BY created_at DESC, run_id DESC
+LIMIT $4;
+
+-- name: list_runs_by_agent
+-- The same, of one agent, and of one status unless that is NULL.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest
+FROM runs
+WHERE tenant = $1
+  AND agent = $5
+  AND ($6::text IS NULL OR status = $6)
+  AND (created_at, run_id) < ($2, $3)
+ORDER BY created_at DESC, run_id DESC
+LIMIT $4;
+
+-- name: count_runs
+-- How many runs there are of each status.
+SELECT status, count(*)
+FROM runs
+WHERE tenant = $1
+GROUP BY status
+ORDER BY status;
+
+-- name: find_ready_runs
+-- Runs that want a worker, longest waiting first; each for one sweep only.
+SELECT run_id
+FROM runs
+WHERE tenant = $1 AND status = 'ready' AND ready_at <= $2 AND run_id <> ALL ($4::text[])
+ORDER BY ready_at
+LIMIT $3
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: find_ready_runs_of_agents
+-- The same, for workers that serve some agents only.
+SELECT run_id
+FROM runs
+WHERE tenant = $1 AND status = 'ready' AND ready_at <= $2 AND run_id <> ALL ($4::text[])
+  AND agent = ANY ($5::text[])
+ORDER BY ready_at
+LIMIT $3
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: next_ready_at
+-- When the next run that is put off wants a worker.
+SELECT min(ready_at)
+FROM runs
+WHERE tenant = $1 AND status = 'ready';
+
+-- name: delete_run_rows
+-- Forget a run's row before it is rebuilt from the journal.
+DELETE FROM runs WHERE tenant = $1 AND run_id = $2;
+
+-- name: list_run_ids
+-- A page of the ids of all runs: those with a journal (skipping from run to run), and those only
+-- an index names.
+WITH RECURSIVE journaled (run_id, taken) AS (
+    SELECT (SELECT min(run_id) FROM journal WHERE tenant = $1 AND run_id > $2), 1
+    UNION ALL
+    SELECT (SELECT min(run_id) FROM journal WHERE tenant = $1 AND run_id > journaled.run_id),
+           taken + 1
+    FROM journaled
+    WHERE journaled.run_id IS NOT NULL AND taken < $3
+)
+SELECT run_id FROM (
+    SELECT run_id FROM journaled WHERE run_id IS NOT NULL
+    UNION
+    SELECT run_id FROM (
+        SELECT run_id FROM runs WHERE tenant = $1 AND run_id > $2 ORDER BY run_id LIMIT $3
+    ) indexed
+) every
+ORDER BY run_id
+LIMIT $3;

@@ -1,0 +1,55 @@
+-- name: list_migrations
+-- The migrations that were applied.
+SELECT number, name
+FROM migrations
+ORDER BY number;
+
+-- name: add_migration
+-- Note a migration in its own transaction.
+INSERT INTO migrations (number, name, applied_at)
+VALUES ($1, $2, $3);
+
+-- name: make_migrations
+-- The table that tells which migrations were applied.
+CREATE TABLE IF NOT EXISTS migrations (
+    number bigint PRIMARY KEY,
+    name text NOT NULL,
+    applied_at bigint NOT NULL
+);
+
+-- name: has_migrations
+-- postgres only: whether the table is there, and whether this role may make tables; SQLite files
+-- tell by opening.
+SELECT to_regclass('migrations') IS NOT NULL,
+       coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
+       EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = current_schema()
+               AND tablename IN ('runs', 'journal', 'checkpoints', 'effects', 'waits'));
+
+-- name: lock_migrations
+-- postgres only: one process at a time changes the schema. The number is "holdfast" in ASCII, cut.
+SELECT pg_advisory_xact_lock(7525065);
+
+-- name: set_limits
+-- postgres only: what a session, or a transaction, must not exceed, and plans that stay by the
+-- indexes however small a table was when they were made.
+SELECT set_config('lock_timeout', $1, $3),
+       set_config('idle_in_transaction_session_timeout', $2, $3),
+       set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+                                        WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
+                                        ELSE current_setting('synchronous_commit') END, $3),
+       set_config('enable_seqscan', 'off', $3),
+       set_config('enable_hashjoin', 'off', $3),
+       set_config('enable_mergejoin', 'off', $3),
+       set_config('plan_cache_mode', 'force_generic_plan', $3),
+       set_config('jit', 'off', $3);
+
+-- name: get_server
+-- postgres only: what the server is, and what time it has.
+SELECT current_setting('server_version'), pg_is_in_recovery(),
+       pg_database_size(current_database()),
+       current_setting('synchronous_commit'),
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+
+-- name: wait_for_replicas
+-- postgres only: a commit that waits for the replicas as the one before it should have.
+SELECT pg_logical_emit_message(true, 'holdfast', 'replicated?');

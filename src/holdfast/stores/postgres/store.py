@@ -1,0 +1,166 @@
+"""PostgreSQL as a store: a pool of connections, and a combiner for each kind of writer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.errors import StoreBusy
+from holdfast.settings import Settings
+from holdfast.stores.combiner import Combiner, Done
+from holdfast.stores.contract import Commit, StoreInfo, Write
+from holdfast.stores.home import Home
+from holdfast.stores.postgres import reindex, schema
+from holdfast.stores.postgres.clock import ServerClock
+from holdfast.stores.postgres.commits import CommitWriter
+from holdfast.stores.postgres.connections import (
+    TRANSIENT,
+    Connection,
+    Connections,
+    Patience,
+    fetch,
+)
+from holdfast.stores.postgres.outside import OutsideWriter
+from holdfast.stores.postgres.queries import MIGRATIONS, SHAPES, SQL
+from holdfast.stores.readers import Readers
+from holdfast.stores.rows import Row
+from holdfast.telemetry import Telemetry, log
+
+
+class PostgresStore:
+    """Durable rows in a PostgreSQL database, for any number of processes and machines."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        settings: Settings,
+        clock: Clock | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._server_clock = ServerClock() if clock is None else None
+        self.clock: Clock = clock or self._server_clock or ServerClock()
+        self.tenant = settings.tenant
+        self.on_applied: Callable[[Iterable[str]], None] | None = None
+        reads = Readers(self._rows, SHAPES, self.tenant)
+        self.runs = reads.runs
+        self.journal = reads.journal
+        self.checkpoints = reads.checkpoints
+        self.effects = reads.effects
+        self.waits = reads.waits
+        self.workers = reads.workers
+        self._settings = settings
+        self._telemetry = telemetry or Telemetry()
+        self._connections = Connections(url, settings)
+        self._commits: Combiner | None = None
+        self._outside: Combiner | None = None
+        self._home = Home()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Reach the server, bring the schema up to date if this role may, make the pool."""
+        self._home.settle()
+        try:
+            connection = await self._connections.connect()
+            try:
+                await self._prepare(connection)
+            finally:
+                await connection.close()
+            await self._connections.open()
+        except BaseException:
+            self._home.leave()
+            raise
+        commits = CommitWriter(self._connections, self.tenant, self._server_clock)
+        outside = OutsideWriter(self._connections, self.tenant, self.clock)
+        self._commits = self._combiner(commits.apply)
+        self._outside = self._combiner(outside.apply)
+
+    async def close(self) -> None:
+        """Answer what was submitted, then let go of the connections."""
+        if self._commits is None or self._outside is None:
+            return
+        await self._commits.close()
+        await self._outside.close()
+        self._commits = self._outside = None
+        self._home.leave()
+        await self._connections.close()
+
+    def submit(self, write: Write) -> Awaitable[Any]:
+        self._home.check()
+        combiner = self._commits if isinstance(write, Commit) else self._outside
+        assert combiner is not None, "checked with its home"
+        return combiner.submit(write)
+
+    async def reindex(self, run_id: str) -> None:
+        self._home.check()
+        patience = Patience(self._connections)
+        while True:
+            try:
+                return await self._connections.read(
+                    lambda c: reindex.rebuild(self._connections, c, self.tenant, run_id)
+                )
+            except TRANSIENT as error:
+                patience.check(StoreBusy(f"run {run_id} changes all the time; try again"))
+                log.debug("rebuilding run %s begins again: %s", run_id, error)
+            await patience.pause()
+
+    async def info(self) -> StoreInfo:
+        runs = await self.runs.count()
+        migrations = await self._rows("list_migrations", ())
+        ((version, _, size, _, _),) = await self._rows("get_server", ())
+        return StoreInfo(
+            url=self._connections.place,
+            backend="postgres",
+            library=f"PostgreSQL {version}",
+            schema=max((number for number, _ in migrations), default=0),
+            newest_schema=MIGRATIONS[-1].number,
+            journal_mode="wal",
+            size_bytes=size,
+            runs=runs,
+        )
+
+    async def _prepare(self, connection: Connection) -> None:
+        with self._connections.translated():
+            if self._server_clock is not None:
+                ((*_, now),) = await fetch(connection, SQL["get_server"])
+                self._server_clock.learn(now)
+            await schema.upgrade(connection, self._connections.place, self.clock.now())
+
+    def _combiner(self, apply: Callable[[Any], Coroutine[Any, Any, list[Any]]]) -> Combiner:
+        return Combiner(
+            lambda batch, done: self._start(apply, batch, done),
+            batch_commits=self._settings.batch_commits,
+            queue_commits=self._settings.queue_commits,
+            telemetry=self._telemetry,
+            on_applied=self._tell,
+        )
+
+    def _start(
+        self,
+        apply: Callable[[Sequence[Write]], Coroutine[Any, Any, list[Any]]],
+        batch: Sequence[Write],
+        done: Done,
+    ) -> None:
+        """Apply a batch in a task of its own: whoever submitted may go away meanwhile."""
+
+        async def work() -> None:
+            try:
+                answers = await apply(batch)
+            except BaseException as error:
+                done(None, error)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                done(answers, None)
+
+        task = asyncio.get_running_loop().create_task(work())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _rows(self, name: str, row: Row) -> list[Row]:
+        self._home.check()
+        return await self._connections.read(lambda connection: fetch(connection, SQL[name], row))
+
+    def _tell(self, topics: Iterable[str]) -> None:
+        if self.on_applied is not None:
+            self.on_applied(topics)

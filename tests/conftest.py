@@ -1,0 +1,118 @@
+"""PostgreSQL for tests: one server and one database per test process, emptied before each use.
+
+`HOLDFAST_TEST_POSTGRES` names a server to use instead, by the URL of a database in it whose user
+may create others.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from psycopg.sql import SQL, Identifier
+
+import holdfast
+from holdfast.testing.postgres import PostgresServer
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
+TEMPLATE = f"holdfast_template_{WORKER}"
+DATABASE = f"holdfast_test_{WORKER}"
+
+
+class OwnPostgres(Protocol):
+    """Starts a server of a test's own, which is stopped when the test ends."""
+
+    def __call__(self, *, options: Mapping[str, str] | None = None) -> PostgresServer: ...
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of the server that all tests of this process share: do not stop it."""
+    if given := os.environ.get("HOLDFAST_TEST_POSTGRES"):
+        yield given
+        return
+    folder = tmp_path_factory.mktemp("postgres")
+    with without_clusters(folder), PostgresServer.start(folder) as server:
+        yield server.url()
+
+
+@pytest.fixture(scope="session")
+def postgres_database(postgres_server: str) -> Iterator[str]:
+    """The URL of this process's own database, cloned from one that holds the schema only."""
+    with new_database(postgres_server, TEMPLATE) as template:
+        prepare_template(template)
+        with new_database(postgres_server, DATABASE, template=TEMPLATE) as url:
+            yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_database: str) -> str:
+    """The URL of a database with the schema, in which every table is empty."""
+    empty_tables(postgres_database)
+    return postgres_database
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Iterator[OwnPostgres]:
+    """Starts servers which the test may kill and restart: `own_postgres(options={…})`."""
+    numbers = count(1)
+    with without_clusters(tmp_path), ExitStack() as servers:
+
+        def start(*, options: Mapping[str, str] | None = None) -> PostgresServer:
+            folder = tmp_path / f"postgres-{next(numbers)}"
+            return servers.enter_context(PostgresServer.start(folder, options=options))
+
+        yield start
+
+
+@contextmanager
+def without_clusters(folder: Path) -> Generator[None]:
+    """Of the servers in this folder only the logs are kept: each has some 40 MB of data."""
+    try:
+        yield
+    finally:
+        for cluster in folder.rglob("cluster"):
+            shutil.rmtree(cluster, ignore_errors=True)
+
+
+@contextmanager
+def new_database(server: str, name: str, *, template: str = "template0") -> Generator[str]:
+    """The URL of a new database of that name; one that is left over is dropped."""
+    drop = SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(Identifier(name))
+    create = SQL("CREATE DATABASE {} TEMPLATE {}").format(Identifier(name), Identifier(template))
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(drop)
+        connection.execute(create)
+    yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(drop)
+
+
+def prepare_template(url: str) -> None:
+    """Apply the schema, as everybody does: by opening the store."""
+
+    async def open_once() -> None:
+        async with holdfast.open(url):
+            pass
+
+    asyncio.run(open_once())
+
+
+def empty_tables(url: str) -> None:
+    """Empty every table but `migrations`; fails if a connection left over holds one of them."""
+    with psycopg.connect(url) as connection:
+        connection.execute("SET lock_timeout = '10s'")
+        found = connection.execute(
+            "SELECT tablename FROM pg_tables"
+            " WHERE schemaname = 'public' AND tablename <> 'migrations'"
+        ).fetchall()
+        if found:
+            tables = SQL(", ").join(Identifier("public", name) for (name,) in found)
+            connection.execute(SQL("TRUNCATE {} RESTART IDENTITY").format(tables))

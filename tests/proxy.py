@@ -1,0 +1,352 @@
+"""A proxy in front of PostgreSQL that loses connections at the worst moments, and only there.
+
+It reads PostgreSQL's protocol (version 3, unencrypted) in both directions, so it knows where a
+commit is asked for and where it is answered. A *request* is what a client sends up to a Sync or a
+simple Query, a *reply* is what the server sends up to a ReadyForQuery; a client may send many
+requests before it reads a reply: those behind one that is cut may be done or not. COPY is not
+understood.
+"""
+
+import asyncio
+import re
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from holdfast.testing.postgres import free_port
+
+LIMIT_SECONDS = 10.0
+ENCRYPTION_REQUESTS = (80877103, 80877104)  # SSL, GSS
+HELD_REQUESTS = b"PBDEC"  # Parse, Bind, Describe, Execute, Close: a Sync or a Flush comes later
+ANSWERED_REQUESTS = b"SQF"  # Sync, Query, FunctionCall: by one ReadyForQuery each
+WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE)
+COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+
+T = TypeVar("T")
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A request with its statements, or a reply with the tags of its completed commands."""
+
+    words: tuple[str, ...]
+    commits: bool
+
+
+Predicate = Callable[[Group], bool]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which groups are lost together with their connection, and how the client is told."""
+
+    is_lost: Predicate = lambda _: False
+    reset: bool = False
+
+
+def nth_commit(n: int) -> Predicate:
+    """True once: for the n-th group that commits, counted from now on."""
+    seen = 0
+
+    def is_it(group: Group) -> bool:
+        nonlocal seen
+        seen += group.commits
+        return group.commits and seen == n
+
+    return is_it
+
+
+class Requests:
+    """What one client asks for: it knows which requests will commit something if they succeed."""
+
+    def __init__(self) -> None:
+        self._prepared: dict[bytes, str] = {}
+        self._in_transaction = False
+        self._statements: list[str] = []
+
+    def take(self, kind: bytes, body: bytes) -> None:
+        if kind == b"P":
+            name, statement, _ = body.split(b"\0", 2)
+            self._prepared[name] = statement.decode(errors="replace")
+        elif kind == b"B":
+            _, name, _ = body.split(b"\0", 2)
+            self._statements.append(self._prepared.get(name, ""))
+        elif kind == b"Q":
+            self._statements += body.rstrip(b"\0").decode(errors="replace").split(";")
+
+    def finish(self) -> Group:
+        """The request that has now come to its end."""
+        statements = tuple(COMMENTS.sub(" ", text).strip() for text in self._statements)
+        self._statements.clear()
+        commits = [self._commits(text) for text in statements]
+        return Group(statements, any(commits))
+
+    def _commits(self, statement: str) -> bool:
+        verb, _, rest = statement.upper().partition(" ")
+        if verb in ("BEGIN", "START"):
+            self._in_transaction = True
+        elif verb in ("COMMIT", "END"):
+            self._in_transaction = False
+            return True
+        elif verb in ("ROLLBACK", "ABORT") and not rest.lstrip().startswith("TO"):
+            self._in_transaction = False
+        return not self._in_transaction and WRITES.search(statement) is not None
+
+
+class Reply:
+    """What the server answers to one request: it knows whether that tells of a commit."""
+
+    def __init__(self) -> None:
+        self._tags: list[str] = []
+        self._written = False
+        self._committed = False
+
+    def take(self, kind: bytes, body: bytes) -> None:
+        if kind == b"E":
+            self._written = False
+        if kind != b"C":
+            return
+        tag = body.rstrip(b"\0").decode()
+        self._tags.append(tag)
+        if tag == "COMMIT":
+            self._committed = True
+        if tag in ("COMMIT", "ROLLBACK"):
+            self._written = False
+        elif WRITES.match(tag):
+            self._written = True
+
+    def finish(self, status: bytes) -> Group:
+        """All of it, when it ends with this status: `I` is outside of a transaction."""
+        commits = self._committed or (self._written and status == b"I")
+        return Group(tuple(self._tags), commits)
+
+
+@dataclass
+class Link:
+    """One client's connection, and the one to the server that belongs to it."""
+
+    client: Stream
+    task: "asyncio.Task[None]"
+    reset: bool = False
+    unanswered: int = 0
+
+
+class Proxy:
+    """A proxy on a loopback port of its own, run by a thread of its own, inside a `with`.
+
+    Its methods may be called from any thread; what they ask for holds when they return.
+    """
+
+    def __init__(self, url: str) -> None:
+        """`url` names any database of the server that is to be reached."""
+        address = urlsplit(url)
+        self.port = free_port()
+        self.commits_seen = 0
+        self.cuts = 0
+        self._target = (address.hostname or "127.0.0.1", address.port or 5432)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._listener: asyncio.Server | None = None
+        self._passing = asyncio.Event()
+        self._links: list[Link] = []
+        self._request_cut = Cut()
+        self._reply_cut = Cut()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.resume()
+        self.accept()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.refuse()
+        self._do(self._cut_all(reset=False))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(LIMIT_SECONDS)
+        self._loop.close()
+
+    def url(self, base: str) -> str:
+        """The same database, through the proxy."""
+        parts = urlsplit(base)
+        login, at, _ = parts.netloc.rpartition("@")
+        return urlunsplit(parts._replace(netloc=f"{login}{at}127.0.0.1:{self.port}"))
+
+    def cut_at_commit(self, n: int = 1, *, reset: bool = False) -> None:
+        """Lose the n-th reply from now on that tells of a commit: the server has committed."""
+        self.cut_replies(nth_commit(n), reset=reset)
+
+    def cut_before_commit(self, n: int = 1, *, reset: bool = False) -> None:
+        """Lose the n-th request from now on that would commit: the server does not commit."""
+        self.cut_requests(nth_commit(n), reset=reset)
+
+    def cut_replies(self, is_lost: Predicate, *, reset: bool = False) -> None:
+        """Cut the connection of each reply of which `is_lost` is true, and pass nothing of it on.
+
+        The predicate is called in the proxy's thread. The client sees an end of file, or a reset.
+        """
+        self._reply_cut = Cut(is_lost, reset)
+
+    def cut_requests(self, is_lost: Predicate, *, reset: bool = False) -> None:
+        """Cut the connection of each request of which `is_lost` is true; the server gets no end."""
+        self._request_cut = Cut(is_lost, reset)
+
+    def cut_now(self, *, reset: bool = False) -> None:
+        """Cut every connection that is open."""
+        self.cuts += self._do(self._cut_all(reset))
+
+    def stall(self) -> None:
+        """Pass nothing on, in either direction; connections stay open."""
+        self._do(self._let_pass(False))
+
+    def resume(self) -> None:
+        """Pass on what has come during a stall, and all that comes."""
+        self._do(self._let_pass(True))
+
+    def refuse(self) -> None:
+        """Refuse new connections; those that are open go on."""
+        self._do(self._stop_listening())
+
+    def accept(self) -> None:
+        """Take new connections, on the same port as ever."""
+        self._do(self._listen())
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(LIMIT_SECONDS)
+
+    async def _let_pass(self, passing: bool) -> None:
+        if passing:
+            self._passing.set()
+        else:
+            self._passing.clear()
+
+    async def _listen(self) -> None:
+        if self._listener is None:
+            self._listener = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    async def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def _cut_all(self, reset: bool) -> int:
+        links = list(self._links)
+        for link in links:
+            link.reset = reset
+            link.task.cancel()
+        await asyncio.gather(*(link.task for link in links), return_exceptions=True)
+        return len(links)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One client, from its first byte to its last."""
+        task = asyncio.current_task()
+        assert task is not None
+        link = Link((reader, writer), task)
+        self._links.append(link)
+        try:
+            with suppress(asyncio.CancelledError, asyncio.IncompleteReadError, OSError):
+                server = await asyncio.open_connection(*self._target)
+                try:
+                    await self._pass_on(link, server)
+                finally:
+                    await close(server)
+        finally:
+            self._links.remove(link)
+            await close(link.client, reset=link.reset)
+
+    async def _pass_on(self, link: Link, server: Stream) -> None:
+        """Everything between the two, until one of them ends or the connection is cut."""
+        for _, writer in (link.client, server):
+            writer.transport.set_write_buffer_limits(high=0)  # what is sent has left the proxy
+        await self._introduce(link, server)
+        pumps = {
+            asyncio.create_task(self._pass_requests(link, server)),
+            asyncio.create_task(self._pass_replies(link, server)),
+        }
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+    async def _introduce(self, link: Link, server: Stream) -> None:
+        """Pass on the first message, which has no type; encryption is declined before it."""
+        while True:
+            length = await link.client[0].readexactly(4)
+            body = await link.client[0].readexactly(int.from_bytes(length) - 4)
+            await self._passing.wait()
+            if int.from_bytes(body[:4]) not in ENCRYPTION_REQUESTS:
+                return await send(server, length + body)
+            await send(link.client, b"N")
+
+    async def _pass_requests(self, link: Link, server: Stream) -> None:
+        requests, held = Requests(), bytearray()
+        while True:
+            kind, body, message = await read_message(link.client)
+            held += message
+            requests.take(kind, body)
+            if kind in HELD_REQUESTS:
+                continue
+            if self._is_cut(link, requests.finish(), self._request_cut):
+                return
+            await self._passing.wait()
+            link.unanswered += kind in ANSWERED_REQUESTS
+            await send(server, held)
+            held = bytearray()
+
+    async def _pass_replies(self, link: Link, server: Stream) -> None:
+        reply, held = Reply(), bytearray()
+        while True:
+            try:
+                kind, body, message = await read_message(server)
+            except (asyncio.IncompleteReadError, OSError):
+                await self._passing.wait()
+                return await send(link.client, held)
+            held += message
+            reply.take(kind, body)
+            if kind == b"Z":
+                link.unanswered = max(0, link.unanswered - 1)
+                group, reply = reply.finish(body), Reply()
+                self.commits_seen += group.commits
+                if self._is_cut(link, group, self._reply_cut):
+                    return
+            elif link.unanswered:
+                continue
+            await self._passing.wait()
+            await send(link.client, held)
+            held = bytearray()
+
+    def _is_cut(self, link: Link, group: Group, cut: Cut) -> bool:
+        if not cut.is_lost(group):
+            return False
+        self.cuts += 1
+        link.reset = cut.reset
+        return True
+
+
+async def read_message(stream: Stream) -> tuple[bytes, bytes, bytes]:
+    """The type, the content and all the bytes of the next message."""
+    head = await stream[0].readexactly(5)
+    body = await stream[0].readexactly(int.from_bytes(head[1:]) - 4)
+    return head[:1], body, head + body
+
+
+async def send(stream: Stream, message: bytes | bytearray) -> None:
+    stream[1].write(message)
+    await stream[1].drain()
+
+
+async def close(stream: Stream, *, reset: bool = False) -> None:
+    if reset:
+        at_once = struct.pack("ii", 1, 0)
+        sock: socket.socket = stream[1].get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    stream[1].transport.abort()
+    with suppress(OSError):
+        await stream[1].wait_closed()
