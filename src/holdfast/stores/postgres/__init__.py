@@ -1,0 +1,1 @@
+"""PostgreSQL: for many processes and machines."""
