@@ -51,6 +51,7 @@ class Combiner:
         self._idle = asyncio.Event()
         self._idle.set()
         self._seen = 0
+        self._is_alone = True
         self._closed = False
 
     def submit(self, write: Write) -> Awaitable[Any]:
@@ -67,7 +68,10 @@ class Combiner:
         if self._idle.is_set():
             self._idle.clear()
             self._seen = 0
-            self._loop.call_soon(self._gather)
+            if self._is_alone:
+                self._gather()
+            else:
+                self._loop.call_soon(self._gather)
         return answer
 
     async def _submit_when_there_is_room(self, write: Write) -> Any:
@@ -85,14 +89,16 @@ class Combiner:
     def _gather(self) -> None:
         """Let every session that is about to submit do so before the batch is closed.
 
-        Besides larger batches this keeps the loop from fighting the writer thread for the
+        A lone session, to judge by the batch before, does not wait for others. Besides larger batches this keeps the loop from fighting the writer thread for the
         interpreter, which costs far more than the few callbacks run here.
         """
         if 1 < len(self._queue) > self._seen and len(self._queue) < self._batch_commits:
             self._seen = len(self._queue)
             self._loop.call_soon(self._gather)
             return
-        self._write(self._next_batch())
+        batch = self._next_batch()
+        self._is_alone = len(batch) == 1
+        self._write(batch)
 
     def _next_batch(self) -> _Batch:
         """Up to `batch_commits` writes in order, at most one commit of each run."""

@@ -38,6 +38,7 @@ class PostgresWakeups(LocalWakeups):
         self._unsent: set[str] = set()
         self._word = asyncio.Event()
         self._pid = 0
+        self._tell_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -54,8 +55,11 @@ class PostgresWakeups(LocalWakeups):
     def notify(self, topics: Iterable[str]) -> None:
         topics = list(topics)
         super().notify(topics)
+        if not self._unsent:
+            # Whatever gathers until then goes in one message.
+            loop = asyncio.get_running_loop()
+            loop.call_at(max(loop.time(), self._tell_at), self._word.set)
         self._unsent |= {_ALL if topic == EVERYBODY else str(slot_of(topic)) for topic in topics}
-        self._word.set()
 
     async def _keep_listening(self) -> None:
         pause = 0.05
@@ -80,25 +84,21 @@ class PostgresWakeups(LocalWakeups):
         loop = asyncio.get_running_loop()
         connection.add_notify_handler(lambda heard: self._hear(heard.pid, heard.payload))
         self._pid = connection.info.backend_pid
-        tell_at = 0.0
         try:
             while True:
                 loop.add_reader(connection.fileno(), self._word.set)
                 await self._word.wait()
                 self._word.clear()
                 self._hear_all(connection)
-                if self._unsent and loop.time() >= tell_at:
+                if self._unsent and loop.time() >= self._tell_at:
                     await self._tell(connection)
-                    tell_at = loop.time() + _COALESCE_SECONDS
-                elif self._unsent:
-                    # Whatever gathers until then goes in one message.
-                    loop.call_at(tell_at, self._word.set)
         finally:
             with contextlib.suppress(psycopg.Error):
                 loop.remove_reader(connection.fileno())
 
     async def _tell(self, connection: AsyncConnection) -> None:
         payload, self._unsent = ",".join(self._unsent), set[str]()
+        self._tell_at = asyncio.get_running_loop().time() + _COALESCE_SECONDS
         await connection.execute(_NOTIFY, (CHANNEL, payload))
 
     def _hear_all(self, connection: AsyncConnection) -> None:

@@ -5,13 +5,12 @@ batch is sent again unchanged: an entry that is there already, with the same lin
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from psycopg import errors
 
 from holdfast import faults
 from holdfast.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
-from holdfast.kernel.indexes import Change
+from holdfast.kernel.indexes import AddCheckpoint, Change
 from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.changes import ALL, Changes, Condition, Parameters, changes_of
@@ -25,7 +24,13 @@ from holdfast.stores.postgres.connections import (
     fetch,
     fetch_parts,
 )
-from holdfast.stores.postgres.queries import CLOSING, SQL, change_statement, commit_statement
+from holdfast.stores.postgres.queries import (
+    CLOSING,
+    SHAPES,
+    SQL,
+    change_statement,
+    commit_statement,
+)
 from holdfast.stores.rows import Row
 
 
@@ -78,6 +83,8 @@ class CommitWriter:
                 await backed_off(0.005)
 
     async def _apply_on(self, connection: Connection, batch: Sequence[Commit]) -> list[Outcome]:
+        if len(batch) == 1 and (row := _turn(batch[0], self._connections.lock_timeout)):
+            return [await self._save_turn(connection, batch[0], row)]
         ordered = sorted(batch, key=lambda commit: commit.run_id)
         changes = {commit.run_id: changes_of(commit) for commit in ordered}
         if len(batch) > 1 and any(each.is_stepwise for each in changes.values()):
@@ -97,6 +104,15 @@ class CommitWriter:
         stored |= there
         return [Applied() if c.run_id in stored else Conflict() for c in batch]
 
+    async def _save_turn(self, connection: Connection, commit: Commit, row: Row) -> Outcome:
+        faults.point("batch.after_begin")
+        stored = await fetch(connection, SQL["save_turn"], row)
+        if not stored:
+            there = await self._already_there(connection, [commit])
+            return Applied() if there else Conflict()
+        self._learn(stored[0][0])
+        return Applied()
+
     async def _store(
         self, connection: Connection, ordered: Sequence[Commit], changes: dict[str, Changes]
     ) -> set[str]:
@@ -109,7 +125,7 @@ class CommitWriter:
         faults.point("batch.after_begin")
         statement = commit_statement(frozenset(parameters.parts))
         told = await fetch_parts(connection, statement, parameters.values)
-        self._learn(told)
+        self._learn(max((at for *_, at in told), default=0))
         return {run_id for what, run_id, _, _ in told if what == "stored"}
 
     async def _apply_in_steps(
@@ -132,7 +148,7 @@ class CommitWriter:
                 faults.point("commit.after_changes")
                 faults.point("batch.before_commit")
                 await connection.execute("COMMIT")
-                self._learn(told)
+                self._learn(max(at for *_, at in told))
                 return Applied()
         return Applied() if await self._already_there(connection, [commit]) else Conflict()
 
@@ -156,11 +172,21 @@ class CommitWriter:
         links = await fetch(connection, SQL["list_links"], asked)
         return {run_id for run_id, link in links if link == first[run_id].link}
 
-    def _learn(self, told: Sequence[Any]) -> None:
-        if self._clock is not None:
-            for _, _, _, stored_at in told[-1:]:
-                if stored_at:
-                    self._clock.learn(stored_at)
+    def _learn(self, stored_at: int) -> None:
+        if self._clock is not None and stored_at:
+            self._clock.learn(stored_at)
+
+
+def _turn(commit: Commit, lock_timeout: str) -> Row | None:
+    """The row of a commit that is one turn and nothing else."""
+    if commit.run is not None or len(commit.entries) != 1 or len(commit.changes) != 1:
+        return None
+    (change,) = commit.changes
+    if not isinstance(change, AddCheckpoint):
+        return None
+    checkpoint = SHAPES.checkpoint.row(change.checkpoint)
+    entry = SHAPES.entry.row(commit.entries[0])
+    return (*entry, commit.after.link, *checkpoint[2:], lock_timeout)
 
 
 def unheld(changes: Changes, told: Sequence[Row]) -> Change | None:

@@ -14,7 +14,7 @@ from typing import Any, Final, LiteralString, TypeVar
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor, conninfo, errors
 from psycopg.errors import Diagnostic
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Format, TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from holdfast.errors import (
@@ -41,6 +41,7 @@ class Connection(AsyncConnection[Row]):
     """A connection that remembers whether its last commits reached the replicas they should."""
 
     is_replicated = True
+    rows_of: AsyncRawCursor[Row]
 
     def note(self, diagnostic: Diagnostic) -> None:
         """PostgreSQL gave up waiting for a replica: committed here, perhaps nowhere else."""
@@ -179,6 +180,8 @@ class Connections:
     async def _configure(self, connection: Connection) -> None:
         packing.adapt(connection)
         connection.add_notice_handler(connection.note)
+        connection.rows_of = AsyncRawCursor(connection)
+        connection.rows_of.format = Format.BINARY
         connection.prepare_threshold = 0 if self._is_preparing else None
         limits = (self.lock_timeout, self._idle_timeout, False)
         await connection.execute(SQL["set_limits"], limits)
@@ -213,7 +216,7 @@ _KWARGS: Final[dict[str, Any]] = {"autocommit": True, "cursor_factory": AsyncRaw
 
 async def fetch(connection: Connection, sql: LiteralString, row: Row = ()) -> list[Row]:
     """The rows of one statement, in binary form."""
-    cursor = await connection.execute(sql, row, binary=True)
+    cursor = await connection.rows_of.execute(sql, row)
     return await cursor.fetchall()
 
 

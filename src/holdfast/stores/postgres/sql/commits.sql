@@ -1,3 +1,25 @@
+-- name: save_turn
+-- postgres only. One turn of one run, the most frequent commit of all: append_first_entry and
+-- add_checkpoint without the arrays, which cost a fifth of it.
+WITH stored AS (
+    INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts,
+                         nonce, body, erased_digest, link, stored_at)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    WHERE (SELECT set_config('lock_timeout', $26, true)) IS NOT NULL
+      AND ($3 = 1 OR $15 = (SELECT link FROM journal
+                            WHERE tenant = $1 AND run_id = $2 AND seq = $3 - 1))
+    ON CONFLICT DO NOTHING
+    RETURNING stored_at
+), checkpoint AS (
+    INSERT INTO checkpoints (tenant, run_id, version, seq, checkpoint_id, parent, base_seq,
+                             created_at, phase, agent, status, label)
+    SELECT $1, $2, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25
+    FROM stored
+    ON CONFLICT DO NOTHING
+)
+SELECT stored_at FROM stored;
+
 -- name: tell_stored
 -- postgres only. Part of a commit, at its end: whose entries are stored now, by the server's clock.
 SELECT 'stored' AS what, run_id, '' AS item, stored_at FROM stored;
