@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import JournalCorrupted
-from holdfast.kernel import checkpoints, effects, runs, waits
+from holdfast.kernel import checkpoints, effects, journal, runs, waits
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind, NoFacts
@@ -133,6 +133,7 @@ Change = (
 
 def facts_of(entry: Entry) -> Any:
     """What the indexes need of an entry; raises JournalCorrupted when it cannot be read."""
+    journal.check_understood(entry)
     try:
         return _decoders[entry.kind].decode(entry.facts)
     except (KeyError, msgspec.MsgspecError) as error:
@@ -143,6 +144,8 @@ def facts_of(entry: Entry) -> Any:
 
 def fold_run(run: Run | None, entry: Entry, facts: Any) -> Run:
     """The run after an entry, its waking by a closed group included."""
+    if run is not None and entry.schema > run.schema:
+        run = msgspec.structs.replace(run, schema=entry.schema)
     if isinstance(facts, waits.Closed):
         assert run is not None, "a journal begins with RUN_CREATED"
         return runs.woken(run, entry.at) if facts.wakes else run

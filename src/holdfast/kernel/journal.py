@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast import codec
-from holdfast.errors import JournalCorrupted
+from holdfast.errors import JournalCorrupted, SchemaMismatch
 
 SCHEMA: Final = 1
+"""The newest form of entries that this version writes and understands."""
 GENESIS: Final = bytes(32)
 
 
@@ -214,6 +215,16 @@ def is_intact(entry: Entry, previous_link: bytes) -> bool:
     return entry.body is not None and fits(entry, previous_link)
 
 
+def check_understood(entry: Entry) -> None:
+    """Raise SchemaMismatch for an entry of a newer Holdfast."""
+    if entry.schema > SCHEMA:
+        raise SchemaMismatch(
+            f"entry {entry.seq} of run {entry.run_id} has schema {entry.schema}, and this version "
+            f"of Holdfast knows {SCHEMA}: a newer one wrote it. Upgrade Holdfast here"
+        )
+
+
 def body_of(entry: Entry) -> bytes:
     """The body as it was before it was packed for storage."""
+    check_understood(entry)
     return codec.unpack(entry.encoding, entry.body or b"")

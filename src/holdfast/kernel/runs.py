@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import IllegalMove, MisuseError, RunCancelled, RunEnded
+from holdfast.errors import IllegalMove, MisuseError, RunCancelled, RunEnded, SchemaMismatch
+from holdfast.kernel import journal
 from holdfast.kernel.journal import Entry, Kind
 
 
@@ -70,6 +71,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     forked_from: str = ""
     forked_version: int = 0
     input_digest: bytes = b""
+    schema: int = 1  # the newest among its entries
 
 
 class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -150,6 +152,15 @@ def check_alive(run: Run) -> None:
         )
 
 
+def check_understood(run: Run) -> None:
+    """Raise if the run has entries of a newer Holdfast: nobody here may say what it becomes."""
+    if run.schema > journal.SCHEMA:
+        raise SchemaMismatch(
+            f"run {run.run_id} has entries of schema {run.schema}, and this version of Holdfast "
+            f"knows {journal.SCHEMA}: a newer one works on it. Upgrade Holdfast here"
+        )
+
+
 def check_leased(run: Run) -> None:
     """Raise unless a worker holds the run."""
     check_alive(run)
@@ -197,6 +208,7 @@ def _created(entry: Entry, facts: object) -> Run:
         forked_from=facts.forked_from,
         forked_version=facts.forked_version,
         input_digest=facts.input_digest,
+        schema=entry.schema,
     )
 
 

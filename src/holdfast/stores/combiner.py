@@ -89,8 +89,9 @@ class Combiner:
     def _gather(self) -> None:
         """Let every session that is about to submit do so before the batch is closed.
 
-        A lone session, to judge by the batch before, does not wait for others. Besides larger batches this keeps the loop from fighting the writer thread for the
-        interpreter, which costs far more than the few callbacks run here.
+        A lone session, to judge by the batch before, does not wait for others. Besides larger
+        batches this keeps the loop from fighting a writer's thread for the interpreter, which costs
+        far more than the few callbacks run here.
         """
         if 1 < len(self._queue) > self._seen and len(self._queue) < self._batch_commits:
             self._seen = len(self._queue)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.kernel import runs
 from holdfast.kernel.indexes import Change, CountGroup
 from holdfast.kernel.journal import Entry, Origin
 from holdfast.kernel.runs import Run
@@ -26,6 +27,8 @@ class Deciding:
         """The answer to one write; an error of the domain is an answer too."""
         snapshot = self._snapshot
         try:
+            if snapshot.run is not None:
+                runs.check_understood(snapshot.run)
             decision = late.decide(snapshot)
         except HoldfastError as error:
             return error

@@ -7,6 +7,7 @@ from uuid import UUID
 from holdfast import faults
 from holdfast.clock import Clock
 from holdfast.errors import IntegrityError
+from holdfast.kernel import journal
 from holdfast.kernel.indexes import Indexes
 from holdfast.kernel.journal import ORIGIN, Entry, Position
 from holdfast.stores.contract import (
@@ -166,7 +167,7 @@ class Round:
         _, sweep = sweeps[0]
         taken = packing.texts(self._tasks)
         limit = sum(each.limit for _, each in sweeps)
-        row: Row = (self._tenant, self._clock.now(), limit, taken)
+        row: Row = (self._tenant, self._clock.now(), limit, journal.SCHEMA, taken)
         if sweep.find == "ready_runs" and sweep.agents:
             name, row = "find_ready_runs_of_agents", (*row, packing.texts(sweep.agents))
         else:

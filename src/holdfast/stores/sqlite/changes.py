@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from holdfast.kernel import journal
 from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
@@ -62,7 +63,7 @@ def _wait_statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple
 
 def find_statement(sweep: Sweep, now: int) -> tuple[str, Row]:
     """The statement that finds the runs of a sweep."""
-    row = (sweep.tenant, now, sweep.limit)
+    row = (sweep.tenant, now, sweep.limit, journal.SCHEMA)
     if sweep.find == "ready_runs" and sweep.agents:
         return "find_ready_runs_of_agents", (*row, json.dumps(sweep.agents))
     return f"find_{sweep.find}", row

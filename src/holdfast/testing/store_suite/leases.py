@@ -1,11 +1,13 @@
 """Leases: one holder at a time, however late the others wake up."""
 
 import asyncio
+from unittest import mock
 
 import pytest
 
 from holdfast.engine.waits import WaitSpec
-from holdfast.errors import Fenced, LeaseHeld
+from holdfast.errors import Fenced, LeaseHeld, SchemaMismatch
+from holdfast.kernel import journal
 from holdfast.kernel.runs import Status
 from holdfast.settings import Settings
 from holdfast.testing.clocks import ManualClock
@@ -182,3 +184,35 @@ class LeasesSuite:
             held = await waiting
             assert held is not None
             assert held.run_id == "a"
+
+    @async_test
+    async def test_run_with_entries_of_a_newer_version_is_left_to_newer_workers(
+        self, backend: Backend
+    ) -> None:
+        async with backend.open() as hf:
+            await hf.runs.create("old")
+            with mock.patch.object(journal, "SCHEMA", journal.SCHEMA + 1):
+                run = await hf.runs.open("new")
+                run.append("log", 1)
+                await run.checkpoint()
+                await run.open_waits([WaitSpec(wait_id="w")], suspend=True)
+            with pytest.raises(SchemaMismatch, match="Upgrade Holdfast here"):
+                await hf.waits.resolve("w", 1)
+            with mock.patch.object(journal, "SCHEMA", journal.SCHEMA + 1):
+                await hf.waits.resolve("w", 1)
+            leased = await hf.leases.next()
+            assert leased is not None
+            assert leased.run_id == "old"
+            assert await hf.leases.next() is None
+            with pytest.raises(SchemaMismatch, match="run new has entries of schema"):
+                await hf.runs.open("new")
+            with pytest.raises(SchemaMismatch, match="Upgrade Holdfast here"):
+                await hf.checkpoints.load("new")
+            with pytest.raises(SchemaMismatch, match="Upgrade Holdfast here"):
+                await hf.journal.verify("new")
+            assert (await hf.runs.get("new")).status is Status.READY
+            with mock.patch.object(journal, "SCHEMA", journal.SCHEMA + 1):
+                newest = await hf.leases.next()
+                assert newest is not None
+                assert newest.state()["log"] == [1]
+                assert await hf.journal.verify("new") == []

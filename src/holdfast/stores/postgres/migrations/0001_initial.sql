@@ -20,6 +20,7 @@ CREATE TABLE runs (
     forked_from text COLLATE "C" NOT NULL,
     forked_version bigint NOT NULL,
     input_digest bytea NOT NULL,
+    schema bigint NOT NULL,
     PRIMARY KEY (tenant, run_id)
 );
 

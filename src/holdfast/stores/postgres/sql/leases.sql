@@ -21,7 +21,8 @@ ORDER BY w.started_at, w.worker;
 -- Runs whose worker was not heard of in time, or is not known at all; each for one sweep only.
 SELECT r.run_id
 FROM runs r
-WHERE r.tenant = $1 AND r.status = 'running' AND r.run_id <> ALL ($4::text[])
+WHERE r.tenant = $1 AND r.status = 'running' AND r.schema <= $4
+  AND r.run_id <> ALL ($5::text[])
   AND coalesce((SELECT w.expires_at FROM workers w
                 WHERE w.tenant = r.tenant AND w.worker = r.worker), 0) <= $2
 ORDER BY r.worker, r.run_id

@@ -2,7 +2,7 @@
 -- One run's row.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest
+       input_digest, schema
 FROM runs
 WHERE tenant = $1 AND run_id = $2;
 
@@ -10,7 +10,7 @@ WHERE tenant = $1 AND run_id = $2;
 -- One run's row and where its journal ends, in one statement: both are of one moment.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, j.seq, j.link
+       r.forked_version, r.input_digest, r.schema, j.seq, j.link
 FROM runs r
 JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
 WHERE r.tenant = $1 AND r.run_id = $2
@@ -21,15 +21,15 @@ LIMIT 1;
 -- Part of a commit. Write runs' rows as they are after their entries.
 INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
                   lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
-                  forked_version, input_digest)
+                  forked_version, input_digest, schema)
 SELECT :tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, decode(r.input_digest, 'base64')
+       r.forked_version, decode(r.input_digest, 'base64'), r.schema
 FROM json_to_recordset(:runs)
      AS r (run_id text, agent text, status text, blocked_reason text, created_at bigint,
            ready_at bigint, worker text, lease_seq bigint, attempts bigint, waiting_on text,
            result_seq bigint, root_id text, parent_id text, forked_from text, forked_version bigint,
-           input_digest text)
+           input_digest text, schema bigint)
 JOIN stored s ON s.run_id = r.run_id
 ORDER BY r.run_id COLLATE "C"
 ON CONFLICT (tenant, run_id) DO UPDATE SET
@@ -41,7 +41,8 @@ ON CONFLICT (tenant, run_id) DO UPDATE SET
     lease_seq = excluded.lease_seq,
     attempts = excluded.attempts,
     waiting_on = excluded.waiting_on,
-    result_seq = excluded.result_seq;
+    result_seq = excluded.result_seq,
+    schema = excluded.schema;
 
 -- name: lock_before_commit
 -- postgres only. Part of a commit, before its entries: whoever changes runs' rows locks them first,
@@ -70,7 +71,7 @@ FOR NO KEY UPDATE;
 -- checkpoint, until when the holder counts as alive.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, j.seq, j.link,
+       r.forked_version, r.input_digest, r.schema, j.seq, j.link,
        coalesce((SELECT c.seq FROM checkpoints c
                  WHERE c.tenant = r.tenant AND c.run_id = r.run_id
                  ORDER BY c.version DESC LIMIT 1), 0),
@@ -86,7 +87,7 @@ WHERE r.tenant = $1 AND r.run_id = ANY ($2::text[]);
 -- A page of runs, newest first, after the one named by (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest
+       input_digest, schema
 FROM runs
 WHERE tenant = $1
   AND (created_at, run_id) < ($2, $3)
@@ -97,7 +98,7 @@ LIMIT $4;
 -- The same, of one status.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest
+       input_digest, schema
 FROM runs
 WHERE tenant = $1
   AND status = $5
@@ -109,7 +110,7 @@ LIMIT $4;
 -- The same, of one agent, and of one status unless that is NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest
+       input_digest, schema
 FROM runs
 WHERE tenant = $1
   AND agent = $5
@@ -127,10 +128,11 @@ GROUP BY status
 ORDER BY status;
 
 -- name: find_ready_runs
--- Runs that want a worker, longest waiting first; each for one sweep only.
+-- Runs that want a worker and have no newer entries than the schema given, longest waiting first; each for one sweep only.
 SELECT run_id
 FROM runs
-WHERE tenant = $1 AND status = 'ready' AND ready_at <= $2 AND run_id <> ALL ($4::text[])
+WHERE tenant = $1 AND status = 'ready' AND ready_at <= $2 AND schema <= $4
+  AND run_id <> ALL ($5::text[])
 ORDER BY ready_at
 LIMIT $3
 FOR NO KEY UPDATE SKIP LOCKED;
@@ -139,8 +141,9 @@ FOR NO KEY UPDATE SKIP LOCKED;
 -- The same, for workers that serve some agents only.
 SELECT run_id
 FROM runs
-WHERE tenant = $1 AND status = 'ready' AND ready_at <= $2 AND run_id <> ALL ($4::text[])
-  AND agent = ANY ($5::text[])
+WHERE tenant = $1 AND status = 'ready' AND ready_at <= $2 AND schema <= $4
+  AND run_id <> ALL ($5::text[])
+  AND agent = ANY ($6::text[])
 ORDER BY ready_at
 LIMIT $3
 FOR NO KEY UPDATE SKIP LOCKED;

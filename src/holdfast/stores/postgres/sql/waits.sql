@@ -139,13 +139,14 @@ WHERE tenant = $1 AND run_id = $2 AND group_id = $3
 ORDER BY wait_id;
 
 -- name: find_due_waits
--- Open waits whose deadline has passed, the earliest first; not of runs that are damaged. Each run
+-- Open waits whose deadline has passed, the earliest first; not of runs that are damaged or have
+-- newer entries than the schema given. Each run
 -- is for one sweep only.
 SELECT w.run_id, w.wait_id
 FROM waits w
 JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.run_id
 WHERE w.tenant = $1 AND w.status = 'open' AND w.deadline > 0 AND w.deadline <= $2
-  AND r.blocked_reason <> 'corruption' AND w.run_id <> ALL ($4::text[])
+  AND r.blocked_reason <> 'corruption' AND r.schema <= $4 AND w.run_id <> ALL ($5::text[])
 ORDER BY w.deadline
 LIMIT $3
 FOR NO KEY UPDATE OF r SKIP LOCKED;

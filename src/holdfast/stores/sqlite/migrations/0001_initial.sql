@@ -20,6 +20,7 @@ CREATE TABLE runs (
     forked_from TEXT NOT NULL,
     forked_version INTEGER NOT NULL,
     input_digest BLOB NOT NULL,
+    schema INTEGER NOT NULL,
     PRIMARY KEY (tenant, run_id)
 ) WITHOUT ROWID, STRICT;
 

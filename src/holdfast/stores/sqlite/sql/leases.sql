@@ -28,6 +28,7 @@ ORDER BY w.started_at, w.worker;
 SELECT r.run_id
 FROM runs r
 LEFT JOIN workers w ON w.tenant = r.tenant AND w.worker = r.worker
-WHERE r.tenant = ?1 AND r.status = 'running' AND (w.expires_at IS NULL OR w.expires_at <= ?2)
+WHERE r.tenant = ?1 AND r.status = 'running' AND r.schema <= ?4
+  AND (w.expires_at IS NULL OR w.expires_at <= ?2)
 ORDER BY r.worker, r.run_id
 LIMIT ?3;

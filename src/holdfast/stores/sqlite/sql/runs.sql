@@ -2,7 +2,7 @@
 -- One run's row.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest
+       input_digest, schema
 FROM runs
 WHERE tenant = ?1 AND run_id = ?2;
 
@@ -10,7 +10,7 @@ WHERE tenant = ?1 AND run_id = ?2;
 -- One run's row and where its journal ends, in one statement: both are of one moment.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, j.seq, j.link
+       r.forked_version, r.input_digest, r.schema, j.seq, j.link
 FROM runs r
 JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
 WHERE r.tenant = ?1 AND r.run_id = ?2
@@ -21,8 +21,8 @@ LIMIT 1;
 -- Write a run's row as it is after an entry.
 INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
                   lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
-                  forked_version, input_digest)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+                  forked_version, input_digest, schema)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
 ON CONFLICT (tenant, run_id) DO UPDATE SET
     agent = excluded.agent,
     status = excluded.status,
@@ -32,13 +32,14 @@ ON CONFLICT (tenant, run_id) DO UPDATE SET
     lease_seq = excluded.lease_seq,
     attempts = excluded.attempts,
     waiting_on = excluded.waiting_on,
-    result_seq = excluded.result_seq;
+    result_seq = excluded.result_seq,
+    schema = excluded.schema;
 
 -- name: list_runs
 -- A page of runs, newest first, after the one named by (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest
+       input_digest, schema
 FROM runs
 WHERE tenant = ?1
   AND (created_at, run_id) < (?2, ?3)
@@ -49,7 +50,7 @@ LIMIT ?4;
 -- The same, of one status.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest
+       input_digest, schema
 FROM runs
 WHERE tenant = ?1
   AND status = ?5
@@ -61,7 +62,7 @@ LIMIT ?4;
 -- The same, of one agent, and of one status unless that is NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest
+       input_digest, schema
 FROM runs
 WHERE tenant = ?1
   AND agent = ?5
@@ -79,10 +80,10 @@ GROUP BY status
 ORDER BY status;
 
 -- name: find_ready_runs
--- Runs that want a worker, longest waiting first.
+-- Runs that want a worker and have no newer entries than the schema given, longest waiting first.
 SELECT run_id
 FROM runs
-WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2
+WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2 AND schema <= ?4
 ORDER BY ready_at
 LIMIT ?3;
 
@@ -90,8 +91,8 @@ LIMIT ?3;
 -- The same, for workers that serve some agents only (a JSON array of names).
 SELECT run_id
 FROM runs
-WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2
-  AND agent IN (SELECT value FROM json_each(?4))
+WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2 AND schema <= ?4
+  AND agent IN (SELECT value FROM json_each(?5))
 ORDER BY ready_at
 LIMIT ?3;
 

@@ -96,13 +96,15 @@ WHERE tenant = ?1 AND run_id = ?2 AND group_id = ?3
 ORDER BY wait_id;
 
 -- name: find_due_waits
--- Open waits whose deadline has passed, the earliest first; not of runs that are damaged.
+-- Open waits whose deadline has passed, the earliest first; not of runs that are damaged or have
+-- newer entries than the schema given.
 SELECT run_id, wait_id
 FROM waits
 WHERE tenant = ?1 AND status = 'open' AND deadline > 0 AND deadline <= ?2
   AND NOT EXISTS (
       SELECT 1 FROM runs r
-      WHERE r.tenant = ?1 AND r.run_id = waits.run_id AND r.blocked_reason = 'corruption'
+      WHERE r.tenant = ?1 AND r.run_id = waits.run_id
+        AND (r.blocked_reason = 'corruption' OR r.schema > ?4)
   )
 ORDER BY deadline
 LIMIT ?3;
