@@ -1,5 +1,6 @@
-# make demo   see it survive kill -9          make test   everything CI runs
-# make check  format, lint, types, layers     make bench  measure, and write docs/performance.md
+# make demo   see it survive kill -9 (STORE=postgres: on a PostgreSQL of its own)
+# make test   everything CI runs              make check  format, lint, types, layers
+# make chaos  the same faults, many times     make bench  measure, and write docs/performance.md
 # make mission  which rows of the mission are shown by tests
 SHELL := /bin/bash
 PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
@@ -9,10 +10,18 @@ PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
 BIN := .venv/bin
 STORE ?= sqlite
 
-.PHONY: demo test check bench mission clean
+.PHONY: demo demo-sqlite demo-postgres test check bench chaos mission clean
 
-demo: .venv/core
+demo: demo-$(STORE)
+
+demo-sqlite: .venv/core
 	@$(BIN)/holdfast demo
+
+demo-postgres: .venv/dev
+	@$(BIN)/python -m holdfast.testing.with_postgres $(BIN)/holdfast demo --store {url}
+
+chaos: .venv/dev
+	@$(BIN)/python -m pytest tests/chaos --chaos -v
 
 test: .venv/dev
 	@$(BIN)/python -m pytest -n auto --dist worksteal

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass, fields
 from typing import Final, NamedTuple, cast
+from urllib.parse import urlsplit
 
 from holdfast import names
 from holdfast.errors import InvalidSetting
@@ -54,6 +55,16 @@ class StoreLocation(NamedTuple):
 
     backend: str
     location: str
+
+
+def shown_store(url: str) -> str:
+    """A store's URL or path as it may be shown and logged: without a password."""
+    backend, location = locate_store(url)
+    if backend != "postgres":
+        return location or "memory://"
+    parts = urlsplit(location)
+    user, at, host = parts.netloc.rpartition("@")
+    return f"postgresql://{user.partition(':')[0]}{at}{host}{parts.path}"
 
 
 def locate_store(url: str) -> StoreLocation:

@@ -17,7 +17,8 @@ FILES = sorted(
     file for file in SOURCE.rglob("*.py") if file.relative_to(SOURCE).parts[0] != "testing"
 )
 
-PRIMITIVES = {"runs", "journal", "checkpoints", "effects", "waits", "leases", "store"}
+PRIMITIVES = {"runs", "journal", "checkpoints", "effects", "waits", "leases", "store", "commits"}
+ONLY = {"sqlite": "-- SQLite only", "postgres": "-- PostgreSQL only"}
 TRANSACTION = ("PRAGMA ", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT ", "RELEASE ")
 STATEMENT = re.compile(
     r"\bSELECT\b.*\bFROM\b|\bINSERT\b.*\bINTO\b|\bUPDATE\b.*\bSET\b|\bDELETE\b.*\bFROM\b"
@@ -29,14 +30,14 @@ OPENING = re.compile(
 )
 
 
-def queries() -> dict[str, tuple[Path, str]]:
-    """Each named query, the file it is in, and the lines between its name and its statement."""
-    found: dict[str, tuple[Path, str]] = {}
+def queries() -> dict[tuple[str, str], str]:
+    """Each named query of each backend, and the lines between its name and its statement."""
+    found: dict[tuple[str, str], str] = {}
     for file in SQL_FILES:
         for block in re.split(r"(?m)^-- name: ", file.read_text(encoding="utf-8"))[1:]:
             name, _, rest = block.partition("\n")
             comment = re.match(r"(?:--.*\n)*", rest)
-            found[name] = (file, comment.group() if comment else "")
+            found[file.parent.parent.name, name] = comment.group() if comment else ""
     return found
 
 
@@ -89,17 +90,37 @@ def test_there_are_queries() -> None:
     assert len(queries()) > 30
 
 
-@pytest.mark.parametrize("name", sorted(queries()))
-def test_query_says_its_purpose(name: str) -> None:
-    _, purpose = queries()[name]
+@pytest.mark.parametrize(("backend", "name"), sorted(queries()))
+def test_query_says_its_purpose(backend: str, name: str) -> None:
+    purpose = queries()[backend, name]
     assert re.match(r"-- [A-Z].*\S", purpose), f"{name} has no line that says what it is for"
+
+
+def test_backends_have_the_same_queries_but_those_that_say_why_not() -> None:
+    found = queries()
+    for backend, name in found:
+        others = {(other, name) for other in ONLY} - {(backend, name)}
+        is_alone = not others & found.keys()
+        says_so = found[backend, name].startswith(ONLY[backend])
+        assert is_alone == says_so, f"{name} of {backend}: in one backend only, or not, and why?"
+
+
+def test_backends_have_the_same_migrations() -> None:
+    names = [
+        sorted(file.name for file in (folder.parent / "migrations").iterdir())
+        for folder in SQL_FOLDERS
+    ]
+    assert len(names) == 2
+    assert names[0] == names[1]
 
 
 def test_every_query_is_used() -> None:
     used = constants_of_the_code()
     # A sweep names what it finds; its query is called find_ and that.
     used |= {f"find_{name}" for name in used if re.fullmatch(r"[a-z_]+", name)}
-    assert sorted(queries().keys() - used) == []
+    # The parts of a commit are told of by queries named after them.
+    used |= {f"tell_{name}" for name in used if re.fullmatch(r"[a-z_]+", name)}
+    assert sorted({name for _, name in queries()} - used) == []
 
 
 def test_files_are_named_after_primitives() -> None:

@@ -10,7 +10,7 @@ from holdfast.cli.options import Options, common
 from holdfast.cli.output import say, write
 from holdfast.cli.records import Record
 from holdfast.cli.text import count, printable
-from holdfast.errors import IntegrityError, NotFoundError
+from holdfast.errors import HoldfastError, IntegrityError, NotFoundError, SchemaMismatch
 from holdfast.kernel.journal import Problem
 from holdfast.sync import Holdfast
 
@@ -41,21 +41,21 @@ def verify(options: Options, *, runs: tuple[str, ...]) -> Exit:
 
 
 class _Auditing:
-    """One pass over runs. A damaged or missing one does not keep the others from being checked."""
+    """One pass over runs. What keeps one from being checked does not keep the others."""
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
         self._verified = 0
         self._damaged = 0
         self._problems = 0
-        self._missing: NotFoundError | None = None
+        self._unchecked: HoldfastError | None = None
 
     def verify(self, run_ids: Iterable[str]) -> Iterator[Record]:
         for run_id in run_ids:
             try:
                 problems = self._verify_one(run_id)
-            except NotFoundError as error:
-                self._missing = self._missing or error
+            except (NotFoundError, SchemaMismatch) as error:
+                self._unchecked = self._unchecked or error
                 continue
             yield {"run_id": run_id, "ok": not problems, "problems": problems}
 
@@ -79,8 +79,8 @@ class _Auditing:
     def judge(self) -> Exit:
         if self._damaged:
             return Exit.INTEGRITY
-        if self._missing is not None:
-            raise self._missing
+        if self._unchecked is not None:
+            raise self._unchecked
         return Exit.OK
 
 

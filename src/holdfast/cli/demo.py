@@ -37,12 +37,13 @@ def command(options: Options) -> None:
     goes on from the last turn that was acknowledged. The store is a temporary one, unless --store
     names one: then the run stays there to be looked at.
     """
+    shown = None if options.store is None else settings.shown_store(options.store)
     with _store(options.store) as url:
         demo = _Demo(url, options.tenant, is_told=options.output.is_for_people)
-        record = demo.play() | {"store": options.store}
+        record = demo.play() | {"store": shown}
     options.output.one(record, ids="run_id", draw=_conclude)
-    if options.output.is_for_people and options.store is not None:
-        write(f"Look at it: holdfast journal show {record['run_id']} --store {options.store}")
+    if options.output.is_for_people and shown is not None:
+        write(f"Look at it: holdfast journal show {record['run_id']} --store {shown}")
 
 
 @contextlib.contextmanager
@@ -68,7 +69,7 @@ class _Demo:
         self._record: Record = {"run_id": self._run_id}
 
     def play(self) -> Record:
-        self._tell(f"run {self._run_id} in {self._url}")
+        self._tell(f"run {self._run_id} in {settings.shown_store(self._url)}")
         with self._open():
             pass
         self._work_until_killed()

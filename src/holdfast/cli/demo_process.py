@@ -1,5 +1,6 @@
 """A worker of the demo as the demo sees it: a process that says what it does, line by line."""
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -16,7 +17,8 @@ PATIENCE_SECONDS: Final = 30.0
 class WorkerProcess:
     """Started when entered; when left, it is gone, whatever it was doing."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, url: str, *arguments: str) -> None:
+        self._url = url
         self._arguments = arguments
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -26,10 +28,14 @@ class WorkerProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "holdfast.cli.demo_worker", *self._arguments],
             stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
+        assert self._process.stdin is not None, "piped above"
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
+            # Not as an argument: a URL may hold a password, and everybody sees arguments.
+            stdin.write(self._url)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         return self

@@ -1,4 +1,6 @@
-"""The worker of `holdfast demo`: `python -m holdfast.cli.demo_worker URL TENANT RUN TURNS`.
+"""The worker of `holdfast demo`: `python -m holdfast.cli.demo_worker TENANT RUN TURNS`.
+
+The store's URL comes on stdin.
 
 The same program whether it begins a run or goes on with one: it opens the run, says what it found,
 and acknowledges each turn on stdout once it is saved.
@@ -33,7 +35,8 @@ def work(url: str, tenant: str, run_id: str, turns: int) -> None:
 
 
 def main() -> int:
-    url, tenant, run_id, turns = sys.argv[1:]
+    tenant, run_id, turns = sys.argv[1:]
+    url = sys.stdin.read()
     try:
         work(url, tenant, run_id, int(turns))
     except HoldfastError as error:

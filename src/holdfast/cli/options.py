@@ -43,15 +43,17 @@ class Options:
 
     def open_existing(self) -> Holdfast:
         """The same for a command that must not make or change a store's schema."""
-        path = settings.locate_store(self.url).location
-        if path and not os.path.exists(path):
+        backend, location = settings.locate_store(self.url)
+        place = settings.shown_store(self.url)
+        if backend == "sqlite" and location and not os.path.exists(location):
             raise NotFoundError(
-                f"there is no store at {path}; name one with --store or HOLDFAST_STORE, "
+                f"there is no store at {place}; name one with --store or HOLDFAST_STORE, "
                 "or make it with `holdfast store migrate`"
             )
-        if os.path.isfile(path) and (missing := self.pending()):
+        is_there = backend != "sqlite" or os.path.isfile(location)
+        if is_there and (missing := self.pending()):
             raise SchemaMismatch(
-                f"the store at {path} lacks {len(missing)} of this version's migrations; "
+                f"the store at {place} lacks {len(missing)} of this version's migrations; "
                 "`holdfast store migrate` applies them"
             )
         return self.open()

@@ -20,6 +20,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from holdfast.errors import (
     HoldfastError,
     IntegrityError,
+    InvalidSetting,
     OutcomeUnknown,
     StoreBusy,
     StoreClosed,
@@ -28,7 +29,7 @@ from holdfast.errors import (
     StoreUnavailable,
     UnsupportedValue,
 )
-from holdfast.settings import Settings
+from holdfast.settings import Settings, shown_store
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.queries import SQL, Statement
 from holdfast.stores.rows import Row
@@ -59,7 +60,7 @@ class Connections:
     """A pool that survives the server: what fails because a connection was lost is tried again."""
 
     def __init__(self, url: str, settings: Settings) -> None:
-        self.place = without_password(url)
+        self.place = shown_store(url)
         self._conninfo = _with_defaults(url)
         self.patience = settings.busy_timeout_seconds
         self._is_unconfirmed = False
@@ -254,20 +255,16 @@ def is_lost(connection: Connection) -> bool:
     return connection.closed or connection.broken
 
 
-def without_password(url: str) -> str:
-    """A URL that may be shown."""
-    try:
-        parts = conninfo.conninfo_to_dict(url)
-    except psycopg.Error:
-        return "postgresql://"
-    user = f"{parts['user']}@" if parts.get("user") else ""
-    port = f":{parts['port']}" if parts.get("port") else ""
-    return f"postgresql://{user}{parts.get('host', '')}{port}/{parts.get('dbname', '')}"
-
-
 def _with_defaults(url: str) -> str:
     """The connection string, with a name for the server's lists and a bound on connecting."""
-    given = conninfo.conninfo_to_dict(url)
+    try:
+        given = conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        # The words of the driver may quote the password.
+        raise InvalidSetting(
+            f"{shown_store(url)} is not a URL that PostgreSQL's driver understands; "
+            "it looks like postgresql://user:password@host:5432/database?sslmode=require"
+        ) from error
     defaults = {"application_name": "holdfast", "connect_timeout": "10", "client_encoding": "utf8"}
     return conninfo.make_conninfo(url, **{k: v for k, v in defaults.items() if k not in given})
 
@@ -372,10 +369,10 @@ def _while_connecting(error: psycopg.OperationalError, place: str) -> HoldfastEr
             return _ours(known(words), place)
     return StoreUnavailable(
         f"{place} cannot be reached; is the server running, and is this its address? "
-        f"({_last_line(words)})"
+        f"({_first_line(words)})"
     )
 
 
-def _last_line(words: str) -> str:
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason given"
+def _first_line(words: str) -> str:
+    said = words.strip().removeprefix("connection failed: ")
+    return said.splitlines()[0] if said else "no reason given"

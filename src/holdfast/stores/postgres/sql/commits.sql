@@ -1,5 +1,5 @@
 -- name: save_turn
--- postgres only. One turn of one run, the most frequent commit of all: append_first_entry and
+-- PostgreSQL only. One turn of one run, the most frequent commit of all: append_first_entry and
 -- add_checkpoint without the arrays, which cost a fifth of it.
 WITH stored AS (
     INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts,
@@ -21,37 +21,38 @@ WITH stored AS (
 SELECT stored_at FROM stored;
 
 -- name: tell_stored
--- postgres only. Part of a commit, at its end: whose entries are stored now, by the server's clock.
+-- PostgreSQL only. Part of a commit, at its end: whose entries are stored, by the server's clock.
 SELECT 'stored' AS what, run_id, '' AS item, stored_at FROM stored;
 
 -- name: tell_add_effect
--- postgres only. The effects whose key was free.
+-- PostgreSQL only. The effects whose key was free.
 SELECT 'add_effect', run_id, item, 0 FROM add_effect;
 
 -- name: tell_settle_effect_once
--- postgres only. The effects whose outcome was not known.
+-- PostgreSQL only. The effects whose outcome was not known.
 SELECT 'settle_effect_once', run_id, item, 0 FROM settle_effect_once;
 
 -- name: tell_add_group
--- postgres only. The groups whose id was free.
+-- PostgreSQL only. The groups whose id was free.
 SELECT 'add_group', run_id, item, 0 FROM add_group;
 
 -- name: tell_add_wait
--- postgres only. The waits whose id was free.
+-- PostgreSQL only. The waits whose id was free.
 SELECT 'add_wait', run_id, item, 0 FROM add_wait;
 
 -- name: tell_settle_wait_once
--- postgres only. The waits that were open.
+-- PostgreSQL only. The waits that were open.
 SELECT 'settle_wait_once', run_id, item, 0 FROM settle_wait_once;
 
 -- name: tell_all
--- postgres only. Everything told.
+-- PostgreSQL only. Everything told.
 SELECT what, run_id, item, stored_at FROM told;
 
 -- name: refuse
--- postgres only. Part of a commit, at its end: when a condition did not hold, fail, so that nothing
--- is stored; the server's log then shows the words below. Unless the caller looks for himself.
-SELECT 'refused', '', ('holdfast: a condition of a commit does not hold ' || count(*))::integer::text, 0
+-- PostgreSQL only. Part of a commit, at its end: when a condition did not hold, fail, so that
+-- nothing is stored; the server's log then shows the words below. Unless the caller looks himself.
+SELECT 'refused', '',
+       ('holdfast: a condition of a commit does not hold ' || count(*))::integer::text, 0
 FROM told
 WHERE what <> 'stored'
 HAVING :is_strict AND count(*) <> (
@@ -61,5 +62,5 @@ HAVING :is_strict AND count(*) <> (
 );
 
 -- name: given_runs
--- postgres only. In place of entries: runs whose entries are stored already.
+-- PostgreSQL only. In place of entries: runs whose entries are stored already.
 SELECT run_id, 0::bigint AS stored_at FROM unnest(:stored_run_id) AS g (run_id);

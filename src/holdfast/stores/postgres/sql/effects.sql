@@ -34,7 +34,7 @@ FROM effects
 WHERE tenant = $1 AND effect_id = $2;
 
 -- name: list_effects_by_id
--- postgres only: the effects that a batch of decisions looks at, in one round trip.
+-- PostgreSQL only. The effects that a batch of decisions looks at, in one round trip.
 SELECT tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issued_seq, issued_at,
        limit_at, lease_seq, result_seq, settled_at
 FROM effects

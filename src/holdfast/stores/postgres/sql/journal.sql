@@ -40,7 +40,7 @@ FROM journal
 WHERE tenant = $1 AND run_id = $2 AND seq = $3;
 
 -- name: list_links
--- postgres only: a batch asks at once which of its first entries are there already.
+-- PostgreSQL only. A batch asks at once which of its first entries are there already.
 SELECT w.run_id, (SELECT j.link FROM journal j
                   WHERE j.tenant = $1 AND j.run_id = w.run_id AND j.seq = w.seq)
 FROM unnest($2, $3) AS w (run_id, seq);

@@ -45,8 +45,8 @@ ON CONFLICT (tenant, run_id) DO UPDATE SET
     schema = excluded.schema;
 
 -- name: lock_before_commit
--- postgres only. Part of a commit, before its entries: whoever changes runs' rows locks them first,
--- sorted, and only then adds to their journals. So nobody waits in a circle, and not for long.
+-- PostgreSQL only. Part of a commit, before its entries: whoever changes runs' rows locks them
+-- first, sorted, and only then adds to their journals. So nobody waits in a circle, or for long.
 SELECT run_id
 FROM runs
 WHERE (SELECT set_config('lock_timeout', :lock_timeout, true)) IS NOT NULL
@@ -55,8 +55,8 @@ ORDER BY run_id
 FOR NO KEY UPDATE;
 
 -- name: lock_runs
--- postgres only: lock the runs that outside writers name, or that their waits belong to, sorted. What
--- is read of them in later statements stays so, but for what their holders append.
+-- PostgreSQL only. Lock the runs that outside writers name, or that their waits belong to, sorted.
+-- What is read of them in later statements stays so, but for what their holders append.
 SELECT run_id
 FROM runs
 WHERE tenant = $1
@@ -67,8 +67,8 @@ ORDER BY run_id
 FOR NO KEY UPDATE;
 
 -- name: list_snapshots
--- postgres only: what decisions look at, of many runs: the row, where the journal ends, the newest
--- checkpoint, until when the holder counts as alive.
+-- PostgreSQL only. What decisions look at, of many runs: the row, where the journal ends, the
+-- newest checkpoint, until when the holder counts as alive.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, r.input_digest, r.schema, j.seq, j.link,
@@ -128,7 +128,8 @@ GROUP BY status
 ORDER BY status;
 
 -- name: find_ready_runs
--- Runs that want a worker and have no newer entries than the schema given, longest waiting first; each for one sweep only.
+-- Runs that want a worker and have no newer entries than the schema given, longest waiting first;
+-- each for one sweep only.
 SELECT run_id
 FROM runs
 WHERE tenant = $1 AND status = 'ready' AND ready_at <= $2 AND schema <= $4

@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS migrations (
 );
 
 -- name: has_migrations
--- postgres only: whether the table is there, and whether this role may make tables; SQLite files
+-- PostgreSQL only. Whether the table is there, and whether this role may make tables; SQLite files
 -- tell by opening.
 SELECT to_regclass('migrations') IS NOT NULL,
        coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
@@ -26,11 +26,11 @@ SELECT to_regclass('migrations') IS NOT NULL,
                AND tablename IN ('runs', 'journal', 'checkpoints', 'effects', 'waits'));
 
 -- name: lock_migrations
--- postgres only: one process at a time changes the schema. The number is "holdfast" in ASCII, cut.
+-- PostgreSQL only. One process at a time changes the schema. The number is ours alone.
 SELECT pg_advisory_xact_lock(7525065);
 
 -- name: set_limits
--- postgres only: what a session, or a transaction, must not exceed, and plans that stay by the
+-- PostgreSQL only. What a session, or a transaction, must not exceed, and plans that stay by the
 -- indexes however small a table was when they were made.
 SELECT set_config('lock_timeout', $1, $3),
        set_config('idle_in_transaction_session_timeout', $2, $3),
@@ -44,12 +44,12 @@ SELECT set_config('lock_timeout', $1, $3),
        set_config('jit', 'off', $3);
 
 -- name: get_server
--- postgres only: what the server is, and what time it has.
+-- PostgreSQL only. What the server is, and what time it has.
 SELECT current_setting('server_version'), pg_is_in_recovery(),
        pg_database_size(current_database()),
        current_setting('synchronous_commit'),
        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 
 -- name: wait_for_replicas
--- postgres only: a commit that waits for the replicas as the one before it should have.
+-- PostgreSQL only. A commit that waits for the replicas as the one before it should have.
 SELECT pg_logical_emit_message(true, 'holdfast', 'replicated?');

@@ -1,6 +1,7 @@
 -- name: add_group
 -- Part of a commit. Waits that were opened together; the commit is refused if the id is taken.
-INSERT INTO wait_groups (tenant, run_id, group_id, need, total, resolved, failed, status, closed_seq)
+INSERT INTO wait_groups (tenant, run_id, group_id, need, total, resolved, failed, status,
+                         closed_seq)
 SELECT :tenant, g.run_id, g.group_id, g.need, g.total, g.resolved, g.failed, g.status, g.closed_seq
 FROM json_to_recordset(:groups)
      AS g (run_id text, group_id text, need bigint, total bigint, resolved bigint, failed bigint,
@@ -96,7 +97,7 @@ FROM waits
 WHERE tenant = $1 AND wait_id = $2;
 
 -- name: list_waits_by_id
--- postgres only: the waits that a batch of decisions looks at, in one round trip.
+-- PostgreSQL only. The waits that a batch of decisions looks at, in one round trip.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
        result_seq, settled_by, settled_at, duplicates, progress_at
 FROM waits
@@ -109,7 +110,7 @@ FROM wait_groups
 WHERE tenant = $1 AND run_id = $2 AND group_id = $3;
 
 -- name: list_groups_of_waits
--- postgres only: the groups of the waits that a batch of decisions looks at.
+-- PostgreSQL only. The groups of the waits that a batch of decisions looks at.
 SELECT g.tenant, g.run_id, g.group_id, g.need, g.total, g.resolved, g.failed, g.status, g.closed_seq
 FROM (SELECT DISTINCT run_id, group_id FROM waits
       WHERE tenant = $1 AND wait_id = ANY ($2::text[])) w

@@ -17,7 +17,8 @@ INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15);
 
 -- name: add_body
--- A body that is not small, beside the entry stored just before.
+-- SQLite only, because PostgreSQL moves what is large out of line by itself. A body that is not
+-- small, beside the entry stored just before.
 INSERT INTO bodies (id, body)
 VALUES (last_insert_rowid(), ?1);
 

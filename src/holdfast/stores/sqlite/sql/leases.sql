@@ -9,7 +9,8 @@ ON CONFLICT (tenant, worker) DO UPDATE SET expires_at = excluded.expires_at;
 DELETE FROM workers WHERE tenant = ?1 AND worker = ?2;
 
 -- name: get_worker_expiry
--- Until when a worker counts as alive.
+-- SQLite only, because PostgreSQL reads it with the other rows that decisions look at. Until when
+-- a worker counts as alive.
 SELECT expires_at
 FROM workers
 WHERE tenant = ?1 AND worker = ?2;

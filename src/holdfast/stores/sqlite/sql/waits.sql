@@ -24,7 +24,7 @@ SET resolved = resolved + ?4, failed = failed + ?5
 WHERE tenant = ?1 AND run_id = ?2 AND group_id = ?3;
 
 -- name: close_group
--- Fix a group's outcome.
+-- SQLite only, because PostgreSQL counts and closes in one statement. Fix a group's outcome.
 UPDATE wait_groups
 SET status = ?4, closed_seq = ?5
 WHERE tenant = ?1 AND run_id = ?2 AND group_id = ?3 AND status = 'open';
