@@ -16,13 +16,18 @@ class ServerClock:
     def __init__(self) -> None:
         self._offset = 0
 
-    def learn(self, server_now: int) -> None:
-        """The server said this just now: its time when it answered, so never ahead of it."""
-        self._offset = server_now - _steady()
+    def learn(self, server_now: int, *, asked_at: int) -> None:
+        """The server had this time at some moment since `asked_at`.
+
+        What is known already stays if it agrees: an answer that took long tells little.
+        """
+        earliest, latest = server_now - steady(), server_now - asked_at
+        self._offset = max(earliest, min(self._offset, latest))
 
     def now(self) -> int:
-        return _steady() + self._offset
+        return steady() + self._offset
 
 
-def _steady() -> int:
+def steady() -> int:
+    """Microseconds of this machine's steady clock."""
     return time.monotonic_ns() * _MICROSECONDS // 1_000_000_000

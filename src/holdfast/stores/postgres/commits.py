@@ -14,7 +14,7 @@ from holdfast.kernel.indexes import AddCheckpoint, Change
 from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.changes import ALL, Changes, Condition, Parameters, changes_of
-from holdfast.stores.postgres.clock import ServerClock
+from holdfast.stores.postgres.clock import ServerClock, steady
 from holdfast.stores.postgres.connections import (
     TRANSIENT,
     Connection,
@@ -34,8 +34,8 @@ from holdfast.stores.postgres.queries import (
 from holdfast.stores.rows import Row
 
 
-class ConditionsFailed(Exception):
-    """A condition of some commit in a batch did not hold; nothing of the batch was stored."""
+class TryApart(Exception):
+    """Nothing of the batch was stored because of one of its commits: try smaller batches."""
 
 
 class CommitWriter:
@@ -49,7 +49,7 @@ class CommitWriter:
     async def apply(self, batch: Sequence[Commit]) -> list[Outcome]:
         """One answer for each commit once all are on disk; an error means that none is stored.
 
-        OutcomeUnknown means that nobody knows. ConditionsFailed asks for smaller batches.
+        OutcomeUnknown means that nobody knows. TryApart asks for smaller batches.
         """
         faults.point("batch.before_begin")
         patience = Patience(self._connections)
@@ -78,6 +78,11 @@ class CommitWriter:
                     await self._connections.confirm(connection)
                     faults.point("batch.after_commit")
                     return outcomes
+            except errors.LockNotAvailable as error:
+                self._connections.hurry()
+                if len(batch) > 1:
+                    raise TryApart from error
+                raise
             except TRANSIENT:
                 # Somebody waited in a circle with us, and we were chosen to give way.
                 await backed_off(0.005)
@@ -88,7 +93,7 @@ class CommitWriter:
         ordered = sorted(batch, key=lambda commit: commit.run_id)
         changes = {commit.run_id: changes_of(commit) for commit in ordered}
         if len(batch) > 1 and any(each.is_stepwise for each in changes.values()):
-            raise ConditionsFailed
+            raise TryApart
         if len(batch) == 1 and changes[batch[0].run_id].is_stepwise:
             return [await self._apply_in_steps(connection, batch[0], changes[batch[0].run_id])]
         try:
@@ -97,7 +102,7 @@ class CommitWriter:
             if "holdfast: a condition" not in str(error):
                 raise
             if len(batch) > 1:
-                raise ConditionsFailed from error
+                raise TryApart from error
             return [await self._apply_in_steps(connection, batch[0], changes[batch[0].run_id])]
         missing = [commit for commit in batch if commit.run_id not in stored]
         there = await self._already_there(connection, missing) if missing else set[str]()
@@ -106,11 +111,12 @@ class CommitWriter:
 
     async def _save_turn(self, connection: Connection, commit: Commit, row: Row) -> Outcome:
         faults.point("batch.after_begin")
+        asked_at = steady()
         stored = await fetch(connection, SQL["save_turn"], row)
         if not stored:
             there = await self._already_there(connection, [commit])
             return Applied() if there else Conflict()
-        self._learn(stored[0][0])
+        self._learn(stored[0][0], asked_at)
         return Applied()
 
     async def _store(
@@ -124,8 +130,9 @@ class CommitWriter:
         parameters.add_changes(list(changes.values()))
         faults.point("batch.after_begin")
         statement = commit_statement(frozenset(parameters.parts))
+        asked_at = steady()
         told = await fetch_parts(connection, statement, parameters.values)
-        self._learn(max((at for *_, at in told), default=0))
+        self._learn(max((at for *_, at in told), default=0), asked_at)
         return {run_id for what, run_id, _, _ in told if what == "stored"}
 
     async def _apply_in_steps(
@@ -138,6 +145,7 @@ class CommitWriter:
             parameters.values["first_conditions"] = packing.int8s([len(changes.conditions)])
             parameters.add_changes([changes], ALL - frozenset(CLOSING))
             statement = commit_statement(frozenset(parameters.parts))
+            asked_at = steady()
             told = await fetch_parts(connection, statement, parameters.values)
             faults.point("commit.after_entries")
             refused = unheld(changes, told)
@@ -148,7 +156,7 @@ class CommitWriter:
                 faults.point("commit.after_changes")
                 faults.point("batch.before_commit")
                 await connection.execute("COMMIT")
-                self._learn(max(at for *_, at in told))
+                self._learn(max(at for *_, at in told), asked_at)
                 return Applied()
         return Applied() if await self._already_there(connection, [commit]) else Conflict()
 
@@ -172,9 +180,9 @@ class CommitWriter:
         links = await fetch(connection, SQL["list_links"], asked)
         return {run_id for run_id, link in links if link == first[run_id].link}
 
-    def _learn(self, stored_at: int) -> None:
+    def _learn(self, stored_at: int, asked_at: int) -> None:
         if self._clock is not None and stored_at:
-            self._clock.learn(stored_at)
+            self._clock.learn(stored_at, asked_at=asked_at)
 
 
 def _turn(commit: Commit, lock_timeout: str) -> Row | None:

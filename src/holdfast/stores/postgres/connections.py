@@ -64,11 +64,25 @@ class Connections:
         self._conninfo = _with_defaults(url)
         self.patience = settings.busy_timeout_seconds
         self._is_unconfirmed = False
-        self.lock_timeout = f"{max(1, round(self.patience * 1000))}ms"
-        self._idle_timeout = f"{max(1, round(settings.idle_transaction_seconds * 1000))}ms"
+        self._hurries_until = 0.0
+        self._idle_timeout = _milliseconds(settings.idle_transaction_seconds)
         self._size = settings.pool_connections
         self._is_preparing = settings.prepared_statements
         self._pool: AsyncConnectionPool[Connection] | None = None
+
+    @property
+    def lock_timeout(self) -> str:
+        """How long a statement may wait for a lock.
+
+        After one has waited in vain it is short for a while, so that the one write that waits for
+        a stranger is soon found and fails alone, and the others do not wait with it.
+        """
+        is_hurrying = time.monotonic() < self._hurries_until
+        return _milliseconds(_HURRIED_SECONDS if is_hurrying else self.patience)
+
+    def hurry(self) -> None:
+        """A lock was not to be had."""
+        self._hurries_until = time.monotonic() + self.patience
 
     async def open(self) -> None:
         """Make the pool. One connection has been made before, so that errors were told plainly."""
@@ -134,9 +148,8 @@ class Connections:
             raise errors.ConnectionException(
                 "a pooler does not keep prepared statements"
             ) from error
-        except psycopg.OperationalError:
-            # Whatever it was, a new connection costs less than a doubtful one.
-            if is_lost(connection):
+        except psycopg.Error as error:
+            if tells_of_loss(error):
                 await connection.close()
             raise
         finally:
@@ -210,6 +223,7 @@ class Connections:
         )
 
 
+_HURRIED_SECONDS: Final = 0.1
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _BEGIN_ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE"
 _KWARGS: Final[dict[str, Any]] = {"autocommit": True, "cursor_factory": AsyncRawCursor}
@@ -253,6 +267,17 @@ async def backed_off(pause: float) -> float:
 
 def is_lost(connection: Connection) -> bool:
     return connection.closed or connection.broken
+
+
+def tells_of_loss(error: psycopg.Error) -> bool:
+    """Whether an error means that the connection is gone, and what it was doing is not known."""
+    if error.sqlstate:
+        return error.sqlstate.startswith(_LOST_STATES)
+    return isinstance(error, psycopg.OperationalError)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{max(1, round(seconds * 1000))}ms"
 
 
 def _with_defaults(url: str) -> str:
@@ -331,17 +356,18 @@ def _ours(error: psycopg.Error, place: str) -> HoldfastError:
     for theirs, ours, message in _ERRORS:
         if isinstance(error, theirs):
             return ours(message.format(place=place))
-    state = error.sqlstate or ""
-    if isinstance(error, psycopg.OperationalError) and not state and _is_connecting(error):
+    if isinstance(error, psycopg.OperationalError) and _is_connecting(error):
         return _while_connecting(error, place)
-    if isinstance(error, psycopg.OperationalError) and (
-        not state or state.startswith(_LOST_STATES)
-    ):
+    if tells_of_loss(error):
         return OutcomeUnknown(f"the connection to {place} was lost")
-    return StoreUnavailable(f"{place} refused a statement ({type(error).__name__} {state})")
+    return StoreUnavailable(
+        f"{place} refused a statement ({type(error).__name__} {error.sqlstate})"
+    )
 
 
 def _is_connecting(error: psycopg.OperationalError) -> bool:
+    if error.sqlstate:
+        return False
     return isinstance(error, errors.ConnectionTimeout) or "connection failed" in str(error)
 
 

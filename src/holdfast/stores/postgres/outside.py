@@ -6,15 +6,16 @@ Holders of leases may append meanwhile, because a turn does not lock its run's r
 that run is stored here, and its decisions are made anew on what is there now.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from psycopg import errors
 
 from holdfast import faults
 from holdfast.clock import Clock
 from holdfast.errors import (
-    HoldfastError,
     IntegrityError,
     OutcomeUnknown,
     StoreBusy,
@@ -24,13 +25,14 @@ from holdfast.errors import (
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import Sweep
 from holdfast.stores.postgres import packing
+from holdfast.stores.postgres.commits import TryApart
 from holdfast.stores.postgres.connections import (
     TRANSIENT,
     Connection,
     Connections,
     Patience,
     fetch,
-    is_lost,
+    tells_of_loss,
 )
 from holdfast.stores.postgres.queries import SQL
 from holdfast.stores.postgres.rounds import DamagedRuns, OutsideWrite, Round
@@ -55,7 +57,8 @@ class OutsideWriter:
     async def apply(self, batch: Sequence[OutsideWrite]) -> list[Any]:
         """One answer for each write; an error means that nothing is stored.
 
-        What befalls a write after others of its batch were stored is the answer to that one alone.
+        TryApart asks for smaller batches. What befalls a write after others of its batch were
+        stored is the answer to that one alone.
         """
         faults.point("batch.before_begin")
         patience = Patience(self._connections)
@@ -65,7 +68,7 @@ class OutsideWriter:
         while waiting:
             try:
                 waiting = await self._finish_round(waiting, answers, patience)
-            except HoldfastError as error:
+            except Exception as error:
                 if is_first:
                     raise
                 answers = [error if i in waiting else a for i, a in enumerate(answers)]
@@ -82,7 +85,7 @@ class OutsideWriter:
         while True:
             round_ = Round(self._tenant, self._clock, waiting, damaged)
             try:
-                with self._connections.translated():
+                with self._connections.translated(), self._apart(len(waiting)):
                     async with self._connections.lent() as connection:
                         await self._transact(connection, round_)
                         await self._connections.confirm(connection)
@@ -95,6 +98,7 @@ class OutsideWriter:
             except _LostAtCommit as lost:
                 if lost.probe is not None and await self._is_stored(lost.probe, patience):
                     break
+                patience.check(StoreUnavailable())
             except OutcomeUnknown as error:
                 if round_.is_committed:
                     await self._confirm(patience)
@@ -117,6 +121,17 @@ class OutsideWriter:
             await _commit(connection, round_.probe)
             round_.is_committed = True
         faults.point("batch.after_commit")
+
+    @contextmanager
+    def _apart(self, writes: int) -> Generator[None]:
+        """When a lock is not to be had, the write that wants it is to fail alone."""
+        try:
+            yield
+        except errors.LockNotAvailable as error:
+            self._connections.hurry()
+            if writes > 1:
+                raise TryApart from error
+            raise
 
     async def _is_stored(self, probe: Entry, patience: Patience) -> bool:
         """Whether the transaction of an entry was committed. Its lock tells when it has ended."""
@@ -152,7 +167,7 @@ class OutsideWriter:
 async def _commit(connection: Connection, probe: Entry | None) -> None:
     try:
         await connection.execute("COMMIT")
-    except psycopg.OperationalError as error:
-        if is_lost(connection):
+    except psycopg.Error as error:
+        if tells_of_loss(error):
             raise _LostAtCommit(probe) from error
         raise

@@ -11,7 +11,7 @@ from holdfast.stores.combiner import Combiner, Done
 from holdfast.stores.contract import Commit, StoreInfo, Write
 from holdfast.stores.home import Home
 from holdfast.stores.postgres import reindex, schema
-from holdfast.stores.postgres.clock import ServerClock
+from holdfast.stores.postgres.clock import ServerClock, steady
 from holdfast.stores.postgres.commits import CommitWriter
 from holdfast.stores.postgres.connections import (
     TRANSIENT,
@@ -122,8 +122,9 @@ class PostgresStore:
     async def _prepare(self, connection: Connection) -> None:
         with self._connections.translated():
             if self._server_clock is not None:
+                asked_at = steady()
                 ((*_, now),) = await fetch(connection, SQL["get_server"])
-                self._server_clock.learn(now)
+                self._server_clock.learn(now, asked_at=asked_at)
             await schema.upgrade(connection, self._connections.place, self.clock.now())
 
     def _combiner(self, apply: Callable[[Any], Coroutine[Any, Any, list[Any]]]) -> Combiner:
