@@ -7,7 +7,6 @@ goes on underneath.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 from typing import Final
 
@@ -84,17 +83,18 @@ class PostgresWakeups(LocalWakeups):
         loop = asyncio.get_running_loop()
         connection.add_notify_handler(lambda heard: self._hear(heard.pid, heard.payload))
         self._pid = connection.info.backend_pid
-        try:
-            while True:
-                loop.add_reader(connection.fileno(), self._word.set)
+        while True:
+            # Not longer than the socket is open for sure: its number will be another's.
+            descriptor = connection.fileno()
+            loop.add_reader(descriptor, self._word.set)
+            try:
                 await self._word.wait()
-                self._word.clear()
-                self._hear_all(connection)
-                if self._unsent and loop.time() >= self._tell_at:
-                    await self._tell(connection)
-        finally:
-            with contextlib.suppress(psycopg.Error):
-                loop.remove_reader(connection.fileno())
+            finally:
+                loop.remove_reader(descriptor)
+            self._word.clear()
+            self._hear_all(connection)
+            if self._unsent and loop.time() >= self._tell_at:
+                await self._tell(connection)
 
     async def _tell(self, connection: AsyncConnection) -> None:
         payload, self._unsent = ",".join(self._unsent), set[str]()

@@ -163,10 +163,12 @@ class Connections:
 
         What is not committed when it ends is rolled back.
         """
-        await connection.execute(_BEGIN_ONE_MOMENT if is_one_moment else _BEGIN)
+        begin = _BEGIN_ONE_MOMENT if is_one_moment else _BEGIN
+        limits = (self.lock_timeout, self._idle_timeout, True)
         try:
-            limits = (self.lock_timeout, self._idle_timeout, True)
-            await connection.execute(SQL["set_limits"], limits)
+            async with connection.pipeline():
+                await connection.execute(begin)
+                await connection.execute(SQL["set_limits"], limits)
             yield
         finally:
             if connection.info.transaction_status != TransactionStatus.IDLE:
@@ -224,8 +226,9 @@ class Connections:
 
 
 _HURRIED_SECONDS: Final = 0.1
-_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-_BEGIN_ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE"
+# Not READ WRITE: a standby refuses that in words that do not tell what it is.
+_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_BEGIN_ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 _KWARGS: Final[dict[str, Any]] = {"autocommit": True, "cursor_factory": AsyncRawCursor}
 
 
@@ -233,6 +236,17 @@ async def fetch(connection: Connection, sql: LiteralString, row: Row = ()) -> li
     """The rows of one statement, in binary form."""
     cursor = await connection.rows_of.execute(sql, row)
     return await cursor.fetchall()
+
+
+async def fetch_together(
+    connection: Connection, *statements: tuple[LiteralString, Row]
+) -> list[list[Row]]:
+    """The rows of several statements in one round trip, in order."""
+    async with connection.pipeline():
+        cursors = [
+            await connection.cursor(binary=True).execute(sql, row) for sql, row in statements
+        ]
+    return [await cursor.fetchall() for cursor in cursors]
 
 
 async def fetch_parts(

@@ -1,8 +1,13 @@
 """Rebuilding a run's indexes from its journal, in one transaction.
 
 All of it sees the store at one moment. What a holder adds meanwhile stays as it is; what it changes
-meanwhile makes PostgreSQL refuse the transaction, and the rebuild begins again.
+meanwhile makes PostgreSQL refuse the transaction, and the rebuild begins again. Rows that are right
+are left alone. Others are deleted and written anew, under a lock: whoever waited for one of them,
+or for its run, would go on as if it were gone.
 """
+
+from collections.abc import Iterable
+from typing import Final, LiteralString
 
 from holdfast import faults
 from holdfast.kernel.indexes import (
@@ -21,8 +26,16 @@ from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.changes import Changes, Parameters
 from holdfast.stores.postgres.connections import Connection, Connections, fetch, fetch_parts
 from holdfast.stores.postgres.queries import SHAPES, SQL, change_statement
+from holdfast.stores.rows import Row
 
-_DELETES = (
+_READS: Final[tuple[tuple[LiteralString, Row], ...]] = (
+    ("get_run", ()),
+    ("list_checkpoints", (2**62, 2**62)),
+    ("list_effects_of_run", ()),
+    ("list_waits", ()),
+    ("list_groups", ()),
+)
+_DELETES: Final = (
     "delete_run_rows",
     "delete_checkpoint_rows",
     "delete_effect_rows",
@@ -37,26 +50,43 @@ async def rebuild(
     """Replace a run's rows by what its journal says; hints of peers on open waits are kept."""
     key = (tenant, run_id)
     async with connections.transaction(connection, is_one_moment=True):
-        stored = map(SHAPES.wait.value, await fetch(connection, SQL["list_waits"], key))
-        hints = {wait.wait_id: wait for wait in stored}
+        stored = {name: await fetch(connection, SQL[name], (*key, *more)) for name, more in _READS}
         journal = await fetch(connection, SQL["read_entries"], (*key, 0, -1))
         rows = replayed(Entry(*row) for row in journal)
-        for name in _DELETES:
-            await connection.execute(SQL[name], key)
-        await _insert(connection, tenant, run_id, rows, hints)
+        _keep_hints(rows, map(SHAPES.wait.value, stored["list_waits"]))
+        if _told(rows) != {name: set(found) for name, found in stored.items()}:
+            await connection.execute(SQL["lock_out_changes_of_runs"])
+            for name in _DELETES:
+                await connection.execute(SQL[name], key)
+            await _insert(connection, tenant, run_id, rows)
         faults.point("reindex.before_commit")
         await connection.execute("COMMIT")
 
 
-async def _insert(
-    connection: Connection, tenant: str, run_id: str, rows: Indexes, hints: dict[str, Wait]
-) -> None:
+def _keep_hints(rows: Indexes, stored: Iterable[Wait]) -> None:
+    for wait in stored:
+        if wait.wait_id in rows.waits:
+            rows.waits[wait.wait_id] = with_hints(rows.waits[wait.wait_id], wait)
+
+
+def _told(rows: Indexes) -> dict[str, set[Row]]:
+    """What the journal says, as the queries that read the tables would."""
+    return {
+        "get_run": set() if rows.run is None else {SHAPES.run.row(rows.run)},
+        "list_checkpoints": set(map(SHAPES.checkpoint.row, rows.checkpoints.values())),
+        "list_effects_of_run": set(map(SHAPES.effect.row, rows.effects.values())),
+        "list_waits": set(map(SHAPES.wait.row, rows.waits.values())),
+        "list_groups": set(map(SHAPES.group.row, rows.groups.values())),
+    }
+
+
+async def _insert(connection: Connection, tenant: str, run_id: str, rows: Indexes) -> None:
     wanted = [
         *([PutRun(rows.run)] if rows.run else []),
         *map(AddCheckpoint, rows.checkpoints.values()),
         *map(AddEffect, rows.effects.values()),
         *map(AddGroup, rows.groups.values()),
-        *(AddWait(with_hints(wait, hints.get(wait.wait_id))) for wait in rows.waits.values()),
+        *map(AddWait, rows.waits.values()),
     ]
     parameters = Parameters(tenant)
     parameters.values["stored_run_id"] = packing.texts([run_id])

@@ -1,7 +1,7 @@
 """One transaction of outside writers: lock, find, look, decide, write; merged for each run."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, LiteralString, NamedTuple, TypeVar
 from uuid import UUID
 
 from holdfast import faults
@@ -24,7 +24,7 @@ from holdfast.stores.late import Deciding
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.changes import ALL, Changes, Parameters, changes_of
 from holdfast.stores.postgres.commits import close_waits, unheld
-from holdfast.stores.postgres.connections import Connection, fetch, fetch_parts
+from holdfast.stores.postgres.connections import Connection, fetch, fetch_parts, fetch_together
 from holdfast.stores.postgres.queries import CLOSING, SHAPES, SQL, commit_statement
 from holdfast.stores.rows import Row
 
@@ -197,21 +197,22 @@ class Round:
         swept = [task.late for tasks in self._tasks.values() for task in tasks]
         wait_ids = {wait_id for write in (*late, *swept) for wait_id in write.wait_ids}
         effect_ids = {effect_id for write in late for effect_id in write.effect_ids}
-        rows = _Rows({}, {}, {}, {})
-        asked = (self._tenant, packing.texts(dict.fromkeys(run_ids)))
-        for row in await fetch(connection, SQL["list_snapshots"], asked):
-            rows.runs[row[1]] = row
+        of_runs = (self._tenant, packing.texts(dict.fromkeys(run_ids)))
+        of_waits = (self._tenant, packing.texts(wait_ids))
+        asked: list[tuple[LiteralString, Row]] = [(SQL["list_snapshots"], of_runs)]
         if wait_ids:
-            of_waits = (self._tenant, packing.texts(wait_ids))
-            for row in await fetch(connection, SQL["list_waits_by_id"], of_waits):
-                rows.waits[row[1]] = row
-            for row in await fetch(connection, SQL["list_groups_of_waits"], of_waits):
-                rows.groups[row[1], row[2]] = row
+            asked.append((SQL["list_waits_by_id"], of_waits))
+            asked.append((SQL["list_groups_of_waits"], of_waits))
         if effect_ids:
             of_effects = (self._tenant, packing.uuids(effect_ids))
-            for row in await fetch(connection, SQL["list_effects_by_id"], of_effects):
-                rows.effects[row[1]] = row
-        return rows
+            asked.append((SQL["list_effects_by_id"], of_effects))
+        found = iter(await fetch_together(connection, *asked))
+        return _Rows(
+            runs={row[1]: row for row in next(found)},
+            waits={row[1]: row for row in next(found)} if wait_ids else {},
+            groups={(row[1], row[2]): row for row in next(found)} if wait_ids else {},
+            effects={row[1]: row for row in next(found)} if effect_ids else {},
+        )
 
     def _decide_for_run(self, run_id: str, tasks: Sequence[_Task], rows: _Rows) -> None:
         if run_id in self._damaged:

@@ -1,12 +1,16 @@
 -- name: save_turn
 -- PostgreSQL only. One turn of one run, the most frequent commit of all: append_first_entry and
--- add_checkpoint without the arrays, which cost a fifth of it.
+-- add_checkpoint without the arrays, which cost a fifth of it. A pooler may have lost the session's
+-- settings, so what matters is set again.
 WITH stored AS (
     INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts,
                          nonce, body, erased_digest, link, stored_at)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
     WHERE (SELECT set_config('lock_timeout', $26, true)) IS NOT NULL
+      AND (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+                             WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
+                             ELSE current_setting('synchronous_commit') END, true)) IS NOT NULL
       AND ($3 = 1 OR $15 = (SELECT link FROM journal
                             WHERE tenant = $1 AND run_id = $2 AND seq = $3 - 1))
     ON CONFLICT DO NOTHING

@@ -47,9 +47,13 @@ ON CONFLICT (tenant, run_id) DO UPDATE SET
 -- name: lock_before_commit
 -- PostgreSQL only. Part of a commit, before its entries: whoever changes runs' rows locks them
 -- first, sorted, and only then adds to their journals. So nobody waits in a circle, or for long.
+-- A pooler may have lost the session's settings, so what matters is set again.
 SELECT run_id
 FROM runs
 WHERE (SELECT set_config('lock_timeout', :lock_timeout, true)) IS NOT NULL
+  AND (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+                         WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
+                         ELSE current_setting('synchronous_commit') END, true)) IS NOT NULL
   AND tenant = :tenant AND run_id = ANY (:locked_run_id)
 ORDER BY run_id
 FOR NO KEY UPDATE;
@@ -158,6 +162,11 @@ WHERE tenant = $1 AND status = 'ready';
 -- name: delete_run_rows
 -- Forget a run's row before it is rebuilt from the journal.
 DELETE FROM runs WHERE tenant = $1 AND run_id = $2;
+
+-- name: lock_out_changes_of_runs
+-- PostgreSQL only. Before rows are deleted and written anew: nobody locks or changes a run's row
+-- meanwhile, of any run. Turns go on.
+LOCK TABLE runs IN EXCLUSIVE MODE;
 
 -- name: list_run_ids
 -- A page of the ids of all runs: those with a journal (skipping from run to run), and those only

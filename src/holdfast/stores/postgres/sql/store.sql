@@ -52,4 +52,7 @@ SELECT current_setting('server_version'), pg_is_in_recovery(),
 
 -- name: wait_for_replicas
 -- PostgreSQL only. A commit that waits for the replicas as the one before it should have.
-SELECT pg_logical_emit_message(true, 'holdfast', 'replicated?');
+SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+                                        WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
+                                        ELSE current_setting('synchronous_commit') END, true),
+       pg_logical_emit_message(true, 'holdfast', 'replicated?');
