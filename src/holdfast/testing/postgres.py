@@ -142,8 +142,9 @@ class Process:
     def ends(self, within_seconds: float) -> bool:
         """Wait for the end of all its processes; False if some are still there."""
         if not self._all_gone:
-            readable, _, _ = select.select([self._life], [], [], within_seconds)
-            if not readable:
+            closed = select.poll()
+            closed.register(self._life, select.POLLHUP)
+            if not closed.poll(within_seconds * 1000):
                 return False
             self._process.wait()
             os.close(self._life)

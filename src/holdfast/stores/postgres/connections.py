@@ -6,6 +6,7 @@ servers per transaction may stand in between.
 
 import asyncio
 import random
+import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
@@ -131,15 +132,20 @@ class Connections:
 
     @asynccontextmanager
     async def lent(self) -> AsyncGenerator[Connection]:
-        """A connection for one piece of work; a broken one is not given to the next."""
-        if self._pool is None:
+        """A connection for one piece of work; a broken one is not given to the next.
+
+        A server that does not answer for twice the time one waits for a lock counts as away.
+        """
+        pool = self._pool
+        if pool is None:
             raise StoreClosed()
         try:
-            connection = await self._pool.getconn()
+            connection = await pool.getconn()
         except PoolTimeout as error:
             raise await self._why_none() from error
         except PoolClosed as error:
             raise StoreClosed() from error
+        hanging_up = asyncio.get_running_loop().call_later(2 * self.patience, hang_up, connection)
         try:
             yield connection
         except _NOT_PREPARED as error:
@@ -153,7 +159,8 @@ class Connections:
                 await connection.close()
             raise
         finally:
-            await self._pool.putconn(connection)
+            hanging_up.cancel()
+            await pool.putconn(connection)
 
     @asynccontextmanager
     async def transaction(
@@ -281,6 +288,18 @@ async def backed_off(pause: float) -> float:
 
 def is_lost(connection: Connection) -> bool:
     return connection.closed or connection.broken
+
+
+def hang_up(connection: Connection) -> None:
+    """End a connection from this side: whoever waits for an answer learns that none will come.
+
+    Cancelling the wait would ask the server to cancel the statement, and wait for that.
+    """
+    if not is_lost(connection):
+        line = socket.socket(fileno=connection.fileno())
+        with suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)
+        line.detach()
 
 
 def tells_of_loss(error: psycopg.Error) -> bool:

@@ -207,9 +207,12 @@ class Round:
             of_effects = (self._tenant, packing.uuids(effect_ids))
             asked.append((SQL["list_effects_by_id"], of_effects))
         found = iter(await fetch_together(connection, *asked))
+        runs = {row[1]: row for row in next(found)}
         return _Rows(
-            runs={row[1]: row for row in next(found)},
-            waits={row[1]: row for row in next(found)} if wait_ids else {},
+            runs=runs,
+            # One that was opened after the locks were taken, of a run that is not locked, is not
+            # there yet.
+            waits={row[1]: row for row in next(found) if row[2] in runs} if wait_ids else {},
             groups={(row[1], row[2]): row for row in next(found)} if wait_ids else {},
             effects={row[1]: row for row in next(found)} if effect_ids else {},
         )
