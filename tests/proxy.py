@@ -3,8 +3,8 @@
 It reads PostgreSQL's protocol (version 3, unencrypted) in both directions, so it knows where a
 commit is asked for and where it is answered. A *request* is what a client sends up to a Sync or a
 simple Query, a *reply* is what the server sends up to a ReadyForQuery; a client may send many
-requests before it reads a reply: those behind one that is cut may be done or not. COPY is not
-understood.
+requests before it reads a reply: those behind one that is cut may be done or not. What a function
+writes is not seen, and COPY is not understood.
 """
 
 import asyncio
@@ -12,9 +12,11 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -24,7 +26,8 @@ LIMIT_SECONDS = 10.0
 ENCRYPTION_REQUESTS = (80877103, 80877104)  # SSL, GSS
 HELD_REQUESTS = b"PBDEC"  # Parse, Bind, Describe, Execute, Close: a Sync or a Flush comes later
 ANSWERED_REQUESTS = b"SQF"  # Sync, Query, FunctionCall: by one ReadyForQuery each
-WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE)
+WRITING_VERBS = ("INSERT", "UPDATE", "DELETE", "MERGE")
+WRITING_PARTS = re.compile(r"\b(INSERT|MERGE)\s+INTO\b|\bDELETE\s+FROM\b|[()]\s*UPDATE\b", re.I)
 COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 T = TypeVar("T")
@@ -62,79 +65,86 @@ def nth_commit(n: int) -> Predicate:
     return is_it
 
 
+def writes(statement: str) -> bool:
+    """Whether a statement changes rows, itself or in a part of it: functions are not known."""
+    verb = verb_of(statement)
+    return verb in WRITING_VERBS or (verb == "WITH" and WRITING_PARTS.search(statement) is not None)
+
+
+def verb_of(statement: str) -> str:
+    return (statement.upper().split() or [""])[0]
+
+
 class Requests:
     """What one client asks for: it knows which requests will commit something if they succeed."""
 
     def __init__(self) -> None:
         self._prepared: dict[bytes, str] = {}
         self._in_transaction = False
-        self._statements: list[str] = []
+        self._new: list[str] = []
 
     def take(self, kind: bytes, body: bytes) -> None:
         if kind == b"P":
             name, statement, _ = body.split(b"\0", 2)
-            self._prepared[name] = statement.decode(errors="replace")
+            self._prepared[name] = plain(statement)
         elif kind == b"B":
             _, name, _ = body.split(b"\0", 2)
-            self._statements.append(self._prepared.get(name, ""))
+            self._new.append(self._prepared.get(name, ""))
         elif kind == b"Q":
-            self._statements += body.rstrip(b"\0").decode(errors="replace").split(";")
+            parts = plain(body[:-1]).split(";")
+            self._new += [part.strip() for part in parts if part.strip()]
 
-    def finish(self) -> Group:
-        """The request that has now come to its end."""
-        statements = tuple(COMMENTS.sub(" ", text).strip() for text in self._statements)
-        self._statements.clear()
-        commits = [self._commits(text) for text in statements]
+    def flush(self) -> Group:
+        """What has been asked for since the last time."""
+        statements = tuple(self._new)
+        self._new.clear()
+        commits = [self._commits(statement) for statement in statements]
         return Group(statements, any(commits))
 
     def _commits(self, statement: str) -> bool:
-        verb, _, rest = statement.upper().partition(" ")
+        verb, *rest = statement.upper().split() or [""]
         if verb in ("BEGIN", "START"):
             self._in_transaction = True
         elif verb in ("COMMIT", "END"):
             self._in_transaction = False
             return True
-        elif verb in ("ROLLBACK", "ABORT") and not rest.lstrip().startswith("TO"):
+        elif verb in ("ROLLBACK", "ABORT") and "TO" not in rest:
             self._in_transaction = False
-        return not self._in_transaction and WRITES.search(statement) is not None
+        return writes(statement) and not self._in_transaction
 
 
 class Reply:
     """What the server answers to one request: it knows whether that tells of a commit."""
 
     def __init__(self) -> None:
-        self._tags: list[str] = []
-        self._written = False
-        self._committed = False
+        self._outcomes: list[str] = []
 
     def take(self, kind: bytes, body: bytes) -> None:
-        if kind == b"E":
-            self._written = False
-        if kind != b"C":
-            return
-        tag = body.rstrip(b"\0").decode()
-        self._tags.append(tag)
-        if tag == "COMMIT":
-            self._committed = True
-        if tag in ("COMMIT", "ROLLBACK"):
-            self._written = False
-        elif WRITES.match(tag):
-            self._written = True
+        if kind == b"C":
+            self._outcomes.append(body[:-1].decode())
+        elif kind in b"EIs":  # ErrorResponse, EmptyQueryResponse, PortalSuspended
+            self._outcomes.append("ERROR" if kind == b"E" else "")
 
-    def finish(self, status: bytes) -> Group:
+    def finish(self, statements: Iterable[str], status: bytes) -> Group:
         """All of it, when it ends with this status: `I` is outside of a transaction."""
-        commits = self._committed or (self._written and status == b"I")
-        return Group(tuple(self._tags), commits)
+        written = committed = False
+        for outcome, statement in zip(self._outcomes, chain(statements, repeat("")), strict=False):
+            if outcome in ("COMMIT", "ROLLBACK", "ERROR"):
+                committed |= outcome == "COMMIT"
+                written = False
+            else:
+                written |= verb_of(outcome) in WRITING_VERBS or writes(statement)
+        return Group(tuple(self._outcomes), committed or (written and status == b"I"))
 
 
 @dataclass
 class Link:
-    """One client's connection, and the one to the server that belongs to it."""
+    """One client's connection, and the statements of its requests that are not answered yet."""
 
     client: Stream
     task: "asyncio.Task[None]"
     reset: bool = False
-    unanswered: int = 0
+    asked: deque[list[str]] = field(default_factory=deque[list[str]])
 
 
 class Proxy:
@@ -286,17 +296,21 @@ class Proxy:
             await send(link.client, b"N")
 
     async def _pass_requests(self, link: Link, server: Stream) -> None:
-        requests, held = Requests(), bytearray()
+        requests, held, asked = Requests(), bytearray(), list[str]()
         while True:
             kind, body, message = await read_message(link.client)
             held += message
             requests.take(kind, body)
             if kind in HELD_REQUESTS:
                 continue
-            if self._is_cut(link, requests.finish(), self._request_cut):
+            group = requests.flush()
+            if self._is_cut(link, group, self._request_cut):
                 return
             await self._passing.wait()
-            link.unanswered += kind in ANSWERED_REQUESTS
+            asked += group.words
+            if kind in ANSWERED_REQUESTS:
+                link.asked.append(asked)
+                asked = []
             await send(server, held)
             held = bytearray()
 
@@ -311,12 +325,12 @@ class Proxy:
             held += message
             reply.take(kind, body)
             if kind == b"Z":
-                link.unanswered = max(0, link.unanswered - 1)
-                group, reply = reply.finish(body), Reply()
+                asked = link.asked.popleft() if link.asked else []
+                group, reply = reply.finish(asked, body), Reply()
                 self.commits_seen += group.commits
                 if self._is_cut(link, group, self._reply_cut):
                     return
-            elif link.unanswered:
+            elif link.asked:
                 continue
             await self._passing.wait()
             await send(link.client, held)
@@ -328,6 +342,11 @@ class Proxy:
         self.cuts += 1
         link.reset = cut.reset
         return True
+
+
+def plain(statement: bytes) -> str:
+    """A statement's text without comments."""
+    return COMMENTS.sub(" ", statement.decode(errors="replace")).strip()
 
 
 async def read_message(stream: Stream) -> tuple[bytes, bytes, bytes]:

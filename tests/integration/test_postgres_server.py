@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -22,7 +23,7 @@ from holdfast.testing.postgres import PostgresServer, Programs, find_programs, p
 from tests import conftest
 from tests.conftest import OwnPostgres
 from tests.processes import ROOT
-from tests.proxy import Proxy
+from tests.proxy import Proxy, writes
 
 LIMIT_SECONDS = 20.0
 
@@ -85,8 +86,7 @@ def server(way: Way, used_folder: Path) -> Iterator[PostgresServer]:
         yield server
 
 
-def test_server_is_safe_and_private_unless_told_otherwise(own_postgres: OwnPostgres) -> None:
-    server = own_postgres(options={"max_connections": "17"})
+def test_server_is_safe_and_private_unless_told_otherwise(server: PostgresServer) -> None:
     settings = {
         "fsync": "on",
         "synchronous_commit": "on",
@@ -96,7 +96,6 @@ def test_server_is_safe_and_private_unless_told_otherwise(own_postgres: OwnPostg
         "server_encoding": "UTF8",
         "TimeZone": "UTC",
         "max_prepared_transactions": "0",
-        "max_connections": "17",
         "port": str(server.port),
     }
     told = ask(server.url(), "SELECT name, setting FROM pg_settings")
@@ -114,7 +113,7 @@ def test_stopped_server_leaves_a_cluster_that_the_next_one_uses(
 
 
 def test_killed_server_comes_back_on_its_port_with_what_was_committed(
-    server: PostgresServer,
+    server: PostgresServer, used_folder: Path
 ) -> None:
     url, killed = server.url(), server.pid
     ask(url, "CREATE TABLE committed AS SELECT 1 AS n")
@@ -128,6 +127,8 @@ def test_killed_server_comes_back_on_its_port_with_what_was_committed(
     server.restart()
     assert server.pid != killed
     assert ask(url, "SELECT n FROM committed") == [(1,)]
+    log = (used_folder / "postgres.log").read_text(encoding="utf-8")
+    assert log.count("database system was interrupted") == 1
 
 
 def test_server_killed_by_others_is_restarted_when_its_rest_has_left(
@@ -200,8 +201,9 @@ def test_missing_wheel_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_standby_follows_can_only_be_read_and_takes_over(
     own_postgres: OwnPostgres, tmp_path: Path
 ) -> None:
-    server = own_postgres()
+    server = own_postgres(options={"max_connections": "120"})  # a standby needs as many
     with server.standby(tmp_path / "standby", synchronous=True) as standby:
+        assert ask(standby.url(), "SHOW max_connections") == [("120",)]
         with psycopg.connect(server.url(), autocommit=True) as connection:
             connection.execute("SET synchronous_commit = remote_apply")
             connection.execute("CREATE TABLE kept AS SELECT 1 AS n")
@@ -238,6 +240,14 @@ def test_database_that_is_left_over_is_dropped_even_if_it_is_in_use(postgres_ser
         conftest.new_database(postgres_server, name) as again,
     ):
         assert ask(again, "SELECT current_database()") == [(name,)]
+
+
+def test_url_is_that_of_a_database_with_the_schema_and_no_rows(postgres_url: str) -> None:
+    found = ask(postgres_url, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    counts = {name: ask(postgres_url, f'SELECT count(*) FROM "{name}"') for (name,) in found}
+    assert counts.pop("migrations") != [(0,)]
+    assert len(counts) > 0
+    assert set(map(str, counts.values())) == {"[(0,)]"}
 
 
 # The proxy.
@@ -318,6 +328,11 @@ def failing_pipeline(connection: psycopg.Connection, n: int) -> None:
         connection.execute("SELECT 1 / 0")
 
 
+def part_of_a_select(connection: psycopg.Connection, n: int) -> None:
+    """Its reply says SELECT, and does not tell that rows were written."""
+    connection.execute(f"WITH a AS ({INSERT} RETURNING n) SELECT n FROM a", [n])
+
+
 COMMITS = [
     statement,
     simple_query,
@@ -326,12 +341,29 @@ COMMITS = [
     pipeline_that_fetches,
     pipelined_transaction,
     common_table_expression,
+    part_of_a_select,
 ]
 Work = Callable[[psycopg.Connection, int], None]
 
 
 def connect(url: str) -> psycopg.Connection:
     return psycopg.connect(url, autocommit=True, connect_timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("update rows SET n = 1", True),
+        ("WITH a AS (UPDATE rows SET n = 1 RETURNING n) SELECT n FROM a", True),
+        ("WITH a AS (SELECT 1) UPDATE rows SET n = 1", True),
+        ("WITH a AS (DELETE\n FROM rows RETURNING n) SELECT n FROM a", True),
+        ("WITH a AS (SELECT n FROM rows FOR UPDATE) SELECT n FROM a", False),
+        ("SELECT n FROM rows FOR NO KEY UPDATE", False),
+        ("", False),
+    ],
+)
+def test_proxy_knows_what_writes(statement: str, expected: bool) -> None:
+    assert writes(statement) is expected
 
 
 @pytest.mark.parametrize("work", COMMITS)
@@ -370,7 +402,9 @@ def test_what_does_not_commit_is_not_cut(proxy: Proxy, database: str) -> None:
     proxy.cut_at_commit()
     proxy.cut_before_commit(2)  # the pipeline that fails counts: who asks cannot know that
     with connect(proxy.url(database)) as connection:
-        connection.execute("SELECT 1")
+        connection.execute("SELECT n FROM rows FOR UPDATE")
+        connection.execute("WITH a AS (SELECT n FROM rows FOR UPDATE) SELECT n FROM a")
+        connection.execute("BEGIN; INSERT INTO rows VALUES (1); ROLLBACK")
         with connection.transaction(force_rollback=True):
             connection.execute(INSERT, [1])
         with pytest.raises(psycopg.errors.DivisionByZero):
@@ -392,13 +426,15 @@ def test_commits_are_counted_over_all_connections(proxy: Proxy, database: str) -
     assert rows(database) == [1, 2, 3, 4]
 
 
-def test_prepared_statement_is_known_by_its_name(proxy: Proxy, database: str) -> None:
+def test_requests_are_cut_by_what_they_say(proxy: Proxy, database: str) -> None:
+    """A prepared statement says the same when only its name is sent."""
+    commented = f"-- insert; one row\n{INSERT} /* and no more */"
     with connect(proxy.url(database)) as connection:
         for n in range(5):
-            connection.execute(INSERT, [n], prepare=True)
+            connection.execute(commented, [n], prepare=True)
         proxy.cut_requests(lambda request: request.words == ("INSERT INTO rows VALUES ($1)",))
         with pytest.raises(psycopg.OperationalError):
-            connection.execute(INSERT, [5], prepare=True)
+            connection.execute(commented, [5], prepare=True)
     assert rows(database) == [0, 1, 2, 3, 4]
 
 
@@ -409,6 +445,21 @@ def test_replies_are_cut_by_what_they_say(proxy: Proxy, database: str) -> None:
         connection.execute("DELETE FROM rows")
         with pytest.raises(psycopg.OperationalError):
             connection.execute("DELETE FROM rows")
+
+
+def wait_for_any_result(connection: psycopg.Connection) -> None:
+    while connection.pgconn.is_busy():
+        select.select([connection.pgconn.socket], [], [], LIMIT_SECONDS)
+        connection.pgconn.consume_input()
+
+
+def test_nothing_of_a_lost_reply_is_passed_on(proxy: Proxy, database: str) -> None:
+    proxy.cut_at_commit()
+    with connect(proxy.url(database)) as connection:
+        connection.pgconn.send_query(b"SELECT 1; INSERT INTO rows VALUES (1)")
+        with pytest.raises(psycopg.OperationalError):
+            wait_for_any_result(connection)
+    assert rows(database) == [1]
 
 
 def test_second_of_several_requests_in_flight_is_cut(proxy: Proxy, database: str) -> None:
