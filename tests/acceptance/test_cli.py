@@ -345,7 +345,7 @@ def test_other_files_are_refused_and_left_as_they_are(tmp_path: Path) -> None:
 
 
 def test_store_of_a_newer_version_is_refused(store: Path) -> None:
-    change(store, "INSERT INTO migrations VALUES (99, 'future', 0)")
+    change(store, "INSERT INTO migrations VALUES (99, 'future', 1, 0)")
     done = run("runs", "list", store=store)
     assert done.returncode == exits.Exit.USAGE
     assert "Upgrade Holdfast" in done.stderr

@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast.errors import SchemaMismatch
 from holdfast.stores import migrate
+from holdfast.stores.migrate import AppliedMigration
 from holdfast.stores.sqlfiles import Migration
 from holdfast.stores.sqlite import connection
 from holdfast.testing.store_suite import async_test
@@ -33,7 +34,10 @@ async def test_store_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Pat
     async with holdfast.open(path) as hf:
         await hf.runs.create("a")
     vandal = apsw.Connection(path)
-    vandal.execute("INSERT INTO migrations VALUES (99, 'from_the_future', 0)")
+    vandal.execute("INSERT INTO migrations VALUES (98, 'that_only_adds', 0, 0)")
+    async with holdfast.open(path) as hf:
+        assert (await hf.info()).schema == 98
+    vandal.execute("INSERT INTO migrations VALUES (99, 'from_the_future', 1, 0)")
     with pytest.raises(SchemaMismatch, match="Upgrade Holdfast here, or restore a copy"):
         async with holdfast.open(path):
             pass
@@ -45,9 +49,13 @@ async def test_store_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Pat
 def test_pending_migrations_are_those_not_applied() -> None:
     known = [Migration(1, "one", "x"), Migration(2, "two", "y")]
     assert migrate.pending(known, []) == known
-    assert migrate.pending(known, [(1, "one")]) == known[1:]
+    first = AppliedMigration(1, "one", False)
+    assert migrate.pending(known, [first]) == known[1:]
     with pytest.raises(SchemaMismatch, match="'uno' in the store and 'one' here"):
-        migrate.pending(known, [(1, "uno")])
+        migrate.pending(known, [first._replace(name="uno")])
+    assert migrate.pending(known, [first, AppliedMigration(3, "adds", False)]) == known[1:]
+    with pytest.raises(SchemaMismatch, match="Upgrade Holdfast here"):
+        migrate.pending(known, [first, AppliedMigration(3, "breaks", True)])
 
 
 @async_test

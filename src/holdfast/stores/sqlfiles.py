@@ -8,11 +8,12 @@ _NAME = re.compile(r"^-- name: ([a-z_]+)\n((?:-- .+\n)+)", re.MULTILINE)
 
 
 class Migration(NamedTuple):
-    """One numbered step of the schema."""
+    """One numbered step of the schema. After a breaking one, older versions cannot go on."""
 
     number: int
     name: str
     sql: LiteralString
+    is_breaking: bool = False
 
 
 def load_queries(package: str) -> dict[str, LiteralString]:
@@ -34,7 +35,7 @@ def load_migrations(package: str) -> list[Migration]:
     """A backend's migrations in order; their numbers have no gap."""
     files = resources.files(package).joinpath("migrations").iterdir()
     found = [
-        Migration(int(file.name[:4]), file.name[5:-4], cast(LiteralString, file.read_text()))
+        _migration(file.name, cast(LiteralString, file.read_text()))
         for file in files
         if file.name.endswith(".sql")
     ]
@@ -42,3 +43,9 @@ def load_migrations(package: str) -> list[Migration]:
     if [m.number for m in found] != list(range(1, len(found) + 1)):
         raise ValueError(f"migrations of {package} are not numbered 1, 2, 3, …")
     return found
+
+
+def _migration(file_name: str, sql: LiteralString) -> Migration:
+    """A migration that begins with `-- breaking: why` is one."""
+    is_breaking = sql.startswith("-- breaking: ")
+    return Migration(int(file_name[:4]), file_name[5:-4], sql, is_breaking)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from psycopg import errors
 
 from holdfast import faults
-from holdfast.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreNotPermitted, UnavailableError
 from holdfast.kernel.indexes import AddCheckpoint, Change
 from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
 from holdfast.stores.postgres import packing
@@ -63,10 +63,10 @@ class CommitWriter:
             except OutcomeUnknown as error:
                 is_unknown = True
                 patience.check(error)
-            except (StoreUnavailable, StoreBusy) as error:
+            except (UnavailableError, StoreNotPermitted, TryApart) as error:
                 if not is_unknown:
                     raise
-                # An earlier sending may be stored: only time ends this.
+                # An earlier sending may be stored, or still wait for something: time ends this.
                 patience.check(OutcomeUnknown(str(error)))
             await patience.pause()
 
@@ -80,7 +80,7 @@ class CommitWriter:
                     return outcomes
             except errors.LockNotAvailable as error:
                 self._connections.hurry()
-                if len(batch) > 1:
+                if len(batch) > 1 and await self._connections.are_tables_free():
                     raise TryApart from error
                 raise
             except TRANSIENT:
@@ -178,7 +178,11 @@ class CommitWriter:
             packing.int8s([entry.seq for entry in first.values()]),
         )
         links = await fetch(connection, SQL["list_links"], asked)
-        return {run_id for run_id, link in links if link == first[run_id].link}
+        there = {run_id for run_id, link in links if link == first[run_id].link}
+        if there:
+            # Nobody heard the end of that commit: it is seen here, and perhaps on no replica.
+            connection.is_replicated = False
+        return there
 
     def _learn(self, stored_at: int, asked_at: int) -> None:
         if self._clock is not None and stored_at:

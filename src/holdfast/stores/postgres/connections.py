@@ -6,6 +6,7 @@ servers per transaction may stand in between.
 
 import asyncio
 import random
+import secrets
 import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -115,6 +116,7 @@ class Connections:
             except BaseException:
                 await connection.close()
                 raise
+        connection.prepare_threshold = None
         return connection
 
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -182,6 +184,15 @@ class Connections:
                 with suppress(psycopg.Error):
                     await connection.execute("ROLLBACK")
 
+    async def are_tables_free(self) -> bool:
+        """Whether a lock that was not to be had is one on rows: it concerns some, not everybody."""
+        try:
+            async with self.lent() as connection, self.transaction(connection):
+                await connection.execute(SQL["lock_tables_at_once"])
+        except psycopg.Error:
+            return False
+        return True
+
     async def confirm(self, connection: Connection) -> None:
         """Wait for the replicas, if a commit before did not; raises OutcomeUnknown.
 
@@ -206,8 +217,12 @@ class Connections:
         connection.rows_of = AsyncRawCursor(connection)
         connection.rows_of.format = Format.BINARY
         connection.prepare_threshold = 0 if self._is_preparing else None
+        # The driver numbers its statements from 0. Behind a pooler a session may have those of
+        # another client: a number that nobody else has is missed there, not taken for another.
+        names = connection._prepared  # pyright: ignore[reportPrivateUsage] -- no other way to them
+        names._prepared_idx = secrets.randbits(60)  # pyright: ignore[reportPrivateUsage]
         limits = (self.lock_timeout, self._idle_timeout, False)
-        await connection.execute(SQL["set_limits"], limits)
+        await connection.execute(SQL["set_limits"], limits, prepare=False)
 
     def _stop_preparing(self) -> None:
         if self._is_preparing:

@@ -6,8 +6,8 @@ Holders of leases may append meanwhile, because a turn does not lock its run's r
 that run is stored here, and its decisions are made anew on what is there now.
 """
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
@@ -19,6 +19,7 @@ from holdfast.errors import (
     IntegrityError,
     OutcomeUnknown,
     StoreBusy,
+    StoreNotPermitted,
     StoreUnavailable,
     UnavailableError,
 )
@@ -85,8 +86,8 @@ class OutsideWriter:
         while True:
             round_ = Round(self._tenant, self._clock, waiting, damaged)
             try:
-                with self._connections.translated(), self._apart(len(waiting)):
-                    async with self._connections.lent() as connection:
+                with self._connections.translated():
+                    async with self._apart(len(waiting)), self._connections.lent() as connection:
                         await self._transact(connection, round_)
                         await self._connections.confirm(connection)
                 break
@@ -97,6 +98,7 @@ class OutsideWriter:
                 damaged |= found.damage
             except _LostAtCommit as lost:
                 if lost.probe is not None and await self._is_stored(lost.probe, patience):
+                    await self._confirm(patience)
                     break
                 patience.check(StoreUnavailable())
             except OutcomeUnknown as error:
@@ -122,14 +124,14 @@ class OutsideWriter:
             round_.is_committed = True
         faults.point("batch.after_commit")
 
-    @contextmanager
-    def _apart(self, writes: int) -> Generator[None]:
+    @asynccontextmanager
+    async def _apart(self, writes: int) -> AsyncGenerator[None]:
         """When a lock is not to be had, the write that wants it is to fail alone."""
         try:
             yield
         except errors.LockNotAvailable as error:
             self._connections.hurry()
-            if writes > 1:
+            if writes > 1 and await self._connections.are_tables_free():
                 raise TryApart from error
             raise
 
@@ -148,18 +150,19 @@ class OutsideWriter:
                         key = (self._tenant, probe.run_id, probe.seq)
                         links = await fetch(connection, SQL["get_link"], key)
                         return [link for (link,) in links] == [probe.link]
-            except (OutcomeUnknown, StoreUnavailable, StoreBusy) as error:
+            except (UnavailableError, StoreNotPermitted) as error:
                 patience.check(OutcomeUnknown(str(error)))
             await patience.pause()
 
     async def _confirm(self, patience: Patience) -> None:
-        """Wait until what is committed has reached the replicas."""
+        """Wait until what was committed on another connection has reached the replicas."""
         while True:
             try:
                 with self._connections.translated():
                     async with self._connections.lent() as connection:
+                        connection.is_replicated = False
                         return await self._connections.confirm(connection)
-            except UnavailableError as error:
+            except (UnavailableError, StoreNotPermitted) as error:
                 patience.check(OutcomeUnknown(str(error)))
             await patience.pause()
 

@@ -10,6 +10,7 @@ from holdfast import faults
 from holdfast.errors import IntegrityError, SchemaMismatch, StoreNotPermitted
 from holdfast.settings import Settings
 from holdfast.stores import migrate
+from holdfast.stores.migrate import AppliedMigration
 from holdfast.stores.postgres.connections import Connection, Connections, fetch
 from holdfast.stores.postgres.queries import MIGRATIONS, SQL
 from holdfast.stores.sqlfiles import Migration
@@ -20,7 +21,7 @@ async def pending(connection: Connection, place: str) -> list[Migration]:
     ((has_table, _, has_others),) = await fetch(connection, SQL["has_migrations"])
     if has_table:
         applied = await fetch(connection, SQL["list_migrations"])
-        return migrate.pending(MIGRATIONS, [(number, name) for number, name in applied])
+        return migrate.pending(MIGRATIONS, [AppliedMigration(*row) for row in applied])
     if has_others:
         raise IntegrityError(
             f"{place} has another program's tables with the names of Holdfast's; name another "
@@ -56,7 +57,8 @@ async def upgrade(connection: Connection, place: str, now: int) -> list[str]:
             if still_missing:
                 first = still_missing[0]
                 await connection.execute(first.sql, prepare=False)
-                await connection.execute(SQL["add_migration"], (first.number, first.name, now))
+                row = (first.number, first.name, first.is_breaking, now)
+                await connection.execute(SQL["add_migration"], row)
                 done.append(first.name)
             faults.point("migration.before_commit")
         faults.point("migration.after_commit")

@@ -112,7 +112,7 @@ class PostgresStore:
             url=self._connections.place,
             backend="postgres",
             library=f"PostgreSQL {version}",
-            schema=max((number for number, _ in migrations), default=0),
+            schema=max((number for number, *_ in migrations), default=0),
             newest_schema=MIGRATIONS[-1].number,
             journal_mode="wal",
             size_bytes=size,

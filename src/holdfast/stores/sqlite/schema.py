@@ -7,6 +7,7 @@ from holdfast import faults
 from holdfast.clock import Clock
 from holdfast.settings import Settings
 from holdfast.stores import migrate
+from holdfast.stores.migrate import AppliedMigration
 from holdfast.stores.sqlfiles import Migration
 from holdfast.stores.sqlite.connection import (
     APPLICATION_ID,
@@ -43,7 +44,7 @@ def upgrade(connection: Connection, clock: Clock) -> list[str]:
             if missing:
                 first = missing[0]
                 connection.execute(first.sql)
-                row = (first.number, first.name, clock.now())
+                row = (first.number, first.name, first.is_breaking, clock.now())
                 connection.execute(SQL["add_migration"], row)
                 done.append(first.name)
             faults.point("migration.before_commit")
@@ -57,5 +58,5 @@ def upgrade(connection: Connection, clock: Clock) -> list[str]:
             return done
 
 
-def _applied(connection: Connection) -> list[tuple[int, str]]:
-    return [(number, name) for number, name in connection.execute(SQL["list_migrations"])]
+def _applied(connection: Connection) -> list[AppliedMigration]:
+    return [AppliedMigration(*row) for row in connection.execute(SQL["list_migrations"])]

@@ -114,7 +114,7 @@ class SQLiteStore:
             url=self._path or "memory://",
             backend="sqlite",
             library=f"SQLite {library_version()}",
-            schema=max((number for number, _ in migrations), default=0),
+            schema=max((number for number, *_ in migrations), default=0),
             newest_schema=MIGRATIONS[-1].number,
             journal_mode=self._journal_mode,
             size_bytes=self._size(),

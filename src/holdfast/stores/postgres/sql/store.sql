@@ -1,19 +1,20 @@
 -- name: list_migrations
 -- The migrations that were applied.
-SELECT number, name
+SELECT number, name, is_breaking
 FROM migrations
 ORDER BY number;
 
 -- name: add_migration
 -- Note a migration in its own transaction.
-INSERT INTO migrations (number, name, applied_at)
-VALUES ($1, $2, $3);
+INSERT INTO migrations (number, name, is_breaking, applied_at)
+VALUES ($1, $2, $3, $4);
 
 -- name: make_migrations
 -- The table that tells which migrations were applied.
 CREATE TABLE IF NOT EXISTS migrations (
     number bigint PRIMARY KEY,
     name text NOT NULL,
+    is_breaking boolean NOT NULL,
     applied_at bigint NOT NULL
 );
 
@@ -28,6 +29,11 @@ SELECT to_regclass('migrations') IS NOT NULL,
 -- name: lock_migrations
 -- PostgreSQL only. One process at a time changes the schema. The number is ours alone.
 SELECT pg_advisory_xact_lock(7525065);
+
+-- name: lock_tables_at_once
+-- PostgreSQL only. Fails if a stranger's lock on a whole table keeps everybody from writing.
+LOCK TABLE runs, journal, checkpoints, effects, wait_groups, waits, workers
+IN ROW EXCLUSIVE MODE NOWAIT;
 
 -- name: set_limits
 -- PostgreSQL only. What a session, or a transaction, must not exceed, and plans that stay by the

@@ -1,0 +1,158 @@
+"""The commands on PostgreSQL: the same output as on a file, and never a password in it."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import sync
+from holdfast.errors import InvalidSetting
+from holdfast.testing.store_suite import async_test
+from tests.conftest import DATABASE, new_database
+
+HOLDFAST = [sys.executable, "-P", "-c", "from holdfast.cli import main; main()"]
+PASSWORD = "hunter2-secret"
+LIMIT_SECONDS = 60
+
+
+def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*HOLDFAST, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        env=dict(os.environ, COLUMNS="200"),
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert PASSWORD not in done.stdout + done.stderr
+    return done
+
+
+def with_password(url: str) -> str:
+    """The same URL with a password, which the test server does not ask for."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:{PASSWORD}@{host}"))
+
+
+@pytest.fixture
+def store(postgres_url: str) -> str:
+    if "HOLDFAST_TEST_POSTGRES" in os.environ:
+        return postgres_url
+    return with_password(postgres_url)
+
+
+@pytest.fixture
+def seeded(store: str) -> str:
+    seed(store)
+    return store
+
+
+def seed(url: str) -> None:
+    with sync.open(url) as hf:
+        work = hf.runs.open("refund-7", agent="support", input={"order": 7})
+        for turn in range(3):
+            work.append("transcript", {"turn": turn})
+            work.checkpoint()
+        work.complete("refunded")
+
+
+COMMANDS = [
+    ["runs", "list"],
+    ["runs", "show", "refund-7"],
+    ["checkpoints", "list", "refund-7"],
+    ["checkpoints", "show", "refund-7"],
+    ["checkpoints", "diff", "refund-7", "1", "2"],
+    ["journal", "show", "refund-7"],
+    ["journal", "tail", "refund-7"],
+    ["audit", "verify"],
+    ["store", "info"],
+    ["store", "reindex"],
+    ["store", "migrate"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_command_shows_the_same_fields_as_on_a_file(
+    command: list[str], form: str, seeded: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "same.db"
+    seed(str(path))
+    ours = run(*command, "--store", seeded, "-o", form).stdout
+    theirs = run(*command, "--store", str(path), "-o", form).stdout
+    assert bool(ours) == bool(theirs)
+    if form == "json":
+        assert list(map(shape_of, documents(ours))) == list(map(shape_of, documents(theirs)))
+
+
+def documents(text: str) -> list[Any]:
+    """The JSON documents in a text, one after another."""
+    found: list[Any] = []
+    decoder = json.JSONDecoder()
+    while text.strip():
+        document, end = decoder.raw_decode(text.strip())
+        found.append(document)
+        text = text.strip()[end:]
+    return found
+
+
+def shape_of(document: Any) -> Any:
+    """The names in a document, without what they hold."""
+    if isinstance(document, dict):
+        return {name: shape_of(value) for name, value in document.items()}
+    return [shape_of(item) for item in document] if isinstance(document, list) else None
+
+
+def test_audit_names_a_changed_entry(seeded: str) -> None:
+    with psycopg.connect(seeded) as vandal:
+        vandal.execute("UPDATE journal SET body = body || '!' WHERE seq = 3")
+    done = run("audit", "verify", "--store", seeded, code=7)
+    assert "DAMAGED" in done.stdout
+    assert "entry 3" in done.stdout
+
+
+def test_database_without_a_schema_is_told_how_to_get_one(postgres_server: str) -> None:
+    with new_database(postgres_server, f"{DATABASE}_cli") as url:
+        refused = run("runs", "list", "--store", url, code=2)
+        assert "`holdfast store migrate` applies them" in refused.stderr
+        printed = run("store", "migrate", "--print", "--store", url)
+        assert "CREATE TABLE journal" in printed.stdout
+        run("runs", "list", "--store", url, code=2)
+        assert "applied 0001 initial" in run("store", "migrate", "--store", url).stdout
+        run("runs", "list", "--store", url)
+
+
+def test_server_that_is_away_is_an_error_that_says_what_to_do() -> None:
+    url = f"postgresql://me:{PASSWORD}@127.0.0.1:1/agents"
+    done = run("runs", "list", "--store", url, "-o", "json", code=8)
+    error = json.loads(done.stdout or done.stderr)
+    assert error["error"] == "StoreUnavailable"
+    assert "postgresql://me@127.0.0.1:1/agents cannot be reached" in error["message"]
+
+
+def test_demo_runs_on_a_server(store: str) -> None:
+    done = run("demo", "--store", store, "-o", "json")
+    record = json.loads(done.stdout)
+    assert record["nothing_lost"]
+    assert record["chain_whole"]
+    assert record["resumed_at"] >= record["acknowledged"] >= 5
+
+
+@async_test
+async def test_missing_driver_is_said_with_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InvalidSetting, match=r"pip install 'holdfast\[postgres\]'"):
+        async with holdfast.open("postgresql://host/db"):
+            pass
