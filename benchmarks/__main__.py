@@ -3,22 +3,35 @@
 import argparse
 import asyncio
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import NamedTuple
 
-from benchmarks import effects, fan_in, imports, reads, report, saves, sessions, wakeups
+from benchmarks import (
+    effects,
+    fan_in,
+    imports,
+    plans,
+    reads,
+    report,
+    saves,
+    sessions,
+    waiting,
+    wakeups,
+)
+from benchmarks.contract import Place
+from benchmarks.places import STORES, open_place
 from benchmarks.report import Row
 from benchmarks.sizes import FULL, QUICK, USUAL, Sizes
 
 
 class Measurement(NamedTuple):
-    """What measures some rows, in an empty folder of its own."""
+    """What measures some rows: for each store, or once for all."""
 
     names: tuple[str, ...]
-    measure: Callable[[Path, Sizes], Coroutine[None, None, list[Row]]]
+    measure: Callable[[Place, Sizes], Coroutine[None, None, list[Row]]]
+    is_of_a_store: bool = True
 
 
 MEASUREMENTS = (
@@ -31,7 +44,9 @@ MEASUREMENTS = (
     Measurement(("effect_1000_sessions",), sessions.effect_sessions),
     Measurement(tuple(f"fan_in_{size}" for size in FULL.fan_in), fan_in.fan_in),
     Measurement(("wakeup",), wakeups.wakeup),
-    Measurement(("import",), imports.imports),
+    Measurement(("new_store_plans",), plans.of_new_store),
+    Measurement(waiting.names(FULL.waiting), waiting.waiting),
+    Measurement(("import",), imports.imports, is_of_a_store=False),
 )
 NAMES = tuple(name for measurement in MEASUREMENTS for name in measurement.names)
 
@@ -39,20 +54,29 @@ NAMES = tuple(name for measurement in MEASUREMENTS for name in measurement.names
 def main() -> None:
     asked = _arguments()
     sizes = QUICK if asked.quick else FULL if asked.full else USUAL
-    rows = _measure([m for m in MEASUREMENTS if _is_wanted(m, asked.only)], sizes)
-    print(report.table(rows))
+    wanted = [m for m in MEASUREMENTS if _is_wanted(m, asked.only)]
+    stores = STORES if asked.store == "both" else (asked.store,)
+    for store in stores:
+        is_last = store == stores[-1]
+        rows = _measure(store, [m for m in wanted if m.is_of_a_store or is_last], sizes)
+        print(report.table(rows), flush=True)
+        if not asked.quick:
+            report.write(rows, NAMES)
     if asked.quick:
         print("quick: smaller sizes, so nothing was written", file=sys.stderr)
-    else:
-        report.write(rows, NAMES)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--store", choices=(*STORES, "both"), default="both")
     parser.add_argument("--only", metavar="NAME", help="one of: " + ", ".join(NAMES))
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="smaller sizes; writes nothing")
-    size.add_argument("--full", action="store_true", help="more repeats, and a fan-in of 10,000")
+    size.add_argument(
+        "--full",
+        action="store_true",
+        help="more repeats, a fan-in of 10,000, and 1,000,000 waiting runs",
+    )
     asked = parser.parse_args()
     if asked.only and not any(_is_wanted(m, asked.only) for m in MEASUREMENTS):
         parser.error(f"there is no number {asked.only!r}; one of {', '.join(NAMES)} is")
@@ -66,15 +90,21 @@ def _is_wanted(measurement: Measurement, only: str | None) -> bool:
     return any(name == only or name.startswith(f"{only}_") for name in measurement.names)
 
 
-def _measure(wanted: Sequence[Measurement], sizes: Sizes) -> list[Row]:
+def _measure(store: str, wanted: Sequence[Measurement], sizes: Sizes) -> list[Row]:
     rows: list[Row] = []
-    for number, measurement in enumerate(wanted, 1):
-        label = ", ".join(measurement.names)
-        print(f"[{number}/{len(wanted)}] {label} …", end=" ", file=sys.stderr, flush=True)
-        since = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-            rows += asyncio.run(measurement.measure(Path(folder), sizes))
-        print(f"{time.monotonic() - since:.0f} s", file=sys.stderr)
+    began = time.monotonic()
+    with open_place(store) as place:
+        for number, measurement in enumerate(wanted, 1):
+            label = f"{store} [{number}/{len(wanted)}] {measurement.names[0]}"
+            print(f"{label} …", end=" ", file=sys.stderr, flush=True)
+            since = time.monotonic()
+            measured = asyncio.run(measurement.measure(place, sizes))
+            place.clear()
+            if measurement.is_of_a_store:
+                measured = [replace(row, store=store) for row in measured]
+            rows += measured
+            print(f"{time.monotonic() - since:.0f} s", file=sys.stderr)
+    print(f"{store}: {time.monotonic() - began:.0f} s", file=sys.stderr)
     return rows
 
 

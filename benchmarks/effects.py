@@ -1,11 +1,11 @@
 """Effects of one session: intent and result on record, against two raw commits."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import holdfast
-from benchmarks import floors
+from benchmarks import places
+from benchmarks.contract import Floor, Place
 from benchmarks.report import Row, judged
 from benchmarks.samples import Stopwatch
 from benchmarks.sizes import Sizes
@@ -30,23 +30,23 @@ async def perform(run: LeasedRun, number: int) -> None:
     await run.finish_effect(begun, _RESULT)
 
 
-def commit_twice(raw: Any, number: int) -> None:
+async def commit_twice(floor: Floor, number: int) -> None:
     """The floor: the same bytes in two raw commits."""
-    floors.insert_and_commit(raw, json.dumps(arguments(number)).encode())
-    floors.insert_and_commit(raw, json.dumps(_RESULT).encode())
+    await floor.commit(json.dumps(arguments(number)).encode())
+    await floor.commit(json.dumps(_RESULT).encode())
 
 
-async def effect(folder: Path, sizes: Sizes) -> list[Row]:
+async def effect(place: Place, sizes: Sizes) -> list[Row]:
     """Effects one after another, two raw commits after each."""
-    ours, floor = Stopwatch(), Stopwatch()
-    for repeat in range(sizes.repeats):
-        raw = floors.connect(folder / f"floor-{repeat}.db")
-        async with holdfast.open(str(folder / f"store-{repeat}.db")) as hf:
+    ours, raw = Stopwatch(), Stopwatch()
+    for _ in range(sizes.repeats):
+        floor = await places.connect(place.new_floor())
+        async with holdfast.open(place.new_store()) as hf:
             run = await hf.runs.open("session-0001", agent="support")
             for number in range(sizes.effects):
                 with ours:
                     await perform(run, number)
-                with floor:
-                    commit_twice(raw, number)
-        raw.close()
-    return [judged("effect", ours.median, "ms", floor=floor.median, at_most=1.5)]
+                with raw:
+                    await commit_twice(floor, number)
+        await floor.close()
+    return [judged("effect", ours.median, "ms", floor=raw.median, at_most=1.5)]

@@ -1,7 +1,7 @@
 """Fan-in: four processes race to deliver the results that groups of waits are open for.
 
 Every result is delivered twice, by two different processes. As a module it is one of them:
-`python -m benchmarks.fan_in KIND PATH WORKER K GROUPS`; it says "ready", and goes on a line. Kinds
+`python -m benchmarks.fan_in KIND URL WORKER K GROUPS`; it says "ready", and goes on a line. Kinds
 are `ours`, `raw` (rows in group commits) and `single` (rows with a commit each, the floor).
 """
 
@@ -12,10 +12,10 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 
 import holdfast
-from benchmarks import floors
+from benchmarks import places
+from benchmarks.contract import Place
 from benchmarks.processes import child
 from benchmarks.report import Row, judged
 from benchmarks.sizes import Sizes
@@ -28,41 +28,39 @@ _RESULT = {"status": "done", "answer": "The parcel left the warehouse on Tuesday
 Deliver = Callable[[str], Awaitable[bool]]
 
 
-async def fan_in(folder: Path, sizes: Sizes) -> list[Row]:
+async def fan_in(place: Place, sizes: Sizes) -> list[Row]:
     """Deliveries a second for groups of K waits, against rows with a unique key."""
-    return [await _fan_in_of(size, folder, sizes) for size in sizes.fan_in]
+    return [await _fan_in_of(size, place, sizes) for size in sizes.fan_in]
 
 
-async def _fan_in_of(size: int, folder: Path, sizes: Sizes) -> Row:
+async def _fan_in_of(size: int, place: Place, sizes: Sizes) -> Row:
     groups = max(1, sizes.deliveries // (2 * size))
     rates: dict[str, list[float]] = {"ours": [], "raw": [], "single": []}
-    for repeat in range(sizes.repeats):
+    for _ in range(sizes.fan_in_repeats):
         for kind, samples in rates.items():
-            path = folder / f"{kind}-{size}-{repeat}.db"
+            url = place.new_store() if kind == "ours" else place.new_floor()
             if kind == "ours":
-                await _open_groups(path, size, groups)
-            else:
-                floors.connect(path).close()
-            samples.append(await _race(kind, path, size, groups))
+                await _open_groups(url, size, groups)
+            samples.append(await _race(kind, url, size, groups))
     ours, grouped, single = map(statistics.median, rates.values())
     note = f"rows in group commits: {grouped:,.0f}/s"
     return judged(f"fan_in_{size}", ours, "deliveries/s", floor=single, at_least=0.5, note=note)
 
 
-async def _open_groups(path: Path, size: int, groups: int) -> None:
-    async with holdfast.open(str(path)) as hf:
+async def _open_groups(url: str, size: int, groups: int) -> None:
+    async with holdfast.open(url) as hf:
         for group in range(groups):
             run = await hf.runs.open(f"run-{group}", agent="support")
             specs = [WaitSpec(wait_id=f"wait-{group}-{number}") for number in range(size)]
             await run.open_waits(specs, suspend=True)
 
 
-async def _race(kind: str, path: Path, size: int, groups: int) -> float:
+async def _race(kind: str, url: str, size: int, groups: int) -> float:
     """Deliveries a second, from the first process's start to the last one's end."""
     async with contextlib.AsyncExitStack() as stack:
         workers = [
             await stack.enter_async_context(
-                child("benchmarks.fan_in", kind, path, worker, size, groups)
+                child("benchmarks.fan_in", kind, url, worker, size, groups)
             )
             for worker in range(_WORKERS)
         ]
@@ -104,8 +102,8 @@ async def _deliver_all(deliver: Deliver, wanted: Iterator[str]) -> None:
     print(json.dumps({"start": start, "end": end, "accepted": accepted}), flush=True)
 
 
-async def _deliver_ours(path: str, wanted: Iterator[str]) -> None:
-    async with holdfast.open(path) as hf:
+async def _deliver_ours(url: str, wanted: Iterator[str]) -> None:
+    async with holdfast.open(url) as hf:
 
         async def deliver(wait_id: str) -> bool:
             return (await hf.waits.resolve(wait_id, _RESULT, by="peer")).accepted
@@ -113,8 +111,9 @@ async def _deliver_ours(path: str, wanted: Iterator[str]) -> None:
         await _deliver_all(deliver, wanted)
 
 
-async def _deliver_raw(path: str, wanted: Iterator[str]) -> None:
-    group = floors.GroupCommit(Path(path), floors.INSERT_ONCE)
+async def _deliver_raw(url: str, wanted: Iterator[str]) -> None:
+    floor = await places.connect(url)
+    group = floor.group("results")
 
     async def deliver(wait_id: str) -> bool:
         await group.store(wait_id, json.dumps(_RESULT).encode())
@@ -122,21 +121,22 @@ async def _deliver_raw(path: str, wanted: Iterator[str]) -> None:
 
     await _deliver_all(deliver, wanted)
     await group.close()
+    await floor.close()
 
 
-async def _deliver_single(path: str, wanted: Iterator[str]) -> None:
-    connection = floors.connect(Path(path))
+async def _deliver_single(url: str, wanted: Iterator[str]) -> None:
+    floor = await places.connect(url)
 
     async def deliver(wait_id: str) -> bool:
-        connection.execute(floors.INSERT_ONCE, (wait_id, json.dumps(_RESULT).encode()))
+        await floor.commit_once(wait_id, json.dumps(_RESULT).encode())
         return True
 
     await _deliver_all(deliver, wanted)
-    connection.close()
+    await floor.close()
 
 
 _KINDS = {"ours": _deliver_ours, "raw": _deliver_raw, "single": _deliver_single}
 
 if __name__ == "__main__":
-    kind, path, *numbers = sys.argv[1:]
-    asyncio.run(_KINDS[kind](path, _deliveries(*map(int, numbers))))
+    kind, url, *numbers = sys.argv[1:]
+    asyncio.run(_KINDS[kind](url, _deliveries(*map(int, numbers))))

@@ -1,14 +1,14 @@
 """What `import holdfast` costs a new process, beside `import asyncio`."""
 
 import statistics
-from pathlib import Path
 
+from benchmarks.contract import Place
 from benchmarks.processes import ask
 from benchmarks.report import Row, judged
 from benchmarks.sizes import Sizes
 
 
-async def imports(folder: Path, sizes: Sizes) -> list[Row]:
+async def imports(place: Place, sizes: Sizes) -> list[Row]:
     """Milliseconds of both imports, each in processes of its own."""
     ours: list[float] = []
     floor: list[float] = []

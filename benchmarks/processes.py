@@ -18,6 +18,10 @@ class Child:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def line(self) -> str:
         """The next line it prints."""
         assert self._process.stdout is not None, "started with a pipe"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import apsw
-
+from benchmarks import postgres, sqlite
+from benchmarks.places import STORES
 from benchmarks.samples import Stopwatch, percentile
 
 HERE = Path(__file__).parent
@@ -16,7 +16,8 @@ RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "performance.md"
 _BEGIN = "<!-- benchmarks: begin -->"
 _END = "<!-- benchmarks: end -->"
-_TIMES = "\N{MULTIPLICATION SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+ANY_STORE = "any"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class Row:
     name: str
     value: float
     unit: str
-    store: str = "sqlite"
+    store: str = ANY_STORE
     floor: float | None = None
     ratio: float | None = None
     target: float | None = None
@@ -84,14 +85,14 @@ def table(rows: Sequence[Row]) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     sign = "≤" if row.bound == "<=" else "≥"
-    unit = row.unit if row.ratio is None else _TIMES
+    unit = row.unit if row.ratio is None else TIMES
     met = {True: "met", False: "**not met**", None: ""}[row.met]
     return (
         f"`{row.name}`",
         row.store,
         f"{_number(row.value)} {row.unit}",
         "" if row.floor is None else f"{_number(row.floor)} {row.unit}",
-        "" if row.ratio is None else f"{row.ratio:.2f} {_TIMES}",
+        "" if row.ratio is None else f"{row.ratio:.2f} {TIMES}",
         "" if row.target is None else f"{sign} {row.target:g} {unit}",
         met,
         row.note,
@@ -99,7 +100,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _number(value: float) -> str:
-    if value >= 100:
+    if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
@@ -108,15 +109,15 @@ def machine() -> str:
     """What the numbers were measured on, in general terms."""
     return (
         f"Measured with {os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
-        f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}."
+        f"Python {platform.python_version()}, {sqlite.version()}, {postgres.version()}."
     )
 
 
 def write(rows: Sequence[Row], names: Sequence[str]) -> None:
     """Replace these rows in the results, keep the others, and bring the page up to date."""
-    known = {row.name: row for row in _stored()}
-    known.update({row.name: row for row in rows})
-    ordered = [known[name] for name in names if name in known]
+    known = {(row.name, row.store): row for row in (*_stored(), *rows)}
+    places = [(name, store) for name in names for store in (*STORES, ANY_STORE)]
+    ordered = [known[place] for place in places if place in known]
     RESULTS.write_text(json.dumps([asdict(row) for row in ordered], indent=2) + "\n")
     if PAGE.exists():
         before, _, rest = PAGE.read_text().partition(_BEGIN)

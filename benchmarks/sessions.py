@@ -4,11 +4,11 @@ import asyncio
 import statistics
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TypeVar
 
 import holdfast
-from benchmarks import effects, floors
+from benchmarks import effects, places
+from benchmarks.contract import Place
 from benchmarks.report import Row, judged
 from benchmarks.samples import Stopwatch
 from benchmarks.saves import Turn, save
@@ -21,24 +21,24 @@ _POOL = 500
 _FLOOR_PAIRS = 200
 
 
-async def sessions(folder: Path, sizes: Sizes) -> list[Row]:
+async def sessions(place: Place, sizes: Sizes) -> list[Row]:
     """Turns a second of concurrent sessions, against a raw group-commit loop."""
     turns = TurnMaker().turns(_POOL)
     bodies = list(map(as_json, turns))
     ours: list[float] = []
     raw: list[float] = []
     ready: list[float] = []
-    for repeat in range(sizes.repeats):
-        ours.append(await _save_turns(folder / f"store-{repeat}.db", turns, sizes))
-        raw.append(await _save_raw(folder / f"raw-{repeat}.db", turns, as_json, sizes))
-        ready.append(await _save_raw(folder / f"ready-{repeat}.db", bodies, bytes, sizes))
+    for _ in range(sizes.repeats):
+        ours.append(await _save_turns(place.new_store(), turns, sizes))
+        raw.append(await _save_raw(place.new_floor(), turns, as_json, sizes))
+        ready.append(await _save_raw(place.new_floor(), bodies, bytes, sizes))
     value, floor = statistics.median(ours), statistics.median(raw)
     note = f"the raw loop stores {statistics.median(ready):,.0f}/s if the JSON is made before"
     return [judged("sessions_1000", value, "turns/s", floor=floor, at_least=0.9, note=note)]
 
 
-async def _save_turns(path: Path, turns: list[Turn], sizes: Sizes) -> float:
-    async with holdfast.open(str(path)) as hf:
+async def _save_turns(url: str, turns: list[Turn], sizes: Sizes) -> float:
+    async with holdfast.open(url) as hf:
         runs = await _open_runs(hf, sizes.sessions)
 
         async def session(number: int) -> None:
@@ -49,12 +49,10 @@ async def _save_turns(path: Path, turns: list[Turn], sizes: Sizes) -> float:
     return sizes.sessions * sizes.turns_per_session / seconds
 
 
-async def _save_raw(
-    path: Path, turns: list[T], encode: Callable[[T], bytes], sizes: Sizes
-) -> float:
+async def _save_raw(url: str, turns: list[T], encode: Callable[[T], bytes], sizes: Sizes) -> float:
     """The same turns, from the same values: each session makes its JSON and queues it."""
-    floors.connect(path).close()
-    group = floors.GroupCommit(path, floors.INSERT)
+    floor = await places.connect(url)
+    group = floor.group("rows")
 
     async def session(number: int) -> None:
         for turn in _turns_of(number, turns, sizes):
@@ -62,27 +60,28 @@ async def _save_raw(
 
     seconds = await _race(session, sizes.sessions)
     await group.close()
+    await floor.close()
     return sizes.sessions * sizes.turns_per_session / seconds
 
 
-async def effect_sessions(folder: Path, sizes: Sizes) -> list[Row]:
+async def effect_sessions(place: Place, sizes: Sizes) -> list[Row]:
     """Time per effect with concurrent sessions, against two raw commits one after the other."""
-    floor = Stopwatch()
-    raw = floors.connect(folder / "floor.db")
+    raw = Stopwatch()
+    floor = await places.connect(place.new_floor())
     ours: list[float] = []
-    for repeat in range(sizes.repeats):
-        ours.append(await _perform_effects(folder / f"store-{repeat}.db", sizes))
+    for _ in range(sizes.repeats):
+        ours.append(await _perform_effects(place.new_store(), sizes))
         for number in range(_FLOOR_PAIRS):
-            with floor:
-                effects.commit_twice(raw, number)
-    raw.close()
+            with raw:
+                await effects.commit_twice(floor, number)
+    await floor.close()
     value = statistics.median(ours)
-    return [judged("effect_1000_sessions", value, "ms", floor=floor.median, at_most=0.3)]
+    return [judged("effect_1000_sessions", value, "ms", floor=raw.median, at_most=0.3)]
 
 
-async def _perform_effects(path: Path, sizes: Sizes) -> float:
+async def _perform_effects(url: str, sizes: Sizes) -> float:
     """Milliseconds per effect."""
-    async with holdfast.open(str(path)) as hf:
+    async with holdfast.open(url) as hf:
         runs = await _open_runs(hf, sizes.sessions)
 
         async def session(number: int) -> None:

@@ -19,8 +19,11 @@ class Sizes:
     effects: int = 500
     effects_per_session: int = 3
     fan_in: tuple[int, ...] = (10, 100, 1000)
+    fan_in_repeats: int = 3
     deliveries: int = 4000
     wakeups: int = 60
+    waiting: tuple[int, ...] = (100_000,)
+    waiting_rounds: int = 40
     imports: int = 7
 
 
@@ -34,9 +37,19 @@ QUICK = Sizes(
     sessions=200,
     effects=100,
     fan_in=(10, 100),
+    fan_in_repeats=1,
     deliveries=1000,
     wakeups=15,
+    waiting=(10_000,),
+    waiting_rounds=20,
     imports=3,
 )
 USUAL = Sizes()
-FULL = Sizes(repeats=7, fan_in=(10, 100, 1000, 10_000), wakeups=200)
+FULL = Sizes(
+    repeats=7,
+    fan_in=(10, 100, 1000, 10_000),
+    fan_in_repeats=5,
+    wakeups=200,
+    waiting=(100_000, 1_000_000),
+    waiting_rounds=100,
+)

@@ -1,6 +1,6 @@
 """Wake-up: from answering a wait in one process until another one holds the run again.
 
-As a module it is the other process: `python -m benchmarks.wakeups PATH ROUNDS`.
+As a module it is the other process: `python -m benchmarks.wakeups URL ROUNDS`.
 """
 
 import asyncio
@@ -8,24 +8,26 @@ import json
 import random
 import sys
 import time
-from pathlib import Path
 
 import holdfast
+from benchmarks.contract import Place
 from benchmarks.processes import child
 from benchmarks.report import Row, judged
 from benchmarks.samples import percentile
 from benchmarks.sizes import Sizes
 from holdfast import WaitSpec
 
+_AT_MOST = {"sqlite": 25, "postgres": 10}
 
-async def wakeup(folder: Path, sizes: Sizes) -> list[Row]:
+
+async def wakeup(place: Place, sizes: Sizes) -> list[Row]:
     """Milliseconds from calling `waits.resolve` until `leases.next` has returned elsewhere."""
     chance = random.Random(7)
     taken: list[float] = []
-    path = folder / "store.db"
+    url = place.new_store()
     async with (
-        holdfast.open(str(path)) as hf,
-        child("benchmarks.wakeups", path, sizes.wakeups) as worker,
+        holdfast.open(url) as hf,
+        child("benchmarks.wakeups", url, sizes.wakeups) as worker,
     ):
         for _ in range(sizes.wakeups):
             wait_id = await worker.answer()
@@ -35,11 +37,12 @@ async def wakeup(folder: Path, sizes: Sizes) -> list[Row]:
             await hf.waits.resolve(wait_id, {"approved": True}, by="peer")
             taken.append((await worker.answer() - since) * 1000)
     note = f"p95 {percentile(taken, 95):.1f} ms"
-    return [judged("wakeup", percentile(taken, 50), "ms", at_most=25, note=note)]
+    at_most = _AT_MOST[place.name]
+    return [judged("wakeup", percentile(taken, 50), "ms", at_most=at_most, note=note)]
 
 
-async def _wait_again_and_again(path: str, rounds: int) -> None:
-    async with holdfast.open(path) as hf:
+async def _wait_again_and_again(url: str, rounds: int) -> None:
+    async with holdfast.open(url) as hf:
         for number in range(rounds):
             run = await hf.runs.open(f"run-{number}", agent="support")
             await run.open_waits([WaitSpec(wait_id=f"wait-{number}")], suspend=True)
