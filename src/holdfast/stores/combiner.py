@@ -11,7 +11,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.errors import OutcomeUnknown, StoreBusy, StoreClosed
-from holdfast.stores.contract import EVERYBODY, Beat, Commit, Late, Sweep, Write
+from holdfast.stores.contract import (
+    EVERYBODY,
+    Beat,
+    Commit,
+    Conflict,
+    Late,
+    Refused,
+    Sweep,
+    Write,
+)
 from holdfast.telemetry import BATCH_COMMITTED, BATCH_HALVED, Telemetry
 
 OnApplied = Callable[[Iterable[str]], None]
@@ -126,6 +135,10 @@ class Combiner:
     def _written(
         self, batch: _Batch, answers: list[Any] | None, error: BaseException | None
     ) -> None:
+        is_full = len(self._queue) >= self._batch_commits and not self._retries
+        if is_full and answers is not None:
+            # Before the callers go on: the next batch is written while they prepare theirs.
+            self._write(self._next_batch())
         if answers is None:
             self._fail(batch, error or AssertionError("neither answers nor an error"))
         else:
@@ -133,11 +146,15 @@ class Combiner:
             for submitted, answer in zip(batch, answers, strict=True):
                 _answer(submitted.answer, answer)
             # After the callers were woken: a hint may wait, they may not.
-            self._loop.call_soon(self._tell, batch)
-        self._go_on()
+            self._loop.call_soon(self._tell, batch, answers)
+        if not is_full or answers is None:
+            self._go_on()
 
-    def _tell(self, batch: _Batch) -> None:
-        self._on_applied({topic for each in batch for topic in topics_of(each.write)})
+    def _tell(self, batch: _Batch, answers: list[Any]) -> None:
+        pairs = zip(batch, answers, strict=True)
+        topics = {topic for each, answer in pairs for topic in topics_of(each.write, answer)}
+        if topics:
+            self._on_applied(topics)
 
     def _fail(self, batch: _Batch, error: BaseException) -> None:
         # No culprit is found by halving when nobody gets in, or nobody knows what happened.
@@ -168,13 +185,15 @@ def _answer(answer: "asyncio.Future[Any]", result: Any) -> None:
         answer.set_result(result)
 
 
-def topics_of(write: Write) -> tuple[str, ...]:
-    """Whom an applied write may concern."""
+def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
+    """Whom a write may concern; nobody if it changed nothing."""
     match write:
         case Beat():
             return ()
+        case _ if isinstance(answer, BaseException | Conflict | Refused):
+            return ()
         case Sweep():
-            return ("ready",)
+            return ("ready", *(f"run:{run_id}" for run_id, _ in answer)) if answer else ()
         case Commit(run=None):
             return (f"run:{write.run_id}",)
         case Late(run_id=""):

@@ -20,6 +20,7 @@ CHANNEL: Final = "holdfast"
 _COALESCE_SECONDS: Final = 0.01
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 _ALL: Final = "*"
+_NEED_NOT_BE_ON_DISK: Final = "SET synchronous_commit = off"
 _LISTEN: Final = f"LISTEN {CHANNEL}"
 _NOTIFY: Final = "SELECT pg_notify($1, $2)"
 
@@ -68,6 +69,7 @@ class PostgresWakeups(LocalWakeups):
                     self._conninfo, autocommit=True, cursor_factory=AsyncRawCursor
                 )
                 async with connection:
+                    await connection.execute(_NEED_NOT_BE_ON_DISK)
                     await connection.execute(_LISTEN)
                     # What happened while nobody listened is not known.
                     self.notify_all()

@@ -10,7 +10,7 @@ from psycopg import errors
 
 from holdfast import faults
 from holdfast.errors import OutcomeUnknown, StoreNotPermitted, UnavailableError
-from holdfast.kernel.indexes import AddCheckpoint, Change
+from holdfast.kernel.indexes import AddCheckpoint, AddEffect, Change, SettleEffect
 from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.changes import ALL, Changes, Condition, Parameters, changes_of
@@ -88,36 +88,48 @@ class CommitWriter:
                 await backed_off(0.005)
 
     async def _apply_on(self, connection: Connection, batch: Sequence[Commit]) -> list[Outcome]:
-        if len(batch) == 1 and (row := _turn(batch[0], self._connections.lock_timeout)):
-            return [await self._save_turn(connection, batch[0], row)]
+        if len(batch) == 1:
+            return [await self._apply_alone(connection, batch[0])]
         ordered = sorted(batch, key=lambda commit: commit.run_id)
         changes = {commit.run_id: changes_of(commit) for commit in ordered}
-        if len(batch) > 1 and any(each.is_stepwise for each in changes.values()):
+        if any(each.is_stepwise for each in changes.values()):
             raise TryApart
-        if len(batch) == 1 and changes[batch[0].run_id].is_stepwise:
-            return [await self._apply_in_steps(connection, batch[0], changes[batch[0].run_id])]
         try:
             stored = await self._store(connection, ordered, changes)
         except errors.InvalidTextRepresentation as error:
-            if "holdfast: a condition" not in str(error):
+            if not _tells_of_condition(error):
                 raise
-            if len(batch) > 1:
-                raise TryApart from error
-            return [await self._apply_in_steps(connection, batch[0], changes[batch[0].run_id])]
+            raise TryApart from error
         missing = [commit for commit in batch if commit.run_id not in stored]
         there = await self._already_there(connection, missing) if missing else set[str]()
         stored |= there
         return [Applied() if c.run_id in stored else Conflict() for c in batch]
 
-    async def _save_turn(self, connection: Connection, commit: Commit, row: Row) -> Outcome:
+    async def _apply_alone(self, connection: Connection, commit: Commit) -> Outcome:
+        changes = changes_of(commit)
+        if changes.is_stepwise:
+            return await self._apply_in_steps(connection, commit, changes)
+        try:
+            if (lone := _lone_statement(commit)) is not None:
+                is_stored = await self._store_lone(connection, lone)
+            else:
+                is_stored = bool(await self._store(connection, [commit], {commit.run_id: changes}))
+        except errors.InvalidTextRepresentation as error:
+            if not _tells_of_condition(error):
+                raise
+            return await self._apply_in_steps(connection, commit, changes)
+        if is_stored or await self._already_there(connection, [commit]):
+            return Applied()
+        return Conflict()
+
+    async def _store_lone(self, connection: Connection, lone: tuple[str, Row]) -> bool:
         faults.point("batch.after_begin")
+        name, row = lone
         asked_at = steady()
-        stored = await fetch(connection, SQL["save_turn"], row)
-        if not stored:
-            there = await self._already_there(connection, [commit])
-            return Applied() if there else Conflict()
-        self._learn(stored[0][0], asked_at)
-        return Applied()
+        stored = await fetch(connection, SQL[name], (*row, self._connections.lock_timeout))
+        if stored:
+            self._learn(stored[0][0], asked_at)
+        return bool(stored)
 
     async def _store(
         self, connection: Connection, ordered: Sequence[Commit], changes: dict[str, Changes]
@@ -189,16 +201,25 @@ class CommitWriter:
             self._clock.learn(stored_at, asked_at=asked_at)
 
 
-def _turn(commit: Commit, lock_timeout: str) -> Row | None:
-    """The row of a commit that is one turn and nothing else."""
+def _lone_statement(commit: Commit) -> tuple[str, Row] | None:
+    """The statement for one entry with one change, the most frequent commits, and its row."""
     if commit.run is not None or len(commit.entries) != 1 or len(commit.changes) != 1:
         return None
-    (change,) = commit.changes
-    if not isinstance(change, AddCheckpoint):
-        return None
-    checkpoint = SHAPES.checkpoint.row(change.checkpoint)
-    entry = SHAPES.entry.row(commit.entries[0])
-    return (*entry, commit.after.link, *checkpoint[2:], lock_timeout)
+    entry = (*SHAPES.entry.row(commit.entries[0]), commit.after.link)
+    match commit.changes[0]:
+        case AddCheckpoint(checkpoint):
+            return "save_turn", (*entry, *SHAPES.checkpoint.row(checkpoint)[2:])
+        case AddEffect(effect):
+            _, effect_id, key, _, *rest = SHAPES.effect.row(effect)
+            return "issue_effect", (*entry, effect_id, key, *rest)
+        case SettleEffect(effect_id, status, seq, at):
+            return "settle_effect", (*entry, effect_id, status.value, seq, at)
+        case _:
+            return None
+
+
+def _tells_of_condition(error: errors.InvalidTextRepresentation) -> bool:
+    return "holdfast: a condition" in str(error)
 
 
 def unheld(changes: Changes, told: Sequence[Row]) -> Change | None:

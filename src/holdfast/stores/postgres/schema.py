@@ -6,6 +6,8 @@ checks: then a role that may runs `holdfast store migrate`.
 
 import asyncio
 
+from psycopg import errors
+
 from holdfast import faults
 from holdfast.errors import IntegrityError, SchemaMismatch, StoreNotPermitted
 from holdfast.settings import Settings
@@ -19,14 +21,18 @@ from holdfast.stores.sqlfiles import Migration
 async def pending(connection: Connection, place: str) -> list[Migration]:
     """What the schema lacks; raises SchemaMismatch for a newer one."""
     ((has_table, _, has_others),) = await fetch(connection, SQL["has_migrations"])
+    anothers = IntegrityError(
+        f"{place} has another program's tables with the names of Holdfast's; name another "
+        "database, or a schema of its own: ?options=-csearch_path%3Dholdfast"
+    )
     if has_table:
-        applied = await fetch(connection, SQL["list_migrations"])
+        try:
+            applied = await fetch(connection, SQL["list_migrations"])
+        except errors.UndefinedColumn as error:
+            raise anothers from error
         return migrate.pending(MIGRATIONS, [AppliedMigration(*row) for row in applied])
     if has_others:
-        raise IntegrityError(
-            f"{place} has another program's tables with the names of Holdfast's; name another "
-            "database, or a schema of its own: ?options=-csearch_path%3Dholdfast"
-        )
+        raise anothers
     return list(MIGRATIONS)
 
 

@@ -7,7 +7,7 @@ SELECT :tenant, c.run_id, c.version, c.seq, c.checkpoint_id, c.parent, c.base_se
 FROM json_to_recordset(:checkpoints)
      AS c (run_id text, version bigint, seq bigint, checkpoint_id uuid, parent bigint,
            base_seq bigint, created_at bigint, phase text, agent text, status text, label text)
-JOIN stored s ON s.run_id = c.run_id
+WHERE (c.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ON CONFLICT DO NOTHING;
 
 -- name: get_checkpoint

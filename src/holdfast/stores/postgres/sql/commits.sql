@@ -24,6 +24,61 @@ WITH stored AS (
 )
 SELECT stored_at FROM stored;
 
+-- name: issue_effect
+-- PostgreSQL only. One intent of one run, in the same way; fails if its key is taken.
+WITH stored AS (
+    INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts,
+                         nonce, body, erased_digest, link, stored_at)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    WHERE (SELECT set_config('lock_timeout', $28, true)) IS NOT NULL
+      AND (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+                             WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
+                             ELSE current_setting('synchronous_commit') END, true)) IS NOT NULL
+      AND ($3 = 1 OR $15 = (SELECT link FROM journal
+                            WHERE tenant = $1 AND run_id = $2 AND seq = $3 - 1))
+    ON CONFLICT DO NOTHING
+    RETURNING stored_at
+), added AS (
+    INSERT INTO effects (tenant, effect_id, key, run_id, tool, call_id, args_digest, status,
+                         issued_seq, issued_at, limit_at, lease_seq, result_seq, settled_at)
+    SELECT $1, $16, $17, $2, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27
+    FROM stored
+    ON CONFLICT DO NOTHING
+    RETURNING effect_id
+)
+SELECT stored_at,
+       CASE WHEN (SELECT count(*) FROM added) = 0
+            THEN ('holdfast: a condition of a commit does not hold ' || stored_at)::integer END
+FROM stored;
+
+-- name: settle_effect
+-- PostgreSQL only. What became of one effect, in the same way; fails if that is known already.
+WITH stored AS (
+    INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts,
+                         nonce, body, erased_digest, link, stored_at)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    WHERE (SELECT set_config('lock_timeout', $20, true)) IS NOT NULL
+      AND (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+                             WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
+                             ELSE current_setting('synchronous_commit') END, true)) IS NOT NULL
+      AND ($3 = 1 OR $15 = (SELECT link FROM journal
+                            WHERE tenant = $1 AND run_id = $2 AND seq = $3 - 1))
+    ON CONFLICT DO NOTHING
+    RETURNING stored_at
+), settled AS (
+    UPDATE effects
+    SET status = $17, result_seq = $18, settled_at = $19
+    WHERE tenant = $1 AND effect_id = $16 AND status IN ('issued', 'unknown') AND status <> $17
+      AND (SELECT count(*) FROM stored) = 1
+    RETURNING effect_id
+)
+SELECT stored_at,
+       CASE WHEN (SELECT count(*) FROM settled) = 0
+            THEN ('holdfast: a condition of a commit does not hold ' || stored_at)::integer END
+FROM stored;
+
 -- name: tell_stored
 -- PostgreSQL only. Part of a commit, at its end: whose entries are stored, by the server's clock.
 SELECT 'stored' AS what, run_id, '' AS item, stored_at FROM stored;
@@ -62,7 +117,7 @@ WHERE what <> 'stored'
 HAVING :is_strict AND count(*) <> (
     SELECT coalesce(sum(n.conditions), 0)
     FROM unnest(:first_run_id, :first_conditions) AS n (run_id, conditions)
-    JOIN stored s ON s.run_id = n.run_id
+    WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
 );
 
 -- name: given_runs

@@ -9,7 +9,7 @@ FROM json_to_recordset(:effects)
      AS e (effect_id uuid, key text, run_id text, tool text, call_id text, args_digest text,
            status text, issued_seq bigint, issued_at bigint, limit_at bigint, lease_seq bigint,
            result_seq bigint, settled_at bigint)
-JOIN stored s ON s.run_id = e.run_id
+WHERE (e.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ORDER BY e.key COLLATE "C"
 ON CONFLICT DO NOTHING
 RETURNING run_id, effect_id::text AS item;
@@ -21,8 +21,8 @@ UPDATE effects e
 SET status = n.status, result_seq = n.seq, settled_at = n.at
 FROM json_to_recordset(:settled_effects)
      AS n (run_id text, effect_id uuid, status text, seq bigint, at bigint)
-JOIN stored s ON s.run_id = n.run_id
-WHERE e.tenant = :tenant AND e.effect_id = n.effect_id
+WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND e.tenant = :tenant AND e.effect_id = n.effect_id
   AND e.status IN ('issued', 'unknown') AND e.status <> n.status
 RETURNING n.run_id, n.effect_id::text AS item;
 

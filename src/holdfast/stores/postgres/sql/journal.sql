@@ -25,13 +25,13 @@ RETURNING run_id, stored_at;
 INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
                      body, erased_digest, link, stored_at)
 SELECT :tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.erased_digest, e.link, s.stored_at
+       e.nonce, e.body, e.erased_digest, e.link, (SELECT max(stored_at) FROM stored)
 FROM unnest(:rest_run_id, :rest_seq, :rest_kind, :rest_at, :rest_actor, :rest_schema,
             :rest_encoding, :rest_key_id, :rest_facts, :rest_nonce, :rest_body,
             :rest_erased_digest, :rest_link)
      AS e (run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
            erased_digest, link)
-JOIN stored s ON s.run_id = e.run_id;
+WHERE (e.run_id IN (SELECT run_id FROM stored)) IS TRUE;
 
 -- name: get_link
 -- The link of one entry.

@@ -30,7 +30,7 @@ FROM json_to_recordset(:runs)
            ready_at bigint, worker text, lease_seq bigint, attempts bigint, waiting_on text,
            result_seq bigint, root_id text, parent_id text, forked_from text, forked_version bigint,
            input_digest text, schema bigint)
-JOIN stored s ON s.run_id = r.run_id
+WHERE (r.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ORDER BY r.run_id COLLATE "C"
 ON CONFLICT (tenant, run_id) DO UPDATE SET
     agent = excluded.agent,

@@ -24,7 +24,8 @@ CREATE TABLE IF NOT EXISTS migrations (
 SELECT to_regclass('migrations') IS NOT NULL,
        coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
        EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = current_schema()
-               AND tablename IN ('runs', 'journal', 'checkpoints', 'effects', 'waits'));
+               AND tablename IN ('runs', 'journal', 'checkpoints', 'effects', 'wait_groups',
+                                 'waits', 'workers'));
 
 -- name: lock_migrations
 -- PostgreSQL only. One process at a time changes the schema. The number is ours alone.

@@ -6,7 +6,7 @@ SELECT :tenant, g.run_id, g.group_id, g.need, g.total, g.resolved, g.failed, g.s
 FROM json_to_recordset(:groups)
      AS g (run_id text, group_id text, need bigint, total bigint, resolved bigint, failed bigint,
            status text, closed_seq bigint)
-JOIN stored s ON s.run_id = g.run_id
+WHERE (g.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ON CONFLICT DO NOTHING
 RETURNING run_id, group_id AS item;
 
@@ -21,7 +21,7 @@ FROM json_to_recordset(:waits)
      AS w (wait_id text, run_id text, group_id text, kind text, name text, deadline bigint,
            status text, opened_seq bigint, opened_at bigint, result_seq bigint, settled_by text,
            settled_at bigint, duplicates bigint, progress_at bigint)
-JOIN stored s ON s.run_id = w.run_id
+WHERE (w.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ORDER BY w.wait_id COLLATE "C"
 ON CONFLICT DO NOTHING
 RETURNING run_id, wait_id AS item;
@@ -33,8 +33,8 @@ UPDATE waits w
 SET status = n.status, result_seq = n.seq, settled_by = n.by, settled_at = n.at
 FROM json_to_recordset(:settled_waits)
      AS n (run_id text, wait_id text, status text, seq bigint, by text, at bigint)
-JOIN stored s ON s.run_id = n.run_id
-WHERE w.tenant = :tenant AND w.wait_id = n.wait_id AND w.status = 'open'
+WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND w.tenant = :tenant AND w.wait_id = n.wait_id AND w.status = 'open'
 RETURNING n.run_id, n.wait_id AS item;
 
 -- name: count_group
@@ -48,8 +48,8 @@ SET resolved = g.resolved + n.resolved,
                       ELSE g.closed_seq END
 FROM json_to_recordset(:counted_groups)
      AS n (run_id text, group_id text, resolved bigint, failed bigint, status text, seq bigint)
-JOIN stored s ON s.run_id = n.run_id
-WHERE g.tenant = :tenant AND g.run_id = n.run_id AND g.group_id = n.group_id;
+WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND g.tenant = :tenant AND g.run_id = n.run_id AND g.group_id = n.group_id;
 
 -- name: cancel_waits_of_group
 -- Part of a commit. Cancel the waits that closed groups no longer need.
@@ -57,24 +57,24 @@ UPDATE waits w
 SET status = 'cancelled', result_seq = n.seq, settled_by = n.by, settled_at = n.at
 FROM json_to_recordset(:closed_groups)
      AS n (run_id text, group_id text, seq bigint, by text, at bigint)
-JOIN stored s ON s.run_id = n.run_id
-WHERE w.tenant = :tenant AND w.run_id = n.run_id AND w.group_id = n.group_id AND w.status = 'open';
+WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND w.tenant = :tenant AND w.run_id = n.run_id AND w.group_id = n.group_id AND w.status = 'open';
 
 -- name: cancel_groups_of_run
 -- Part of a commit. Close every open group of runs that have ended.
 UPDATE wait_groups g
 SET status = 'cancelled', closed_seq = n.seq
 FROM json_to_recordset(:ended_runs) AS n (run_id text, seq bigint, by text, at bigint)
-JOIN stored s ON s.run_id = n.run_id
-WHERE g.tenant = :tenant AND g.run_id = n.run_id AND g.status = 'open';
+WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND g.tenant = :tenant AND g.run_id = n.run_id AND g.status = 'open';
 
 -- name: cancel_waits_of_run
 -- Part of a commit. Cancel every open wait of runs that have ended.
 UPDATE waits w
 SET status = 'cancelled', result_seq = n.seq, settled_by = n.by, settled_at = n.at
 FROM json_to_recordset(:ended_runs) AS n (run_id text, seq bigint, by text, at bigint)
-JOIN stored s ON s.run_id = n.run_id
-WHERE w.tenant = :tenant AND w.run_id = n.run_id AND w.status = 'open';
+WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND w.tenant = :tenant AND w.run_id = n.run_id AND w.status = 'open';
 
 -- name: note_duplicate
 -- Count replies that came after waits were settled; an id may be there more than once.
