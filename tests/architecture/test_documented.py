@@ -137,7 +137,10 @@ def columns() -> Iterator[tuple[str, str]]:
     made = re.search(r"CREATE TABLE[^;]+", read(folder / "sql" / "store.sql"))
     assert made is not None
     store.execute(made.group())
-    tables = "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
+    tables = (
+        "SELECT name FROM sqlite_schema"
+        " WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name"
+    )
     for (table,) in list(store.execute(tables)):
         for _, column, *_ in store.execute(f"PRAGMA table_info({table})"):
             yield str(table), str(column)

@@ -144,37 +144,36 @@ CREATE TABLE workers (
 ) WITH (fillfactor = 50);
 
 -- A plan that is made before a table has statistics may go by the wrong index, and live long. So the
--- tables get statistics of a store in use before they are used: every tenant has all rows, a run has
--- a few.
+-- tables get statistics of a store in use before they are used: one tenant has all rows, a run has a
+-- few. The samples belong to a tenant that nobody can be; migration 0002 removes them.
 INSERT INTO runs
-SELECT 'default', md5(n::text), 'agent-' || n % 5,
+SELECT '', md5(n::text), 'agent-' || n % 5,
        (ARRAY['ready', 'running', 'waiting', 'waiting', 'waiting', 'blocked', 'completed',
               'completed', 'completed', 'failed'])[1 + n % 10],
        '', n, n, 'worker-' || n % 20, 2, 0, '', 0, md5(n::text), '', '', 0, '', 1
 FROM generate_series(1, 1000) AS n;
 INSERT INTO journal
-SELECT 'default', md5((n / 10)::text), n % 10 + 1, 'CHECKPOINT_CREATED', n, 'worker-' || n % 20, 1,
+SELECT '', md5((n / 10)::text), n % 10 + 1, 'CHECKPOINT_CREATED', n, 'worker-' || n % 20, 1,
        'zstd', '', '', '', convert_to(repeat(md5(n::text), 40), 'UTF8'), NULL, '', n
 FROM generate_series(1, 1000) AS n;
 INSERT INTO checkpoints
-SELECT 'default', md5((n / 10)::text), n % 10 + 1, n, md5(n::text)::uuid, n % 10, 0, n, '',
+SELECT '', md5((n / 10)::text), n % 10 + 1, n, md5(n::text)::uuid, n % 10, 0, n, '',
        'agent-' || n % 5, '', ''
 FROM generate_series(1, 1000) AS n;
 INSERT INTO effects
-SELECT 'default', md5(n::text)::uuid, md5(n::text), md5((n / 10)::text), 'tool-' || n % 10, '', '',
+SELECT '', md5(n::text)::uuid, md5(n::text), md5((n / 10)::text), 'tool-' || n % 10, '', '',
        (ARRAY['completed', 'completed', 'completed', 'completed', 'completed', 'completed',
               'completed', 'issued', 'unknown', 'not_done'])[1 + n % 10], n, n, n, 2, n, n
 FROM generate_series(1, 1000) AS n;
 INSERT INTO wait_groups
-SELECT 'default', md5((n / 2)::text), md5(n::text), 0, 1, 1, 0,
+SELECT '', md5((n / 2)::text), md5(n::text), 0, 1, 1, 0,
        (ARRAY['open', 'satisfied'])[1 + n % 2], n
 FROM generate_series(1, 1000) AS n;
 INSERT INTO waits
-SELECT 'default', md5(n::text), md5((n / 2)::text), md5(n::text), 'reply', '', n,
+SELECT '', md5(n::text), md5((n / 2)::text), md5(n::text), 'reply', '', n,
        (ARRAY['open', 'resolved'])[1 + n % 2], n, n, n, '', n, 0, 0
 FROM generate_series(1, 1000) AS n;
 INSERT INTO workers
-SELECT 'default', 'worker-' || n, n, n
+SELECT '', 'worker-' || n, n, n
 FROM generate_series(1, 100) AS n;
 ANALYZE runs, journal, checkpoints, effects, wait_groups, waits, workers;
-TRUNCATE runs, journal, checkpoints, effects, wait_groups, waits, workers;

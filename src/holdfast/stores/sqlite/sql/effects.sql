@@ -26,11 +26,10 @@ FROM effects
 WHERE tenant = ?1 AND key = ?2 AND status <> 'not_done';
 
 -- name: list_effects_of_run
--- A run's effects in the order they were issued. The index is named, here and below, because SQLite
--- without statistics walks all effects of the tenant.
+-- A run's effects in the order they were issued.
 SELECT tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issued_seq, issued_at,
        limit_at, lease_seq, result_seq, settled_at
-FROM effects INDEXED BY effects_by_run
+FROM effects
 WHERE tenant = ?1 AND run_id = ?2
 ORDER BY issued_seq;
 
@@ -45,4 +44,4 @@ LIMIT ?3;
 
 -- name: delete_effect_rows
 -- Forget a run's rows before they are rebuilt from the journal.
-DELETE FROM effects INDEXED BY effects_by_run WHERE tenant = ?1 AND run_id = ?2;
+DELETE FROM effects WHERE tenant = ?1 AND run_id = ?2;

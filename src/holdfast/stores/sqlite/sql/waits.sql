@@ -30,9 +30,8 @@ SET status = ?4, closed_seq = ?5
 WHERE tenant = ?1 AND run_id = ?2 AND group_id = ?3 AND status = 'open';
 
 -- name: cancel_waits_of_group
--- Cancel the waits that a closed group no longer needs. The index is named, here and below, because
--- SQLite without statistics walks all waits of the tenant.
-UPDATE waits INDEXED BY waits_by_run
+-- Cancel the waits that a closed group no longer needs.
+UPDATE waits
 SET status = 'cancelled', result_seq = ?4, settled_by = ?5, settled_at = ?6
 WHERE tenant = ?1 AND run_id = ?2 AND group_id = ?3 AND status = 'open';
 
@@ -44,7 +43,7 @@ WHERE tenant = ?1 AND run_id = ?2 AND status = 'open';
 
 -- name: cancel_waits_of_run
 -- Cancel every open wait of a run that has ended.
-UPDATE waits INDEXED BY waits_by_run
+UPDATE waits
 SET status = 'cancelled', result_seq = ?3, settled_by = ?4, settled_at = ?5
 WHERE tenant = ?1 AND run_id = ?2 AND status = 'open';
 
@@ -84,7 +83,7 @@ ORDER BY group_id;
 -- A run's waits.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
        result_seq, settled_by, settled_at, duplicates, progress_at
-FROM waits INDEXED BY waits_by_run
+FROM waits
 WHERE tenant = ?1 AND run_id = ?2
 ORDER BY group_id, wait_id;
 
@@ -92,7 +91,7 @@ ORDER BY group_id, wait_id;
 -- The waits of one group, as they were opened.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
        result_seq, settled_by, settled_at, duplicates, progress_at
-FROM waits INDEXED BY waits_by_run
+FROM waits
 WHERE tenant = ?1 AND run_id = ?2 AND group_id = ?3
 ORDER BY wait_id;
 
@@ -118,7 +117,7 @@ WHERE tenant = ?1 AND status = 'open' AND deadline > 0;
 
 -- name: delete_wait_rows
 -- Forget a run's waits before they are rebuilt from the journal.
-DELETE FROM waits INDEXED BY waits_by_run WHERE tenant = ?1 AND run_id = ?2;
+DELETE FROM waits WHERE tenant = ?1 AND run_id = ?2;
 
 -- name: delete_group_rows
 -- Forget a run's groups before they are rebuilt from the journal.
