@@ -109,8 +109,12 @@ class Round:
         }
 
     async def finds_nothing(self, connection: Connection) -> bool:
-        """Whether there are only sweeps, and none of them finds anything: no transaction then."""
-        if any(not isinstance(write, Sweep) for write in self._writes.values()):
+        """Whether there are only sweeps for what is late, and none finds anything.
+
+        That is nearly always so, and one round trip tells it. Who asks for a ready run was told of
+        one, or will find one soon.
+        """
+        if not all(_is_for_what_is_late(write) for write in self._writes.values()):
             return False
         for sweeps in _alike(self._of(Sweep)):
             if await self._find(connection, sweeps):
@@ -300,6 +304,10 @@ class Round:
             await connection.execute(SQL["beat_worker"], row)
         else:
             await connection.execute(SQL["forget_worker"], (beat.tenant, beat.worker))
+
+
+def _is_for_what_is_late(write: OutsideWrite) -> bool:
+    return isinstance(write, Sweep) and write.find != "ready_runs"
 
 
 def _alike(sweeps: Iterable[tuple[int, Sweep]]) -> list[list[tuple[int, Sweep]]]:
