@@ -1,0 +1,83 @@
+"""PostgreSQL is killed again and again under load: all that was acknowledged is there, once."""
+
+import asyncio
+import os
+import random
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.testing.postgres import PostgresServer
+from tests.chaos.judging import faults_in
+from tests.chaos.oracle import Oracle
+from tests.chaos.sessions import Ledger, disturbed
+from tests.conftest import OwnPostgres
+
+
+def kill(server: PostgresServer) -> None:
+    """Kill the postmaster; its sessions notice when they have answered, and leave."""
+    server.kill()
+
+
+def kill_all(server: PostgresServer) -> None:
+    """Kill every process of the server wherever it is, as a machine does that loses its power."""
+    sessions = children_of(server.pid)
+    for pid in (server.pid, *sessions):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    server.kill()
+
+
+def children_of(parent: int) -> list[int]:
+    found: list[int] = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = status.read_text(encoding="utf-8").rpartition(")")[2].split()
+            if int(fields[1]) == parent:
+                found.append(int(status.parent.name))
+    return found
+
+
+class Killing:
+    """Kills and restarts a server, and looks at what is stored after each time."""
+
+    def __init__(self, server: PostgresServer, ledger: Ledger, seed: int) -> None:
+        self.kills = 0
+        self.oracle = Oracle(server.url())
+        self._server = server
+        self._ledger = ledger
+        self._chance = random.Random(seed)
+        self._seed = seed
+
+    async def kill(self, times: int) -> None:
+        for _ in range(times):
+            await self._ledger.reach(self._chance.randint(1, 30))
+            await asyncio.sleep(self._chance.uniform(0, 0.02))
+            await asyncio.to_thread(self._chance.choice((kill, kill_all)), self._server)
+            self.kills += 1
+            await asyncio.sleep(self._chance.choice((0, 0, 0.4)))
+            await asyncio.to_thread(self._server.restart)
+            await self.check()
+
+    async def check(self) -> None:
+        told = self._ledger.told()
+        problems = await asyncio.to_thread(self.oracle.look)
+        assert problems + self.oracle.missing(told) == [], str(self)
+
+    def __str__(self) -> str:
+        return f"seed {self._seed}, {self.kills} kills; {self._ledger}"
+
+
+def test_what_was_acknowledged_outlives_every_kill(
+    own_postgres: OwnPostgres, seed: int, is_chaos: bool
+) -> None:
+    kills = 300 if is_chaos else 20
+
+    async def main() -> None:
+        ledger, server = Ledger(), own_postgres()
+        killing = Killing(server, ledger, seed)
+        await disturbed(server.url(), lambda: killing.kill(kills), ledger, seed=seed)
+        assert await faults_in(server.url(), ledger, killing.oracle) == [], str(killing)
+        print(killing)
+
+    asyncio.run(asyncio.wait_for(main(), 10 * kills))
