@@ -4,8 +4,8 @@ Edits gather in memory; `checkpoint` stores them as one version. Every method th
 most once, and what it returns is on disk.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from holdfast import clock, codec, names
 from holdfast.engine.context import Context
@@ -28,6 +28,8 @@ from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.runs import BlockedReason, Run
 from holdfast.kernel.state import Parts
 
+T = TypeVar("T")
+
 
 class LeasedRun:
     """A run and the lease on it. Use it from one task at a time."""
@@ -39,6 +41,7 @@ class LeasedRun:
         self._max_bytes = context.settings.max_body_bytes
         self._edits = Edits(parts, max_bytes=self._max_bytes)
         self._issuing: Issuing | None = None
+        self._made: tuple[tuple[Any, ...], Any] | None = None
 
     @property
     def run(self) -> Run:
@@ -178,7 +181,8 @@ class LeasedRun:
         """
         if suspend:
             self._check_saved()
-        opened = opening(specs, mode=mode, now=self._context.now())
+        asked = ("open_waits", tuple(specs), mode, suspend)
+        opened = self._again(asked, lambda: opening(specs, mode=mode, now=self._context.now()))
         drafts = [opened.draft]
         if suspend:
             drafts.append(Draft(Kind.RUN_WAITING, runs.Suspended(opened.group_id)))
@@ -211,10 +215,12 @@ class LeasedRun:
 
     async def release(self, *, delay_seconds: float = 0.0, note: str = "") -> None:
         """Give the run back, ready for any worker, at the earliest after the delay."""
-        ready_at = self._context.now() + clock.seconds(delay_seconds)
-        await self._end_lease(
-            Kind.RUN_RELEASED, runs.Released(ready_at, names.check_text(note, what="note"))
+        delay = clock.seconds(delay_seconds)
+        note = names.check_text(note, what="note")
+        released = self._again(
+            ("release", delay, note), lambda: runs.Released(self._context.now() + delay, note)
         )
+        await self._end_lease(Kind.RUN_RELEASED, released)
 
     async def complete(self, result: object = None) -> None:
         """End the run with a result."""
@@ -232,6 +238,15 @@ class LeasedRun:
         """Hand the run to an operator."""
         facts = runs.Blocked(runs.reason_of(reason), names.check_text(note, what="note"))
         await self._end_lease(Kind.RUN_BLOCKED, facts)
+
+    def _again(self, asked: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """What was made for the same request before, as long as its outcome is not known.
+
+        Asked again after a commit nobody saw the answer of, the same is meant.
+        """
+        if self._head.is_settled or self._made is None or self._made[0] != asked:
+            self._made = (asked, make())
+        return self._made[1]
 
     def _check_saved(self) -> None:
         if not self._edits.is_empty:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine, Sequence
 from typing import Any
+from weakref import WeakSet
 
 from holdfast import clock, names
 from holdfast.engine import sweeper
@@ -22,10 +23,12 @@ from holdfast.errors import (
     HoldfastError,
     MisuseError,
     RunNotFound,
+    UnavailableError,
 )
-from holdfast.kernel import leases
+from holdfast.kernel import leases, runs
+from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.leases import Worker
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import Run, Status
 from holdfast.stores.contract import Beat, Decision, Snapshot, Sweep
 from holdfast.telemetry import log
 
@@ -40,6 +43,8 @@ class Leases:
         self._beating: asyncio.Task[None] | None = None
         self._sweep_at = 0.0
         self._taking: set[asyncio.Task[Any]] = set()
+        self._held: WeakSet[LeasedRun] = WeakSet()
+        self._may_have_strays = False
 
     async def take(self, run_id: str, *, takeover: bool = False) -> LeasedRun:
         """Hold one run. Raises LeaseHeld while a living worker holds it, unless `takeover`."""
@@ -65,6 +70,7 @@ class Leases:
             if loop.time() >= self._sweep_at:
                 # Also while there is always a run to give out: others wait for their time-outs.
                 self._sweep_at = loop.time() + await sweeper.sweep(self._context)
+            await self._give_back_strays()
             held = await self._safely(self._take_ready(agents))
             remaining = deadline - loop.time()
             if held is not None or remaining <= 0:
@@ -155,11 +161,39 @@ class Leases:
 
         context = self._context
         wanted = Sweep(context.tenant, "ready_runs", context.worker, 1, decide, tuple(agents))
-        while leased := await sweeper.swept(context, wanted):
-            if leased[0] is not None:
-                with contextlib.suppress(CheckpointCorrupted):
-                    return await self._hold(*leased[0])
+        try:
+            while leased := await sweeper.swept(context, wanted):
+                if leased[0] is not None:
+                    with contextlib.suppress(CheckpointCorrupted):
+                        return await self._hold(*leased[0])
+        except UnavailableError:
+            # A run may be leased to this worker now, and nobody here knows of it.
+            self._may_have_strays = True
+            raise
         return None
+
+    async def _give_back_strays(self) -> None:
+        """Release runs that were leased to this worker while the store went away."""
+        if not self._may_have_strays:
+            return
+        found = await self._context.store.runs.held_by(self._context.worker)
+        if self._taking:
+            return  # one of them may be what another task is just taking
+        known = {(held.run_id, held.run.lease_seq) for held in self._held}
+        for run in found:
+            if (run.run_id, run.lease_seq) not in known:
+                await self._release_stray(run)
+        self._may_have_strays = False
+
+    async def _release_stray(self, stray: Run) -> None:
+        def decide(snapshot: Snapshot) -> Decision:
+            run = snapshot.run
+            if run is None or (run.worker, run.lease_seq) != (stray.worker, stray.lease_seq):
+                return Decision(None)
+            note = "it was leased while the store went away"
+            return Decision(None, (Draft(Kind.RUN_RELEASED, runs.Released(note=note)),))
+
+        await self._context.decide_late(stray.run_id, decide)
 
     async def _hold(self, run_id: str, lease_seq: int) -> LeasedRun:
         """The run as it was leased; one that cannot be loaded is blocked, and the error raised."""
@@ -172,7 +206,9 @@ class Leases:
             await sweeper.block_damaged(self._context, run_id, damage)
             raise
         head = Head(self._context, found.run, found.position)
-        return LeasedRun(self._context, head, newest.parts)
+        held = LeasedRun(self._context, head, newest.parts)
+        self._held.add(held)
+        return held
 
     async def _stay_alive(self) -> None:
         lease = clock.seconds(self._context.settings.lease_seconds)

@@ -69,6 +69,9 @@ class RunReader(_Reads):
     async def ids(self, after: str, limit: int) -> list[str]:
         return [run_id for (run_id,) in await self._rows("list_run_ids", after, limit)]
 
+    async def held_by(self, worker: str) -> list[Run]:
+        return await self._all(self._shapes.run, "list_runs_of_worker", worker)
+
     async def next_ready_at(self) -> int | None:
         return (await self._rows("next_ready_at"))[0][0]
 

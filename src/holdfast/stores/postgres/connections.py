@@ -97,7 +97,7 @@ class Connections:
             max_size=self._size,
             timeout=self.patience,
             max_idle=60,
-            reconnect_timeout=self.patience,
+            reconnect_timeout=_GIVE_UP_SECONDS,
             open=False,
         )
         await self._pool.open()
@@ -141,12 +141,7 @@ class Connections:
         pool = self._pool
         if pool is None:
             raise StoreClosed()
-        try:
-            connection = await pool.getconn()
-        except PoolTimeout as error:
-            raise await self._why_none() from error
-        except PoolClosed as error:
-            raise StoreClosed() from error
+        connection = await self._get(pool)
         hanging_up = asyncio.get_running_loop().call_later(2 * self.patience, hang_up, connection)
         try:
             yield connection
@@ -163,6 +158,18 @@ class Connections:
         finally:
             hanging_up.cancel()
             await pool.putconn(connection)
+
+    async def _get(self, pool: AsyncConnectionPool[Connection]) -> Connection:
+        """A connection of the pool. Asking again and again makes it try the server each time."""
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                return await pool.getconn(min(_ASK_AGAIN_SECONDS, self.patience))
+            except PoolTimeout as error:
+                if time.monotonic() > until:
+                    raise await self._why_none(pool) from error
+            except PoolClosed as error:
+                raise StoreClosed() from error
 
     @asynccontextmanager
     async def transaction(
@@ -217,6 +224,7 @@ class Connections:
         connection.rows_of = AsyncRawCursor(connection)
         connection.rows_of.format = Format.BINARY
         connection.prepare_threshold = 0 if self._is_preparing else None
+        connection.prepared_max = _PREPARED
         # The driver numbers its statements from 0. Behind a pooler a session may have those of
         # another client: a number that nobody else has is missed there, not taken for another.
         names = connection._prepared  # pyright: ignore[reportPrivateUsage] -- no other way to them
@@ -234,20 +242,27 @@ class Connections:
                 self.place,
             )
 
-    async def _why_none(self) -> HoldfastError:
+    async def _why_none(self, pool: AsyncConnectionPool[Connection]) -> HoldfastError:
         """Why the pool had no connection in time: ask the server directly."""
+        if pool.get_stats().get("pool_size", 0) >= self._size:
+            return StoreBusy(
+                f"all {self._size} connections to {self.place} were in use for "
+                f"{self.patience:g} s; raise pool_connections"
+            )
         try:
             connection = await self.connect()
         except HoldfastError as error:
             return error
         await connection.close()
-        return StoreBusy(
-            f"all {self._size} connections to {self.place} were in use for "
-            f"{self.patience:g} s; raise pool_connections"
-        )
+        return StoreUnavailable(f"{self.place} was away, and is back only now; try again")
 
 
 _HURRIED_SECONDS: Final = 0.1
+# The pool's own pauses grow to seconds; we ask it anew instead.
+_GIVE_UP_SECONDS: Final = 0.1
+_ASK_AGAIN_SECONDS: Final = 0.25
+# Statements are made of parts, in some hundred combinations.
+_PREPARED: Final = 1000
 # Not READ WRITE: a standby refuses that in words that do not tell what it is.
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ"

@@ -72,7 +72,8 @@ class OutsideWriter:
             except Exception as error:
                 if is_first:
                     raise
-                answers = [error if i in waiting else a for i, a in enumerate(answers)]
+                told = StoreBusy() if isinstance(error, TryApart) else error
+                answers = [told if i in waiting else a for i, a in enumerate(answers)]
                 break
             is_first = False
         faults.point("batch.before_acknowledge")

@@ -24,6 +24,15 @@ FROM workers w
 WHERE w.tenant = ?1
 ORDER BY w.started_at, w.worker;
 
+-- name: list_runs_of_worker
+-- The runs that a worker holds.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest, schema
+FROM runs
+WHERE tenant = ?1 AND worker = ?2 AND status = 'running'
+ORDER BY run_id;
+
 -- name: find_lost_runs
 -- Runs whose worker was not heard of in time, or is not known at all.
 SELECT r.run_id
