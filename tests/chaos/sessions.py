@@ -65,7 +65,6 @@ class Agents:
         self._is_stored = is_stored
         self._is_stopped = False
         self._outsiders: list[Callable[[str], Awaitable[None]]] = []
-        self._held: set[str] = set()
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -104,7 +103,6 @@ class Agents:
                 step += 1
                 await self._turn(run, f"{self._name}-{name}.{step}")
             await self._leave(run.release)
-            self._held.discard(run.run_id)
             await self._ledger.note("released")
 
     async def answer(self, wait_id: str) -> None:
@@ -122,24 +120,15 @@ class Agents:
         return run
 
     async def _next(self) -> holdfast.LeasedRun | None:
-        """The next run that is ready, or one that was leased here without anybody being told."""
+        """The next run that is ready; what was leased while the server went away comes again."""
         try:
             run = await self.hf.leases.next(agents=[ROAMED], timeout_seconds=0.2)
         except UnavailableError as error:
             self._ledger.raised[type(error).__name__] += 1
-            return await self._persist(self._found_again)
+            return None
         if run is not None:
-            self._held.add(run.run_id)
             await self._ledger.note("leased")
         return run
-
-    async def _found_again(self) -> holdfast.LeasedRun | None:
-        for run in await self.hf.runs.list(status="running", agent=ROAMED):
-            if run.worker == self.hf.worker and run.run_id not in self._held:
-                self._held.add(run.run_id)
-                self._ledger.raised["leased and not told"] += 1
-                return await self.hf.runs.open(run.run_id)
-        return None
 
     async def _turn(self, run: holdfast.LeasedRun, marker: str) -> None:
         run.append("log", marker)
