@@ -1,4 +1,4 @@
-"""A worker process for tests: `python -m tests.child STORE [LEASE_SECONDS]`.
+"""A worker process for tests: `python -m tests.child STORE [LEASE_SECONDS] [SETTING=NUMBER]…`.
 
 Reads one command per line, `[name, args…]`, does it, and prints the outcome as one line of JSON: a
 value, or `{"error": class}`. It is driven by tests of races, zombies and crashes.
@@ -6,15 +6,26 @@ value, or `{"error": class}`. It is driven by tests of races, zombies and crashe
 
 import asyncio
 import json
+import os
 import random
+import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import holdfast
+from holdfast.engine import waits
 from holdfast.errors import HoldfastError
+from holdfast.faults import install
+from holdfast.kernel import runs
+from holdfast.kernel.journal import Draft, Kind, Origin
+from holdfast.stores.contract import Applied, Commit
+from holdfast.stores.sealing import seal_all
 from holdfast.testing import faults
+
+RUN = "crash"
 
 
 class Worker:
@@ -71,28 +82,62 @@ class Worker:
         (begun,) = await self.held[run_id].begin_effects([request])
         return begun.answer
 
-    async def scenario(self, run_id: str) -> str:
-        """A bit of everything, in a fixed order; prints what was acknowledged as it goes."""
-        run = await self.hf.runs.open(run_id, input={"x": 1}, takeover=True)
+    async def turns(self) -> str:
+        """The first of four stages of one run; each prints what was acknowledged as it goes."""
+        run = await self.hf.runs.open(RUN, input={"x": 1})
         say(["opened", run.version])
         for n in range(3):
             run.append("log", {"n": n, "text": "word " * 50})
             run.set("plan", n)
             await run.checkpoint()
             say(["checkpoint", n + 1])
-        (begun,) = await run.begin_effects([holdfast.EffectRequest(tool="t", args=run_id)])
+        self.held[RUN] = run
+        return "done"
+
+    async def effects(self) -> str:
+        """A fresh one, one that is refused because its key is taken, and the first one's result."""
+        run, request = self.held[RUN], holdfast.EffectRequest(tool="t", args=RUN)
+        (begun,) = await run.begin_effects([request])
         say(["issued", 1])
+        (again,) = await run.begin_effects([request])
+        say(["refused", again.answer])
         await run.finish_effect(begun, "result")
         say(["completed", 1])
-        waits = [holdfast.WaitSpec(wait_id=f"{run_id}-w{n}") for n in range(2)]
-        await run.open_waits(waits, suspend=True)
+        return "done"
+
+    async def waits(self) -> str:
+        """The run suspends; others answer, one of them twice."""
+        specs = [holdfast.WaitSpec(wait_id=f"{RUN}-w{n}") for n in range(2)]
+        await self.held[RUN].open_waits(specs, suspend=True)
         say(["waiting", 1])
-        for n in range(2):
-            await self.hf.waits.resolve(f"{run_id}-w{n}", n)
+        for n in (0, 0, 1):
+            await self.hf.waits.resolve(f"{RUN}-w{n}", n)
             say(["resolved", n + 1])
-        again = await self.hf.runs.open(run_id)
-        await again.complete("answer")
-        say(["ended", 1])
+        return "done"
+
+    async def ending(self) -> str:
+        """The run is taken again, and ends in a commit that opens a wait and cancels it.
+
+        No use case makes such a commit yet; the contract of stores allows it, and PostgreSQL needs
+        several statements for it.
+        """
+        await self.hf.runs.open(RUN)
+        say(["again", 1])
+        store = self.hf._context.store
+        found = await store.runs.at_head(RUN)
+        assert found is not None
+        spec = holdfast.WaitSpec(wait_id=f"{RUN}-last")
+        drafts = [
+            waits.opening([spec], mode="all", now=store.clock.now()).draft,
+            Draft(Kind.RUN_COMPLETED, runs.Ended()),
+        ]
+        origin = Origin(store.tenant, RUN, self.hf.worker, store.clock.now())
+        sealed = seal_all(found.run, found.position, drafts, origin)
+        entries, changes = tuple(sealed.entries), tuple(sealed.changes)
+        outcome = await store.submit(
+            Commit(store.tenant, RUN, found.position, entries, sealed.run, changes)
+        )
+        say(["ended" if isinstance(outcome, Applied) else "not ended", 1])
         return "done"
 
     async def reindex(self, run_id: str) -> str:
@@ -101,6 +146,29 @@ class Worker:
 
     async def arm(self, point: str, action: faults.Action, skip: int = 0) -> str:
         faults.arm(point, action, skip=skip)
+        return "armed"
+
+    async def count_points(self, stages: list[str]) -> dict[str, dict[str, int]]:
+        """How often each stage passes each fault point."""
+        counts: dict[str, dict[str, int]] = {}
+        for stage in stages:
+            passed = Counter[str]()
+            install(lambda point, passed=passed: passed.update([point]))
+            await getattr(self, stage)()
+            install(None)
+            counts[stage] = dict(passed)
+        return counts
+
+    async def stop_at(self, point: str, skip: int = 0) -> str:
+        """Stop this process, as by Ctrl-Z, when it comes to a point; once."""
+        passed = Counter[str]()
+
+        def stop(reached: str) -> None:
+            passed[reached] += 1
+            if reached == point and passed[point] == skip + 1:
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        install(stop)
         return "armed"
 
     async def clock(self) -> float:
@@ -119,8 +187,7 @@ async def outcome_of(work: Callable[..., Awaitable[Any]], args: list[Any]) -> An
         return {"error": type(error).__name__, "message": str(error)}
 
 
-async def main(store: str, lease_seconds: float) -> None:
-    settings = holdfast.Settings(lease_seconds=lease_seconds)
+async def main(store: str, settings: holdfast.Settings) -> None:
     loop = asyncio.get_running_loop()
     async with holdfast.open(store, settings=settings) as hf:
         worker = Worker(hf)
@@ -129,5 +196,11 @@ async def main(store: str, lease_seconds: float) -> None:
             say(await outcome_of(getattr(worker, name), args))
 
 
+def settings_of(words: list[str]) -> holdfast.Settings:
+    pairs = [word.rpartition("=") for word in words]
+    given = {name or "lease_seconds": json.loads(value) for name, _, value in pairs}
+    return holdfast.Settings(**given)
+
+
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 60.0))
+    asyncio.run(main(sys.argv[1], settings_of(sys.argv[2:])))

@@ -1,7 +1,7 @@
-"""PostgreSQL for tests: one server and one database per test process, emptied before each use.
+"""The backends for tests; for PostgreSQL one server and one database per test process.
 
-`HOLDFAST_TEST_POSTGRES` names a server to use instead, by the URL of a database in it whose user
-may create others.
+A database is emptied before each use. `HOLDFAST_TEST_POSTGRES` names a server to use instead, by
+the URL of a database in it whose user may create others.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from psycopg.sql import SQL, Identifier
 
 import holdfast
 from holdfast.testing.postgres import PostgresServer
+from tests.backends import BACKENDS, Backend, PostgresBackend, SQLiteBackend
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 TEMPLATE = f"holdfast_template_{WORKER}"
@@ -30,6 +31,31 @@ class OwnPostgres(Protocol):
     """Starts a server of a test's own, which is stopped when the test ends."""
 
     def __call__(self, *, options: Mapping[str, str] | None = None) -> PostgresServer: ...
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    """An empty store of each kind in turn."""
+    if request.param == "postgres":
+        return PostgresBackend(request.getfixturevalue("postgres_url"))
+    return SQLiteBackend(tmp_path / "store.db")
+
+
+@pytest.fixture
+def store(backend: Backend) -> str:
+    """The URL of an empty store, of each kind in turn."""
+    return backend.url
+
+
+@pytest.fixture(params=BACKENDS)
+def unopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    """A store of each kind in turn that nobody has opened yet: it has no schema."""
+    if request.param == "postgres":
+        server = request.getfixturevalue("postgres_server")
+        with new_database(server, f"{DATABASE}_unopened") as url:
+            yield PostgresBackend(url)
+    else:
+        yield SQLiteBackend(tmp_path / "store.db")
 
 
 @pytest.fixture(scope="session")

@@ -1,42 +1,69 @@
 """Every fault point, by exception and by SIGKILL: what was acknowledged is there, nothing is torn.
 
-The oracle reads what the child printed (its acknowledgements) and the bytes in the file through its
-own small reader of the journal table; it does not use the code that wrote them.
+The oracle reads what the child printed (its acknowledgements) and the stored bytes through its own
+small reader of the tables; it does not use the code that wrote them.
 """
 
 import hashlib
 import signal
 import subprocess
 import sys
-from pathlib import Path
+from collections import Counter
 from typing import Any
 
-import apsw
 import msgspec
 import pytest
 
 import holdfast
 from holdfast import faults
 from holdfast.testing.store_suite import async_test
+from tests.backends import BACKENDS, Backend, Raw
 from tests.processes import Child
 
-STORE_POINTS = [p for p in faults.POINTS if not p.startswith(("migration", "reindex"))]
-# How many times the point is passed before it strikes: early, in the middle, late.
-SKIPS = [0, 3, 6]
+STAGES = ("turns", "effects", "waits", "ending")
+# Points that a backend does not have, and why.
+ABSENT = {
+    "sqlite": {},
+    "postgres": {"commit.after_first_entry": "all entries of a batch are one statement"},
+}
+BATCH = {"batch.before_begin", "batch.after_begin", "batch.after_commit"}
+BATCH |= {"batch.before_acknowledge"}
+INSIDE = {"commit.after_entries", "commit.after_changes", "batch.before_commit"}
+# Which stage passes which points. On PostgreSQL what lies inside a transaction of several
+# statements is passed by outside writers, and by commits that one statement cannot do.
+PASSED = {
+    "sqlite": dict.fromkeys(STAGES, BATCH | INSIDE | {"commit.after_first_entry"}),
+    "postgres": {
+        "turns": BATCH | INSIDE,
+        "effects": BATCH | {"commit.after_entries"},
+        "waits": BATCH | INSIDE,
+        "ending": BATCH | INSIDE,
+    },
+}
+Passes = dict[str, dict[str, int]]
+# When a stage passes a point several times: SQLite writes everything in the same way.
+MOMENTS = {"sqlite": ["last"], "postgres": ["first", "last"]}
+CASES = [
+    (backend, stage, point, moment)
+    for backend in BACKENDS
+    for stage in STAGES
+    for point in sorted(PASSED[backend][stage])
+    for moment in MOMENTS[backend]
+]
 
 
-def raw_entries(path: Path) -> list[tuple[Any, ...]]:
-    connection = apsw.Connection(str(path))
-    try:
-        return list(
-            connection.execute(
-                "SELECT seq, kind, tenant, run_id, at, actor, schema, encoding, key_id, facts,"
-                " nonce, coalesce(journal.body, bodies.body), link"
-                " FROM journal LEFT JOIN bodies USING (id) ORDER BY run_id, seq"
-            )
-        )
-    finally:
-        connection.close()
+@pytest.fixture(scope="session")
+def passes(tmp_path_factory: pytest.TempPathFactory, postgres_database: str) -> dict[str, Passes]:
+    """How often each stage passes each point when nothing goes wrong, on each backend."""
+    file = str(tmp_path_factory.mktemp("passes") / "store.db")
+    counted: dict[str, Passes] = {}
+    for name, url in {"sqlite": file, "postgres": postgres_database}.items():
+        with Child("tests.child", url, 'tenant="passes"') as child:
+            child.tell(["count_points", STAGES])
+            while not isinstance(told := child.answer(), dict):
+                pass
+            counted[name] = told
+    return counted
 
 
 def check_chain(entries: list[tuple[Any, ...]]) -> None:
@@ -68,23 +95,42 @@ def acknowledged(child: Child) -> dict[str, int]:
         done[answer[0]] = answer[1]
 
 
-def check_acknowledged(entries: list[tuple[Any, ...]], done: dict[str, int]) -> None:
-    kinds = [row[1] for row in entries]
-    assert kinds.count("CHECKPOINT_CREATED") >= done.get("checkpoint", 0)
-    assert kinds.count("EFFECT_ISSUED") >= done.get("issued", 0)
-    assert kinds.count("EFFECT_COMPLETED") >= done.get("completed", 0)
-    assert kinds.count("WAITS_OPENED") >= done.get("waiting", 0)
-    assert kinds.count("WAIT_RESOLVED") >= done.get("resolved", 0)
-    assert kinds.count("RUN_COMPLETED") >= done.get("ended", 0)
+def check_acknowledged(entries: list[tuple[Any, ...]], done: dict[str, Any]) -> None:
+    kinds = Counter(row[1] for row in entries)
+    assert kinds["CHECKPOINT_CREATED"] >= done.get("checkpoint", 0)
+    assert kinds["EFFECT_ISSUED"] >= done.get("issued", 0)
+    assert kinds["EFFECT_COMPLETED"] >= done.get("completed", 0)
+    assert kinds["WAITS_OPENED"] >= done.get("waiting", 0)
+    assert kinds["WAIT_RESOLVED"] >= done.get("resolved", 0)
+    assert kinds["RUN_LEASED"] >= ("opened" in done) + done.get("again", 0)
+    assert kinds["RUN_COMPLETED"] >= done.get("ended", 0)
     # Nothing happened twice, and nothing unasked: at most one step beyond what was acknowledged.
-    assert kinds.count("CHECKPOINT_CREATED") <= min(3, done.get("checkpoint", 0) + 1)
-    assert kinds.count("EFFECT_ISSUED") <= 1
-    assert kinds.count("WAIT_RESOLVED") <= min(2, done.get("resolved", 0) + 1)
+    assert kinds["CHECKPOINT_CREATED"] <= min(3, done.get("checkpoint", 0) + 1)
+    assert kinds["EFFECT_ISSUED"] <= 1
+    assert kinds["WAIT_RESOLVED"] <= min(2, done.get("resolved", 0) + 1)
+    assert done.get("refused", "in_flight") == "in_flight"
+    # The last commit has both of its entries, or none.
+    assert (kinds["WAITS_OPENED"] == 2) == (kinds["RUN_COMPLETED"] == 1)
 
 
-async def finish(store: Path) -> None:
+def check_rows(raw: Raw, entries: list[tuple[Any, ...]]) -> None:
+    """Each index has a row for each of its entries, no more and no less."""
+    kinds = Counter(row[1] for row in entries)
+    for table, expected in {
+        "runs": kinds["RUN_CREATED"],
+        "checkpoints": kinds["CHECKPOINT_CREATED"],
+        "effects": kinds["EFFECT_ISSUED"],
+        "wait_groups": kinds["WAITS_OPENED"],
+        "waits": 2 * min(1, kinds["WAITS_OPENED"]) + kinds["RUN_COMPLETED"],
+    }.items():
+        assert raw.rows(f"SELECT count(*) FROM {table}") == [(expected,)], table
+    settled = raw.rows("SELECT count(*) FROM waits WHERE status <> 'open'")
+    assert settled == [(kinds["WAIT_RESOLVED"] + kinds["RUN_COMPLETED"],)]
+
+
+async def finish(store: str) -> None:
     """Another process's view: whole, consistent, and it can go on."""
-    async with holdfast.open(str(store)) as hf:
+    async with holdfast.open(store) as hf:
         if "crash" not in [run.run_id for run in await hf.runs.list()]:
             return
         assert await hf.journal.verify("crash") == []
@@ -101,9 +147,8 @@ async def finish(store: Path) -> None:
         assert await hf.journal.verify("crash") == []
 
 
-@pytest.mark.parametrize("skip", SKIPS)
 @pytest.mark.parametrize("action", ["raise", "kill"])
-@pytest.mark.parametrize("point", STORE_POINTS)
+@pytest.mark.parametrize(("backend", "stage", "point", "moment"), CASES, indirect=["backend"])
 @pytest.mark.mission(
     "S0-022",
     "S1-020",
@@ -118,20 +163,45 @@ async def finish(store: Path) -> None:
 )
 @async_test
 async def test_no_fault_loses_what_was_acknowledged_or_tears_a_commit(
-    point: str, action: str, skip: int, tmp_path: Path
+    passes: dict[str, Passes], backend: Backend, stage: str, point: str, moment: str, action: str
 ) -> None:
-    store = tmp_path / "crash.db"
-    with Child("tests.child", store) as child:
-        child.ask(["hello"])
+    skip = passes[backend.name][stage][point] - 1 if moment == "last" else 0
+    done: dict[str, Any] = {}
+    with Child("tests.child", backend.url) as child:
+        for name in STAGES[: STAGES.index(stage)]:
+            child.tell([name])
+            done |= acknowledged(child)
         child.ask(["arm", point, action, skip])
-        child.tell(["scenario", "crash"])
-        done = acknowledged(child)
+        child.tell([stage])
+        done |= acknowledged(child)
         if action == "kill":
             assert child.wait() == -signal.SIGKILL
-    entries = raw_entries(store)
-    check_chain(entries)
-    check_acknowledged(entries, done)
-    await finish(store)
+    with backend.raw() as raw:
+        entries = raw.entries()
+        check_chain(entries)
+        check_acknowledged(entries, done)
+        check_rows(raw, entries)
+    await finish(backend.url)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_stages_pass_the_points_they_are_said_to(name: str, passes: dict[str, Passes]) -> None:
+    assert {stage: set(counts) for stage, counts in passes[name].items()} == PASSED[name]
+
+
+MIGRATION = ("migration.before_commit", "migration.after_commit")
+REINDEX = ("reindex.before_commit",)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_point_strikes_in_some_test_or_is_said_to_be_absent(name: str) -> None:
+    struck = {point for backend, _, point, _ in CASES if backend == name}
+    assert struck | {*MIGRATION, *REINDEX} | set(ABSENT[name]) == set(faults.POINTS)
+    assert not struck & set(ABSENT[name])
+
+
+def test_no_point_is_absent_everywhere() -> None:
+    assert set.intersection(*(set(points) for points in ABSENT.values())) == set()
 
 
 MIGRATE = """
@@ -146,38 +216,45 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("action", ["raise", "kill"])
-@pytest.mark.parametrize("point", ["migration.before_commit", "migration.after_commit"])
+@pytest.mark.parametrize("point", MIGRATION)
 @async_test
 async def test_fault_during_a_migration_leaves_a_store_that_opens(
-    point: str, action: str, tmp_path: Path
+    unopened: Backend, point: str, action: str
 ) -> None:
-    store = tmp_path / "migrate.db"
     ended = subprocess.run(
-        [sys.executable, "-c", MIGRATE, str(store), point, action],
+        [sys.executable, "-c", MIGRATE, unopened.url, point, action],
         timeout=60,
         check=False,
         stderr=subprocess.DEVNULL,
     )
     assert ended.returncode == (-signal.SIGKILL if action == "kill" else 1)
-    async with holdfast.open(str(store)) as hf:
+    async with holdfast.open(unopened.url) as hf:
         await hf.runs.create("a")
         assert (await hf.info()).schema == (await hf.info()).newest_schema
 
 
 @pytest.mark.parametrize("action", ["raise", "kill"])
+@pytest.mark.parametrize("point", REINDEX)
 @async_test
-async def test_fault_during_a_reindex_leaves_the_old_rows(action: str, tmp_path: Path) -> None:
-    store = tmp_path / "reindex.db"
-    async with holdfast.open(str(store)) as hf:
+async def test_fault_during_a_reindex_leaves_the_rows_as_they_were(
+    backend: Backend, point: str, action: str
+) -> None:
+    async with holdfast.open(backend.url) as hf:
         run = await hf.runs.open("a")
-        run.append("log", 1)
-        await run.checkpoint()
-    with Child("tests.child", store) as child:
-        child.ask(["arm", "reindex.before_commit", action])
-        child.tell(["reindex", "a"])
-        with pytest.raises(EOFError):
-            child.answer()
-        assert child.wait() == (-signal.SIGKILL if action == "kill" else 1)
-    async with holdfast.open(str(store)) as hf:
-        assert await hf.journal.verify("a") == []
-        assert (await hf.checkpoints.load("a"))["log"] == [1]
+        for n in range(2):
+            run.append("log", n)
+            await run.checkpoint()
+    with backend.raw() as raw:
+        assert raw.execute("DELETE FROM checkpoints WHERE version = 1") == 1
+        with Child("tests.child", backend.url) as child:
+            child.ask(["arm", point, action])
+            child.tell(["reindex", "a"])
+            with pytest.raises(EOFError):
+                child.answer()
+            assert child.wait() == (-signal.SIGKILL if action == "kill" else 1)
+        assert raw.rows("SELECT version FROM checkpoints") == [(2,)]
+        async with holdfast.open(backend.url) as hf:
+            assert (await hf.checkpoints.load("a"))["log"] == [0, 1]
+            await hf.reindex("a")
+            assert await hf.journal.verify("a") == []
+        assert raw.rows("SELECT version FROM checkpoints ORDER BY version") == [(1,), (2,)]

@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -21,35 +20,50 @@ from holdfast.errors import (
 from holdfast.stores.combiner import Combiner
 from holdfast.stores.contract import Commit, Late, Write
 from holdfast.telemetry import Telemetry
-from holdfast.testing import Armed, armed
 from holdfast.testing.store_suite import async_test
+from tests.backends import Backend
+from tests.holding import Held, Holder, holder_of
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> str:
-    return str(tmp_path / "commits.db")
+def holder(backend: Backend) -> Iterator[Holder]:
+    """A store whose commits can be held up."""
+    with holder_of(backend) as holder:
+        yield holder
 
 
-async def cancelled_when_it_hangs(work: Coroutine[Any, Any, Any], hanging: Armed) -> None:
-    """Let `work` reach the armed point, then cancel it there."""
+async def held_up(work: Coroutine[Any, Any, Any], held: Held) -> "asyncio.Task[Any]":
+    """Let `work` come to where its commit is held up."""
     task = asyncio.create_task(work)
-    while not hanging.reached:
+    while not held.reached:
+        assert not task.done()
         await asyncio.sleep(0)
+    return task
+
+
+async def cancelled_when_held_up(work: Coroutine[Any, Any, Any], held: Held) -> None:
+    task = await held_up(work, held)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
+def combiner_of(hf: holdfast.Holdfast) -> Any:
+    """What applies the commits of lease holders."""
+    store: Any = hf._context.store
+    return store._commits if hasattr(store, "_commits") else store._combiner
+
+
 @async_test
-async def test_commit_of_a_cancelled_caller_is_stored_and_the_run_goes_on(store: str) -> None:
-    async with holdfast.open(store) as hf:
+async def test_commit_of_a_cancelled_caller_is_stored_and_the_run_goes_on(holder: Holder) -> None:
+    async with holdfast.open(holder.url) as hf:
         run = await hf.runs.open("a")
         run.append("log", "first")
-        with armed("batch.before_commit", "hang") as hanging:
-            await cancelled_when_it_hangs(run.checkpoint(), hanging)
+        with holder.hold("before") as held:
+            await cancelled_when_held_up(run.checkpoint(), held)
             with pytest.raises(OutcomeUnknown, match="find out"):
                 run.append("log", "second")
-            hanging.released.set()
+            held.release()
             assert (await run.checkpoint()).version == 1
         run.append("log", "second")
         await run.checkpoint()
@@ -58,12 +72,12 @@ async def test_commit_of_a_cancelled_caller_is_stored_and_the_run_goes_on(store:
 
 
 @async_test
-async def test_cancelled_commit_that_was_stored_is_not_stored_again(store: str) -> None:
-    async with holdfast.open(store) as hf:
+async def test_cancelled_commit_that_was_stored_is_not_stored_again(holder: Holder) -> None:
+    async with holdfast.open(holder.url) as hf:
         run = await hf.runs.open("a")
         run.append("log", "once")
-        with armed("batch.after_commit", "hang") as hanging:
-            await cancelled_when_it_hangs(run.checkpoint(), hanging)
+        with holder.hold("after") as held:
+            await cancelled_when_held_up(run.checkpoint(), held)
         again = await run.checkpoint()
         assert again.version == 1
         assert (await hf.checkpoints.load("a"))["log"] == ["once"]
@@ -72,49 +86,51 @@ async def test_cancelled_commit_that_was_stored_is_not_stored_again(store: str) 
 
 
 @async_test
-async def test_exception_after_commit_is_told_as_the_success_it_was(store: str) -> None:
-    async with holdfast.open(store) as hf:
+async def test_commit_whose_answer_is_lost_is_told_as_the_success_it_was(holder: Holder) -> None:
+    async with holdfast.open(holder.url) as hf:
         run = await hf.runs.open("a")
         run.append("log", 1)
-        with armed("batch.after_commit", "raise"):
+        with holder.lose_answer():
             assert (await run.checkpoint()).version == 1
         waiting = await hf.runs.open("b")
         await waiting.open_waits([holdfast.WaitSpec(wait_id="w")], suspend=True)
-        with armed("batch.after_commit", "raise"):
+        with holder.lose_answer():
             answer = await hf.waits.resolve("w", 1, by="alice")
         assert answer.accepted
         assert (await hf.waits.get("w")).duplicates == 0
 
 
 @async_test
-async def test_trying_again_what_turns_out_to_be_stored_succeeds(store: str) -> None:
-    async with holdfast.open(store) as hf:
+async def test_trying_again_what_turns_out_to_be_stored_succeeds(holder: Holder) -> None:
+    async with holdfast.open(holder.url) as hf:
         run = await hf.runs.open("a")
         (begun,) = await run.begin_effects([holdfast.EffectRequest(tool="t")])
         for attempt in (lambda: run.finish_effect(begun, "r"), lambda: run.complete("answer")):
-            with armed("batch.after_commit", "hang") as hanging:
-                await cancelled_when_it_hangs(attempt(), hanging)
+            with holder.hold("after") as held:
+                await cancelled_when_held_up(attempt(), held)
             await attempt()
         assert await hf.runs.result("a") == "answer"
         kinds = [entry.kind for entry in await hf.journal.read("a")]
         assert (kinds.count("EFFECT_COMPLETED"), kinds.count("RUN_COMPLETED")) == (1, 1)
 
 
-class FlakyWriter:
+class FlakyApply:
     """Loses the answer of a batch: after it was stored, or before it was tried."""
 
-    def __init__(self, real: Callable[..., Any], *, stored: bool) -> None:
+    def __init__(self, real: Callable[..., None], *, stored: bool) -> None:
         self._real = real
         self._stored = stored
         self.failures = 1
 
-    def __call__(self, batch: Sequence[Write]) -> Any:
+    def __call__(self, batch: Sequence[Write], done: Any) -> None:
         if not self.failures:
-            return self._real(batch)
+            return self._real(batch, done)
         self.failures -= 1
+        lost = OutcomeUnknown("the connection was lost at COMMIT")
         if self._stored:
-            self._real(batch)
-        raise OutcomeUnknown("the connection was lost at COMMIT")
+            return self._real(batch, lambda *_: done(None, lost))
+        asyncio.get_running_loop().call_soon(done, None, lost)
+        return None
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -123,8 +139,8 @@ async def test_commit_of_unknown_outcome_is_resent_unchanged(store: str, *, stor
     async with holdfast.open(store) as hf:
         run = await hf.runs.open("a")
         run.append("log", "x")
-        writer: Any = hf._context.store._writer  # type: ignore[attr-defined]
-        writer.apply = FlakyWriter(writer.apply, stored=stored)
+        combiner = combiner_of(hf)
+        combiner._apply = FlakyApply(combiner._apply, stored=stored)
         with pytest.raises(OutcomeUnknown):
             await run.checkpoint()
         assert (await run.checkpoint()).version == 1
@@ -139,21 +155,21 @@ async def test_unknown_commit_stays_unknown_while_resending_it_fails(store: str)
     async with holdfast.open(store) as hf:
         run = await hf.runs.open("a")
         run.append("log", "x")
-        writer: Any = hf._context.store._writer  # type: ignore[attr-defined]
-        real = writer.apply
-        writer.apply = FlakyWriter(real, stored=True)
+        combiner = combiner_of(hf)
+        real = combiner._apply
+        combiner._apply = FlakyApply(real, stored=True)
         with pytest.raises(OutcomeUnknown):
             await run.checkpoint()
 
-        def busy(batch: Sequence[Write]) -> Any:
-            raise StoreBusy
+        def busy(batch: Sequence[Write], done: Any) -> None:
+            asyncio.get_running_loop().call_soon(done, None, StoreBusy())
 
-        writer.apply = busy
+        combiner._apply = busy
         with pytest.raises(StoreBusy):
             await run.checkpoint()
         with pytest.raises(OutcomeUnknown):
             run.append("log", "not yet")
-        writer.apply = real
+        combiner._apply = real
         assert (await run.checkpoint()).version == 1
         run.append("log", "y")
         assert (await run.checkpoint()).version == 2
@@ -180,7 +196,7 @@ async def test_many_sessions_share_few_transactions(store: str) -> None:
             batches.append(amount)
 
     async with holdfast.open(store, telemetry=count) as hf:
-        runs = [await hf.runs.open(f"run-{n}") for n in range(200)]
+        runs = await asyncio.gather(*(hf.runs.open(f"run-{n}") for n in range(200)))
         batches.clear()
         for run in runs:
             run.append("log", 1)
@@ -247,7 +263,7 @@ async def test_commits_of_one_run_are_never_in_one_batch(store: str) -> None:
     async with holdfast.open(store) as hf:
         run = await hf.runs.open("a")
         batches: list[list[str]] = []
-        combiner: Any = hf._context.store._combiner  # type: ignore[attr-defined]
+        combiner = combiner_of(hf)
         real = combiner._apply
 
         def apply(batch: Sequence[Write], done: Any) -> None:
@@ -275,19 +291,22 @@ async def test_cancelled_waiters_do_not_keep_others_from_their_turn(store: str) 
 
 
 @async_test
-async def test_torn_commit_cannot_be_seen_by_readers(store: str) -> None:
-    async with holdfast.open(store) as hf:
+async def test_torn_commit_cannot_be_seen_by_readers(holder: Holder) -> None:
+    async with holdfast.open(holder.url) as hf, holdfast.open(holder.backend.url) as reader:
         run = await hf.runs.open("a")
-        before = await hf.journal.read("a")
-        with armed("commit.after_entries", "hang") as hanging:
-            saving = asyncio.create_task(run.checkpoint())
-            while not hanging.reached:
-                await asyncio.sleep(0)
-            assert await hf.journal.read("a") == before
-            assert await hf.checkpoints.history("a") == []
-            hanging.released.set()
-            await saving
-        assert len(await hf.checkpoints.history("a")) == 1
+        await run.open_waits([holdfast.WaitSpec(wait_id="w")], suspend=True)
+        before = await reader.journal.read("a")
+        with holder.hold("before") as held:
+            answering = await held_up(hf.waits.resolve("w", 1), held)
+            assert await reader.journal.read("a") == before
+            assert (await reader.waits.get("w")).status == "open"
+            assert (await reader.runs.get("a")).status == "waiting"
+            held.release()
+            await answering
+        kinds = [entry.kind for entry in await reader.journal.read("a", after=len(before))]
+        assert kinds == ["WAIT_RESOLVED", "GROUP_CLOSED"]
+        assert (await reader.waits.get("w")).status == "resolved"
+        assert (await reader.runs.get("a")).status == "ready"
 
 
 @async_test
@@ -299,7 +318,8 @@ async def test_use_after_close_and_before_open_is_refused(store: str) -> None:
         run = await hf.runs.open("a")
     with pytest.raises(StoreClosed):
         await run.checkpoint()
-    assert not Path(store + "-wal").exists() or os.path.getsize(store) > 0
+    with pytest.raises(StoreClosed):
+        await hf.runs.get("a")
 
 
 def test_use_from_another_event_loop_is_refused(store: str) -> None:
@@ -326,7 +346,7 @@ async def test_use_after_fork_is_refused(store: str) -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                hf._context.store._check_home()  # type: ignore[attr-defined]
+                hf._context.store._home.check()  # type: ignore[attr-defined]
                 os.write(writing, b"used")
             except WrongProcess as error:
                 os.write(writing, str(error).encode())

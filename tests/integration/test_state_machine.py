@@ -1,6 +1,7 @@
 """Random operations on a store against a plain model in memory, which knows only the promises."""
 
 import asyncio
+from itertools import count
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -20,7 +21,9 @@ from hypothesis.stateful import (
 import holdfast
 from holdfast.errors import ConflictError, Fenced, RunCancelled, RunEnded
 from holdfast.testing import ManualClock
+from tests.backends import Backend
 
+EXAMPLES = {"sqlite": 40, "postgres": 15}
 ITEMS = st.integers(-(2**63), 2**64 - 1) | st.text(
     st.characters(exclude_categories=["Cs"]), max_size=20
 )
@@ -43,6 +46,8 @@ class StoreMachine(RuleBasedStateMachine):
     """One store, a few runs, several workers; every answer is compared with the model's."""
 
     held = Bundle("held")
+    url: str
+    numbers = count(1)
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +62,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.hf = holdfast.open("memory://", clock=self.clock)
+        # A tenant of its own is a store of its own.
+        tenant = holdfast.Settings(tenant=f"machine-{next(self.numbers)}")
+        self.hf = holdfast.open(self.url, clock=self.clock, settings=tenant)
         self.do(self.hf.__aenter__())
 
     def teardown(self) -> None:
@@ -240,14 +247,16 @@ class StoreMachine(RuleBasedStateMachine):
             assert stored == model.waits
 
 
-def test_random_operations_agree_with_a_plain_model() -> None:
+def test_random_operations_agree_with_a_plain_model(backend: Backend) -> None:
+    class Machine(StoreMachine):
+        url = "memory://" if backend.name == "sqlite" else backend.url
+
     run_state_machine_as_test(
-        StoreMachine,
+        Machine,
         settings=settings(
-            max_examples=40,
+            max_examples=EXAMPLES[backend.name],
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )
-    assert StoreMachine.held.name == "held"

@@ -62,7 +62,9 @@ async def complete(run: LeasedRun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("leave", "entries"), [(release, 3), (suspend, 4), (complete, 3)], ids=lambda value: str(value)
+    ("leave", "entries"),
+    [(release, 3), (suspend, 4), (complete, 3)],
+    ids=lambda value: getattr(value, "__name__", None),
 )
 @async_test
 async def test_leaving_a_run_can_be_repeated_when_nobody_knows_whether_it_is_stored(

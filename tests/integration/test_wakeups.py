@@ -1,7 +1,6 @@
 """Wake-ups: hints across tasks and processes; polling underneath when one is lost."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -35,8 +34,7 @@ async def test_waiter_is_woken_and_nothing_is_left_behind() -> None:
 
 @async_test
 @pytest.mark.mission("S0-003", "S0-018")
-async def test_reply_in_one_process_wakes_a_worker_in_another(tmp_path: Path) -> None:
-    store = str(tmp_path / "w.db")
+async def test_reply_in_one_process_wakes_a_worker_in_another(store: str) -> None:
     patient = holdfast.Settings(wakeup_poll_seconds=50)
     async with holdfast.open(store, settings=patient) as hf:
         run = await hf.runs.open("a")
@@ -51,8 +49,7 @@ async def test_reply_in_one_process_wakes_a_worker_in_another(tmp_path: Path) ->
 
 
 @async_test
-async def test_lost_hint_costs_one_poll_and_no_more(tmp_path: Path) -> None:
-    store = str(tmp_path / "w.db")
+async def test_lost_hint_costs_one_poll_and_no_more(store: str) -> None:
     quick = holdfast.Settings(wakeup_poll_seconds=0.05)
     async with holdfast.open(store, settings=quick) as hf:
         hf._context.store.on_applied = None
@@ -64,8 +61,7 @@ async def test_lost_hint_costs_one_poll_and_no_more(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_tail_follows_another_process(tmp_path: Path) -> None:
-    store = str(tmp_path / "w.db")
+async def test_tail_follows_another_process(store: str) -> None:
     async with holdfast.open(store) as hf:
         with Child("tests.child", store) as peer:
             peer.ask(["open", "a"])

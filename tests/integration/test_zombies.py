@@ -1,7 +1,6 @@
 """Workers that come back from the dead: stopped past their lease, then let go on."""
 
 import signal
-from pathlib import Path
 
 import holdfast
 from holdfast.testing import Operation, contradictions
@@ -12,8 +11,7 @@ SHORT_LEASE = 0.3
 
 
 @async_test
-async def test_holder_stopped_past_its_lease_cannot_write_when_it_wakes(tmp_path: Path) -> None:
-    store = str(tmp_path / "zombie.db")
+async def test_holder_stopped_past_its_lease_cannot_write_when_it_wakes(store: str) -> None:
     with Child("tests.child", store, SHORT_LEASE) as zombie:
         term = zombie.ask(["open", "a"])
         assert zombie.ask(["append", "a", "before"]) == 1
@@ -34,10 +32,7 @@ async def test_holder_stopped_past_its_lease_cannot_write_when_it_wakes(tmp_path
 
 
 @async_test
-async def test_zombie_stopped_before_its_transaction_stops_nobody(
-    tmp_path: Path,
-) -> None:
-    store = str(tmp_path / "zombie.db")
+async def test_zombie_stopped_before_its_transaction_stops_nobody(store: str) -> None:
     with Child("tests.child", store) as zombie:
         zombie.ask(["open", "a"])
         zombie.ask(["arm", "batch.before_begin", "hang"])
@@ -50,8 +45,7 @@ async def test_zombie_stopped_before_its_transaction_stops_nobody(
 
 
 @async_test
-async def test_history_of_takeovers_has_no_write_under_an_old_term(tmp_path: Path) -> None:
-    store = str(tmp_path / "terms.db")
+async def test_history_of_takeovers_has_no_write_under_an_old_term(store: str) -> None:
     history: list[Operation] = []
     with Child("tests.child", store) as one, Child("tests.child", store) as two:
         children = {"one": one, "two": two}

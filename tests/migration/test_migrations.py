@@ -13,36 +13,39 @@ from holdfast.stores.migrate import AppliedMigration
 from holdfast.stores.sqlfiles import Migration
 from holdfast.stores.sqlite import connection
 from holdfast.testing.store_suite import async_test
+from tests.backends import Backend
 from tests.processes import Child
 
 
 @async_test
 @pytest.mark.mission("S0-074")
-async def test_opening_twice_applies_each_migration_once(tmp_path: Path) -> None:
-    path = str(tmp_path / "m.db")
+async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> None:
     for _ in range(2):
-        async with holdfast.open(path) as hf:
+        async with holdfast.open(unopened.url) as hf:
             info = await hf.info()
             assert info.schema == info.newest_schema
-    rows = apsw.Connection(path).execute("SELECT number, name FROM migrations").fetchall()
-    assert rows == [(1, "initial")]
+    with unopened.raw() as raw:
+        assert raw.rows("SELECT number, name FROM migrations") == [
+            (1, "initial"),
+            (2, "statistics"),
+        ]
 
 
 @async_test
-async def test_store_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    path = str(tmp_path / "m.db")
-    async with holdfast.open(path) as hf:
+async def test_store_of_a_newer_version_is_refused_with_what_to_do(unopened: Backend) -> None:
+    async with holdfast.open(unopened.url) as hf:
         await hf.runs.create("a")
-    vandal = apsw.Connection(path)
-    vandal.execute("INSERT INTO migrations VALUES (98, 'that_only_adds', 0, 0)")
-    async with holdfast.open(path) as hf:
-        assert (await hf.info()).schema == 98
-    vandal.execute("INSERT INTO migrations VALUES (99, 'from_the_future', 1, 0)")
-    with pytest.raises(SchemaMismatch, match="Upgrade Holdfast here, or restore a copy"):
-        async with holdfast.open(path):
-            pass
-    vandal.execute("DELETE FROM migrations WHERE number = 99")
-    async with holdfast.open(path) as hf:
+    with unopened.raw() as raw:
+        add = "INSERT INTO migrations VALUES (?, ?, ?, 0)"
+        raw.execute(add, 98, "that_only_adds", False)
+        async with holdfast.open(unopened.url) as hf:
+            assert (await hf.info()).schema == 98
+        raw.execute(add, 99, "from_the_future", True)
+        with pytest.raises(SchemaMismatch, match="Upgrade Holdfast here, or restore a copy"):
+            async with holdfast.open(unopened.url):
+                pass
+        raw.execute("DELETE FROM migrations WHERE number = 99")
+    async with holdfast.open(unopened.url) as hf:
         assert (await hf.runs.get("a")).run_id == "a"
 
 
@@ -77,11 +80,16 @@ async def test_file_that_others_read_while_it_is_made_is_opened_when_they_are_do
     await hf.__aexit__(None, None, None)
 
 
-def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> None:
-    children = [Child("tests.child", tmp_path / "m.db") for _ in range(6)]
+def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) -> None:
+    children = [Child("tests.child", unopened.url) for _ in range(6)]
     try:
         names = [child.ask(["hello"]) for child in children]
         assert len(set(names)) == 6
     finally:
         for child in children:
             child.close()
+    with unopened.raw() as raw:
+        assert raw.rows("SELECT number, name FROM migrations") == [
+            (1, "initial"),
+            (2, "statistics"),
+        ]
