@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -16,7 +17,7 @@ import holdfast
 from holdfast import sync
 from holdfast.errors import InvalidSetting
 from holdfast.testing.store_suite import async_test
-from tests.conftest import DATABASE, new_database
+from tests.conftest import DATABASE, OwnPostgres, new_database
 
 HOLDFAST = [sys.executable, "-P", "-c", "from holdfast.cli import main; main()"]
 PASSWORD = "hunter2-secret"
@@ -138,6 +139,69 @@ def test_server_that_is_away_is_an_error_that_says_what_to_do() -> None:
     error = json.loads(done.stdout or done.stderr)
     assert error["error"] == "StoreUnavailable"
     assert "postgresql://me@127.0.0.1:1/agents cannot be reached" in error["message"]
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_wrong_password_is_an_error_of_its_own_and_never_shown(
+    form: str, own_postgres: OwnPostgres
+) -> None:
+    server = own_postgres()
+    server.add_role("app", "another-secret")
+    url = server.url(user="app", password=PASSWORD)
+    for command in (["runs", "list"], ["store", "migrate"], ["demo"]):
+        done = run(*command, "--store", url, "-o", form, code=4)
+        assert f"postgresql://app@127.0.0.1:{server.port}/postgres" in done.stderr
+        assert "refuses this user or password" in done.stderr
+
+
+def test_lost_index_is_found_and_rebuilt(seeded: str) -> None:
+    with psycopg.connect(seeded) as vandal:
+        vandal.execute("DELETE FROM runs")
+    assert "DAMAGED" in run("audit", "verify", "--store", seeded, code=7).stdout
+    assert run("store", "reindex", "-o", "ids", "--store", seeded).stdout == "refund-7\n"
+    run("audit", "verify", "--store", seeded)
+
+
+def test_database_of_another_program_is_refused_and_left_alone(postgres_server: str) -> None:
+    with new_database(postgres_server, f"{DATABASE}_cli") as url:
+        with psycopg.connect(url) as other:
+            other.execute("CREATE TABLE migrations (id bigint, migration text)")
+        for command in (["runs", "list"], ["store", "migrate"]):
+            refused = run(*command, "--store", url, code=7)
+            assert "another program's tables" in refused.stderr
+        with psycopg.connect(url) as other:
+            found = other.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+            assert found.fetchall() == [("migrations",)]
+
+
+def test_tail_follows_a_run_of_another_process_until_it_ends(store: str) -> None:
+    with sync.open(store) as hf:
+        live = hf.runs.open("live")
+        with subprocess.Popen(
+            [*HOLDFAST, "journal", "tail", "live", "--store", store, "-o", "json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as tail:
+            timer = threading.Timer(LIMIT_SECONDS, tail.kill)
+            timer.start()
+            assert tail.stdout is not None
+            kinds = [json.loads(tail.stdout.readline())["kind"] for _ in range(2)]
+            live.append("log", 1)
+            live.checkpoint()
+            kinds.append(json.loads(tail.stdout.readline())["kind"])
+            live.complete()
+            rest, told = tail.communicate(timeout=LIMIT_SECONDS)
+            timer.cancel()
+    assert kinds == ["RUN_CREATED", "RUN_LEASED", "CHECKPOINT_CREATED"]
+    assert json.loads(rest)["kind"] == "RUN_COMPLETED"
+    assert (tail.returncode, told) == (0, "")
+
+
+def test_demo_tells_its_steps_on_a_server(store: str) -> None:
+    done = run("demo", "--store", store)
+    for step in ("turn 5 is saved", "kill -9", "takes the run over", "chain is whole", "Shown:"):
+        assert step in done.stdout
 
 
 def test_demo_runs_on_a_server(store: str) -> None:

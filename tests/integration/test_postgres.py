@@ -215,28 +215,44 @@ async def test_nobody_notices_that_the_server_was_restarted_between_two_calls(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+class Listener:
+    """The session in which a store listens for wake-ups."""
+
+    def __init__(self, hf: holdfast.Holdfast) -> None:
+        self._wakeups: Any = hf._context.wakeups
+
+    @property
+    def pid(self) -> int:
+        return self._wakeups._pid
+
+    @property
+    def has_waiters(self) -> bool:
+        return self._wakeups.has_waiters
+
+    async def lose(self, raw: PostgresRaw) -> None:
+        """End the session, and wait until another one listens."""
+        await until(lambda: self.pid != 0)
+        lost = self.pid
+        assert raw.rows("SELECT pg_terminate_backend(?, 10000)", lost) == [(True,)]
+        await until(lambda: self.pid != lost)
+
+
 @async_test
 async def test_wake_ups_come_again_after_their_connection_was_lost(postgres_url: str) -> None:
     patient = holdfast.Settings(wakeup_poll_seconds=50)
     with PostgresRaw(postgres_url) as raw:
-        async with holdfast.open(postgres_url, settings=patient) as hf:
+        async with (
+            holdfast.open(postgres_url, settings=patient) as hf,
+            holdfast.open(postgres_url, settings=patient) as other,
+        ):
             for n in range(3):
-                await until(lambda: is_listening(raw))
+                await Listener(hf).lose(raw)
+                await Listener(other).lose(raw)
                 waiting = asyncio.create_task(hf.leases.next(timeout_seconds=LIMIT_SECONDS))
-                await asyncio.sleep(0)
-                async with holdfast.open(postgres_url, settings=patient) as other:
-                    await other.runs.create(f"run-{n}")
-                    held = await waiting
-                assert held is not None
-                assert terminate(raw, "holdfast wake-ups") == 1
-
-
-def is_listening(raw: PostgresRaw) -> bool:
-    sql = (
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast wake-ups'"
-        " AND datname = current_database() AND query LIKE 'LISTEN%'"
-    )
-    return raw.rows(sql) == [(1,)]
+                await until(lambda: Listener(hf).has_waiters)
+                await other.runs.create(f"run-{n}")
+                with taking(0, LIMIT_SECONDS / 2):
+                    assert await waiting is not None
 
 
 @async_test
@@ -252,11 +268,10 @@ async def test_lost_wake_up_connection_leaves_no_watch_on_a_closed_socket(
         return await connect(conninfo, **options)
 
     with PostgresRaw(postgres_url) as raw:
-        async with holdfast.open(postgres_url):
-            await until(lambda: is_listening(raw))
+        async with holdfast.open(postgres_url) as hf:
+            await until(lambda: Listener(hf).pid != 0)
             monkeypatch.setattr(psycopg.AsyncConnection, "connect", watched)
-            assert terminate(raw, "holdfast wake-ups") == 1
-            await until(lambda: is_listening(raw))
+            await Listener(hf).lose(raw)
     assert closed == [set()]
 
 

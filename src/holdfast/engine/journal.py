@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast import codec, names
 from holdfast.engine.context import Context
-from holdfast.errors import IntegrityError, RunNotFound
+from holdfast.errors import IntegrityError, RunNotFound, SchemaMismatch
 from holdfast.kernel import journal, runs
 from holdfast.kernel.indexes import Indexes
 from holdfast.kernel.journal import ORIGIN, Entry, Position, Problem
@@ -134,7 +134,16 @@ class _Replay:
         for entry in page:
             try:
                 self._rebuilt.apply_entry(entry)
-            except (IntegrityError, LookupError, AssertionError, ValueError) as error:
+            except (
+                IntegrityError,
+                LookupError,
+                AssertionError,
+                ValueError,
+                SchemaMismatch,
+            ) as error:
+                is_whole = all(problem.seq != entry.seq for problem in self.problems)
+                if isinstance(error, SchemaMismatch) and is_whole:
+                    raise  # a newer version wrote it, and can tell what it means
                 what = f"cannot be replayed: {error}"
                 self.problems.append(Problem(entry.run_id, entry.seq, what))
             self._wrong = {row for row in self._wrong if self._is_wrong(*row)}
