@@ -118,6 +118,8 @@ class OutsideWriter:
             faults.point("batch.after_begin")
             await round_.decide(connection)
             if not round_.has_writes:
+                # After ROLLBACK the driver would prepare every statement anew.
+                await connection.execute("COMMIT")
                 return
             await round_.write(connection)
             faults.point("batch.before_commit")

@@ -249,7 +249,7 @@ class Round:
             if seq is None:
                 raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
             position = Position(seq, link)
-        for wait_id in {wait_id for task in tasks for wait_id in task.late.wait_ids}:
+        for wait_id in dict.fromkeys(id_ for task in tasks for id_ in task.late.wait_ids):
             if wait_id in rows.waits:
                 seen.add_wait(SHAPES.wait.value(rows.waits[wait_id]))
         for group_id in {wait.group_id for wait in seen.waits.values()}:

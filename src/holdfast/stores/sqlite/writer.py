@@ -211,7 +211,7 @@ class Writer:
             rows.run = SHAPES.run.value(run)
             if head is None:
                 raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
-        for wait_id in {wait_id for write in writes for wait_id in write.wait_ids}:
+        for wait_id in dict.fromkeys(id_ for write in writes for id_ in write.wait_ids):
             found = self._one("get_wait", (tenant, wait_id))
             if found is not None:
                 rows.add_wait(SHAPES.wait.value(found))

@@ -24,7 +24,7 @@ CREATE TABLE runs (
     PRIMARY KEY (tenant, run_id)
 );
 
-CREATE INDEX runs_ready ON runs (tenant, ready_at) WHERE status = 'ready';
+CREATE INDEX runs_ready ON runs (tenant, ready_at, run_id) WHERE status = 'ready';
 CREATE INDEX runs_running ON runs (tenant, worker) WHERE status = 'running';
 CREATE INDEX runs_by_status ON runs (tenant, status, created_at, run_id);
 CREATE INDEX runs_by_time ON runs (tenant, created_at, run_id);
@@ -95,7 +95,7 @@ CREATE TABLE effects (
 -- The key is taken in every status but not_done: this index is what stops a second effect.
 CREATE UNIQUE INDEX effects_by_key ON effects (tenant, key) WHERE status <> 'not_done';
 CREATE INDEX effects_by_run ON effects (tenant, run_id, issued_seq);
-CREATE INDEX effects_open ON effects (tenant, status, limit_at)
+CREATE INDEX effects_open ON effects (tenant, status, limit_at, effect_id)
     WHERE status IN ('issued', 'unknown');
 
 -- Counted again and again without touching an index: room in the page keeps the row in its page.
@@ -131,7 +131,8 @@ CREATE TABLE waits (
     PRIMARY KEY (tenant, wait_id)
 );
 
-CREATE INDEX waits_due ON waits (tenant, deadline) WHERE status = 'open' AND deadline > 0;
+CREATE INDEX waits_due ON waits (tenant, deadline, wait_id)
+    WHERE status = 'open' AND deadline > 0;
 CREATE INDEX waits_by_run ON waits (tenant, run_id, group_id, wait_id);
 
 -- Renewed every few seconds without touching an index, as are a group's counts.

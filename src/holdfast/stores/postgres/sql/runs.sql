@@ -138,7 +138,7 @@ SELECT run_id
 FROM runs
 WHERE tenant = $1 AND status = 'ready' AND ready_at <= $2 AND schema <= $4
   AND run_id <> ALL ($5::text[])
-ORDER BY ready_at
+ORDER BY ready_at, run_id
 LIMIT $3
 FOR NO KEY UPDATE SKIP LOCKED;
 
@@ -149,7 +149,7 @@ FROM runs
 WHERE tenant = $1 AND status = 'ready' AND ready_at <= $2 AND schema <= $4
   AND run_id <> ALL ($5::text[])
   AND agent = ANY ($6::text[])
-ORDER BY ready_at
+ORDER BY ready_at, run_id
 LIMIT $3
 FOR NO KEY UPDATE SKIP LOCKED;
 

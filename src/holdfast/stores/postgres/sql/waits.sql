@@ -148,7 +148,7 @@ FROM waits w
 JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.run_id
 WHERE w.tenant = $1 AND w.status = 'open' AND w.deadline > 0 AND w.deadline <= $2
   AND r.blocked_reason <> 'corruption' AND r.schema <= $4 AND w.run_id <> ALL ($5::text[])
-ORDER BY w.deadline
+ORDER BY w.deadline, w.wait_id
 LIMIT $3
 FOR NO KEY UPDATE OF r SKIP LOCKED;
 

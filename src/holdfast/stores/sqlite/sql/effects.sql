@@ -39,7 +39,7 @@ SELECT tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issue
        limit_at, lease_seq, result_seq, settled_at
 FROM effects
 WHERE tenant = ?1 AND status = ?2 AND status IN ('issued', 'unknown')
-ORDER BY limit_at
+ORDER BY limit_at, effect_id
 LIMIT ?3;
 
 -- name: delete_effect_rows

@@ -84,7 +84,7 @@ ORDER BY status;
 SELECT run_id
 FROM runs
 WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2 AND schema <= ?4
-ORDER BY ready_at
+ORDER BY ready_at, run_id
 LIMIT ?3;
 
 -- name: find_ready_runs_of_agents
@@ -93,7 +93,7 @@ SELECT run_id
 FROM runs
 WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2 AND schema <= ?4
   AND agent IN (SELECT value FROM json_each(?5))
-ORDER BY ready_at
+ORDER BY ready_at, run_id
 LIMIT ?3;
 
 -- name: next_ready_at

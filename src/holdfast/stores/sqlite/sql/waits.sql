@@ -106,7 +106,7 @@ WHERE tenant = ?1 AND status = 'open' AND deadline > 0 AND deadline <= ?2
       WHERE r.tenant = ?1 AND r.run_id = waits.run_id
         AND (r.blocked_reason = 'corruption' OR r.schema > ?4)
   )
-ORDER BY deadline
+ORDER BY deadline, wait_id
 LIMIT ?3;
 
 -- name: next_deadline
