@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
-from typing import Any, Final, LiteralString, TypeVar
+from typing import Any, Final, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor, conninfo, errors
@@ -180,11 +180,9 @@ class Connections:
         What is not committed when it ends is rolled back.
         """
         begin = _BEGIN_ONE_MOMENT if is_one_moment else _BEGIN
-        limits = (self.lock_timeout, self._idle_timeout, True)
         try:
-            async with connection.pipeline():
-                await connection.execute(begin)
-                await connection.execute(SQL["set_limits"], limits)
+            # One round trip; the driver's pipeline would take longer than two.
+            await connection.execute(f"{begin}; {self._limits(is_local=True)}", prepare=False)
             yield
         finally:
             if connection.info.transaction_status != TransactionStatus.IDLE:
@@ -215,6 +213,12 @@ class Connections:
             )
         self._is_unconfirmed = False
 
+    def _limits(self, *, is_local: bool) -> LiteralString:
+        """`set_limits` with its parameters in it: words and numbers of our own making."""
+        said = SQL["set_limits"].replace("$1", f"'{self.lock_timeout}'")
+        said = said.replace("$2", f"'{self._idle_timeout}'").replace("$3", str(is_local))
+        return cast(LiteralString, said)
+
     def translated(self) -> AbstractContextManager[None]:
         return translated(self.place)
 
@@ -229,8 +233,7 @@ class Connections:
         # another client: a number that nobody else has is missed there, not taken for another.
         names = connection._prepared  # pyright: ignore[reportPrivateUsage] -- no other way to them
         names._prepared_idx = secrets.randbits(60)  # pyright: ignore[reportPrivateUsage]
-        limits = (self.lock_timeout, self._idle_timeout, False)
-        await connection.execute(SQL["set_limits"], limits, prepare=False)
+        await connection.execute(self._limits(is_local=False), prepare=False)
 
     def _stop_preparing(self) -> None:
         if self._is_preparing:
@@ -279,6 +282,8 @@ async def fetch_together(
     connection: Connection, *statements: tuple[LiteralString, Row]
 ) -> list[list[Row]]:
     """The rows of several statements in one round trip, in order."""
+    if len(statements) == 1:
+        return [await fetch(connection, *statements[0])]
     async with connection.pipeline():
         cursors = [
             await connection.cursor(binary=True).execute(sql, row) for sql, row in statements

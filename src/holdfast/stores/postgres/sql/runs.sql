@@ -99,28 +99,29 @@ ORDER BY created_at DESC, run_id DESC
 LIMIT $4;
 
 -- name: list_runs_by_status
--- The same, of one status.
+-- The same, of one status. Said so that only the index by status fits: by time it would be a walk
+-- over all runs where the status is rare.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema
 FROM runs
 WHERE tenant = $1
-  AND status = $5
-  AND (created_at, run_id) < ($2, $3)
-ORDER BY created_at DESC, run_id DESC
+  AND status >= $5
+  AND (status, created_at, run_id) < ($5, $2, $3)
+ORDER BY status DESC, created_at DESC, run_id DESC
 LIMIT $4;
 
 -- name: list_runs_by_agent
--- The same, of one agent, and of one status unless that is NULL.
+-- The same, of one agent, and of one status unless that is NULL. Said so that only its index fits.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema
 FROM runs
 WHERE tenant = $1
-  AND agent = $5
+  AND agent >= $5
   AND ($6::text IS NULL OR status = $6)
-  AND (created_at, run_id) < ($2, $3)
-ORDER BY created_at DESC, run_id DESC
+  AND (agent, created_at, run_id) < ($5, $2, $3)
+ORDER BY agent DESC, created_at DESC, run_id DESC
 LIMIT $4;
 
 -- name: count_runs
