@@ -182,7 +182,8 @@ class Connections:
         begin = _BEGIN_ONE_MOMENT if is_one_moment else _BEGIN
         try:
             # One round trip; the driver's pipeline would take longer than two.
-            await connection.execute(f"{begin}; {self._limits(is_local=True)}", prepare=False)
+            both = "; ".join([begin, self._limits(is_local=True)])
+            await connection.execute(both, prepare=False)
             yield
         finally:
             if connection.info.transaction_status != TransactionStatus.IDLE:
