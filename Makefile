@@ -19,6 +19,7 @@ demo-sqlite: .venv/core
 
 demo-postgres: .venv/dev
 	@$(BIN)/python -m holdfast.testing.with_postgres $(BIN)/holdfast demo --store {url}
+	@echo "(That server was made for the demo, and is gone.)"
 
 chaos: .venv/dev
 	@$(BIN)/python -m pytest tests/chaos --chaos -v
