@@ -48,7 +48,7 @@ def claims(thing: str, answers: list[bool]) -> list[Operation]:
 
 @async_test
 @pytest.mark.mission("S0-005", "S0-020", "S0-021", "S0-044", "S0-048", "S0-049")
-@pytest.mark.mission("S0-103", "S0-104", "S0-113", "X-003")
+@pytest.mark.mission("S0-103", "S0-104", "S0-113", "S1-079", "S4-076", "X-003")
 async def test_each_wait_is_resolved_by_exactly_one_process(
     store: str, children: list[Child], rounds: int
 ) -> None:

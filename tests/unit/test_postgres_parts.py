@@ -160,6 +160,7 @@ def test_statement_has_just_its_parts_and_numbers_every_parameter(size: int) -> 
             assert named == set(parts)
 
 
+@pytest.mark.mission("S1-078")
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
@@ -181,6 +182,7 @@ def test_url_that_is_none_is_refused_without_its_password() -> None:
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.mission("S1-077")
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
 def test_both_schemes_name_postgresql(scheme: str) -> None:
     assert locate_store(f"{scheme}://host/db").backend == "postgres"
