@@ -167,8 +167,8 @@ class Hunter:
 
     async def vanish(self, _: str) -> None:
         """A worker stops counting as alive: its runs are lost, and swept."""
-        await self._workers.pop(0).leases.close()
         self._workers.append(self.hf.another_worker())
+        await self._workers.pop(0).leases.close()
 
     async def reindex(self, run_id: str) -> None:
         await self.hf.reindex(run_id)
