@@ -30,7 +30,16 @@ _OF_WAITING_RUNS = {
     "note_duplicate": "",
     "get_run_at_head": "",
 }
-_OTHERS = {"get_checkpoint": "", "get_effect": ""}
+_OTHERS = {
+    "get_checkpoint": "",
+    "get_effect": "",
+    "get_signal": "",
+    "list_signals_by_id": "signals_pkey",
+    "list_untaken_signals": "signals_untaken",
+    "list_waits_for_signal": "waits_for_signals",
+    "list_waits_for_signals": "waits_for_signals",
+    "take_signal_once": "",
+}
 
 
 async def of_new_store(place: Place, sizes: Sizes) -> list[Row]:

@@ -19,9 +19,9 @@ import holdfast
 from holdfast.engine import waits
 from holdfast.errors import HoldfastError
 from holdfast.faults import install
-from holdfast.kernel import runs
+from holdfast.kernel import runs, signals
 from holdfast.kernel.journal import Draft, Kind, Origin
-from holdfast.stores.contract import Applied, Commit
+from holdfast.stores.contract import Applied, Commit, Outcome
 from holdfast.stores.sealing import seal_all
 from holdfast.testing import faults
 
@@ -74,6 +74,10 @@ class Worker:
         answer = await self.hf.waits.resolve(wait_id, value, by=str(value))
         return [answer.accepted, answer.settled_by]
 
+    async def signal(self, run_id: str, name: str, value: Any, signal_id: str) -> list[Any]:
+        receipt = await self.hf.signals.send(run_id, name, value, id=signal_id)
+        return [receipt.accepted, receipt.seq]
+
     async def expire_due(self) -> int:
         return await self.hf.waits.expire_due()
 
@@ -83,7 +87,7 @@ class Worker:
         return begun.answer
 
     async def turns(self) -> str:
-        """The first of four stages of one run; each prints what was acknowledged as it goes."""
+        """The first of five stages of one run; each prints what was acknowledged as it goes."""
         run = await self.hf.runs.open(RUN, input={"x": 1})
         say(["opened", run.version])
         for n in range(3):
@@ -115,6 +119,24 @@ class Worker:
             say(["resolved", n + 1])
         return "done"
 
+    async def signals(self) -> str:
+        """The run suspends until somebody signals, one of the signals comes twice, one is taken."""
+        run = await self.hf.runs.open(RUN)
+        say(["held", 1])
+        spec = holdfast.WaitSpec(wait_id=f"{RUN}-signal", kind="signal", name="go")
+        await run.open_waits([spec], suspend=True)
+        say(["awaiting", 1])
+        for n in (0, 0, 1):
+            await self.hf.signals.send(RUN, "go", {"n": n}, id=f"s{n}")
+            say(["signalled", n + 1])
+        run = await self.hf.runs.open(RUN)
+        say(["held", 2])
+        taken = await self.commit(signals.take(await self.hf.signals.get(RUN, "s0"), b"\xc3"))
+        say(["taken" if isinstance(taken, Applied) else "not taken", 1])
+        await run.release()
+        say(["released", 1])
+        return "done"
+
     async def ending(self) -> str:
         """The run is taken again, and ends in a commit that opens a wait and cancels it.
 
@@ -123,22 +145,24 @@ class Worker:
         """
         await self.hf.runs.open(RUN)
         say(["again", 1])
-        store = self.hf._context.store
-        found = await store.runs.at_head(RUN)
-        assert found is not None
         spec = holdfast.WaitSpec(wait_id=f"{RUN}-last")
-        drafts = [
-            waits.opening([spec], mode="all", now=store.clock.now()).draft,
+        outcome = await self.commit(
+            waits.opening([spec], mode="all", now=self.hf._context.now()).draft,
             Draft(Kind.RUN_COMPLETED, runs.Ended()),
-        ]
-        origin = Origin(store.tenant, RUN, self.hf.worker, store.clock.now())
-        sealed = seal_all(found.run, found.position, drafts, origin)
-        entries, changes = tuple(sealed.entries), tuple(sealed.changes)
-        outcome = await store.submit(
-            Commit(store.tenant, RUN, found.position, entries, sealed.run, changes)
         )
         say(["ended" if isinstance(outcome, Applied) else "not ended", 1])
         return "done"
+
+    async def commit(self, *drafts: Draft) -> Outcome:
+        """What the run's holder would commit."""
+        store = self.hf._context.store
+        found = await store.runs.at_head(RUN)
+        assert found is not None
+        origin = Origin(store.tenant, RUN, self.hf.worker, store.clock.now())
+        sealed = seal_all(found.run, found.position, drafts, origin)
+        run = None if sealed.run == found.run else sealed.run
+        entries, changes = tuple(sealed.entries), tuple(sealed.changes)
+        return await store.submit(Commit(store.tenant, RUN, found.position, entries, run, changes))
 
     async def reindex(self, run_id: str) -> str:
         await self.hf.reindex(run_id)

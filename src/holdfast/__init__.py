@@ -1,18 +1,34 @@
 """Holdfast: durable state for AI agents."""
 
 from holdfast import errors
+from holdfast.agents.agent import Agent, agent
+from holdfast.agents.handles import Handle
+from holdfast.agents.messages import (
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from holdfast.agents.run import Run
+from holdfast.agents.sessions import Session
+from holdfast.agents.tools import Happened, Key, Tool, tool
+from holdfast.agents.views import Log, Value
 from holdfast.app import Holdfast, open
 from holdfast.codec import Ref
 from holdfast.engine.checkpoints import State
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.waits import WaitSpec
+from holdfast.errors import NotDone
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
 from holdfast.kernel.journal import Entry, Problem
 from holdfast.kernel.leases import Worker
-from holdfast.kernel.runs import BlockedReason, Run
+from holdfast.kernel.runs import BlockedReason
+from holdfast.kernel.runs import Run as RunRow
 from holdfast.kernel.runs import Status as RunStatus
 from holdfast.kernel.state import LogDiff, StateDiff
 from holdfast.kernel.waits import Answer, Result, Wait, WaitStatus
@@ -20,6 +36,7 @@ from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
 
 __all__ = [
+    "Agent",
     "Answer",
     "Begun",
     "BlockedReason",
@@ -28,22 +45,39 @@ __all__ = [
     "EffectRequest",
     "EffectStatus",
     "Entry",
+    "Handle",
+    "Happened",
     "Holdfast",
+    "Key",
     "LeasedRun",
+    "Log",
     "LogDiff",
+    "Message",
+    "NotDone",
     "Problem",
+    "Reasoning",
     "Ref",
     "Result",
     "Run",
+    "RunRow",
     "RunStatus",
+    "Session",
     "Settings",
     "State",
     "StateDiff",
     "StoreInfo",
+    "Text",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
+    "Usage",
+    "Value",
     "Wait",
     "WaitSpec",
     "WaitStatus",
     "Worker",
+    "agent",
     "errors",
     "open",
+    "tool",
 ]

@@ -1,10 +1,16 @@
 """Holdfast: what `holdfast.open()` returns. Wires the layers below; no I/O until it is entered."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar, overload
 
 from holdfast import ids
+from holdfast.agents.agent import Agent, Agents
+from holdfast.agents.handles import Handle
+from holdfast.agents.sessions import Session
+from holdfast.agents.work import Work
+from holdfast.agents.worker import Worker
 from holdfast.clock import Clock
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
@@ -12,12 +18,18 @@ from holdfast.engine.effects import Effects
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
+from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
 from holdfast.settings import Settings, store_url
 from holdfast.stores import open_store
 from holdfast.stores.contract import StoreInfo
 from holdfast.telemetry import Sink, Telemetry
 from holdfast.wakeups import open_wakeups
+
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
 
 class Holdfast:
@@ -27,6 +39,7 @@ class Holdfast:
         self,
         url: str | None = None,
         *,
+        agents: Iterable[Agent[..., Any]] = (),
         settings: Settings | None = None,
         clock: Clock | None = None,
         telemetry: Sink | None = None,
@@ -37,6 +50,7 @@ class Holdfast:
         store = open_store(where, settings=settings, clock=clock, telemetry=counts)
         self._context = Context(store, open_wakeups(where), settings, counts)
         store.on_applied = self._context.wakeups.notify
+        self._agents = Agents(agents)
         self._wire()
 
     def _wire(self) -> None:
@@ -46,6 +60,8 @@ class Holdfast:
         self.checkpoints = Checkpoints(self._context)
         self.effects = Effects(self._context)
         self.waits = Waits(self._context)
+        self.signals = Signals(self._context)
+        self._work = Work(self._context, self.leases, self.runs, self._agents)
         self._twins: list[Holdfast] = []
 
     def another_worker(self) -> "Holdfast":
@@ -55,6 +71,7 @@ class Holdfast:
         """
         twin = object.__new__(Holdfast)
         twin._context = replace(self._context, worker=ids.new_worker_id())
+        twin._agents = self._agents
         twin._wire()
         self._twins.append(twin)
         return twin
@@ -63,6 +80,105 @@ class Holdfast:
     def worker(self) -> str:
         """This process's identity on the record: new at every start."""
         return self._context.worker
+
+    @property
+    def agents(self) -> list[str]:
+        """The names of the agents that are known here."""
+        return self._agents.names
+
+    @overload
+    async def run(
+        self,
+        agent: Agent[[], R],
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> R: ...
+    @overload
+    async def run(
+        self,
+        agent: Agent[[A], R],
+        a: A,
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> R: ...
+    @overload
+    async def run(
+        self,
+        agent: Agent[[A, B], R],
+        a: A,
+        b: B,
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> R: ...
+    @overload
+    async def run(
+        self,
+        agent: Agent[[A, B, C], R],
+        a: A,
+        b: B,
+        c: C,
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> R: ...
+    async def run(
+        self,
+        agent: Agent[..., Any],
+        /,
+        *args: Any,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Start a run, or resume it, or give back the result it has: one task, by its `run_id`.
+
+        It is advanced here unless another worker does so, and waited for while it waits. The same
+        `run_id` with another input raises InputDiffers; see Handle.result for the others.
+        """
+        handle = await self._start(agent, args, run_id)
+        return await handle.result(timeout=timeout)
+
+    @overload
+    async def start(self, agent: Agent[[], R], /, *, run_id: str | None = None) -> Handle[R]: ...
+    @overload
+    async def start(
+        self, agent: Agent[[A], R], a: A, /, *, run_id: str | None = None
+    ) -> Handle[R]: ...
+    @overload
+    async def start(
+        self, agent: Agent[[A, B], R], a: A, b: B, /, *, run_id: str | None = None
+    ) -> Handle[R]: ...
+    @overload
+    async def start(
+        self, agent: Agent[[A, B, C], R], a: A, b: B, c: C, /, *, run_id: str | None = None
+    ) -> Handle[R]: ...
+    async def start(
+        self, agent: Agent[..., Any], /, *args: Any, run_id: str | None = None
+    ) -> Handle[Any]:
+        """Start a run and leave it to the workers; its handle's result helps too."""
+        return await self._start(agent, args, run_id)
+
+    def session(
+        self, agent: Agent[[Any], R], session_id: str, *, metadata: Mapping[str, Any] | None = None
+    ) -> Session[R]:
+        """A conversation with an agent. `metadata` is kept from the first message on."""
+        return Session(self._work, self.runs, agent, session_id, metadata)
+
+    def new_worker(self, *, concurrency: int = 8, agents: Sequence[str] | None = None) -> Worker:
+        """A worker in this process: `await worker.run()`, and `worker.stop()` to end it."""
+        return Worker(self._work, self.leases, concurrency=concurrency, agents=agents)
+
+    async def _start(
+        self, agent: Agent[..., R], args: tuple[Any, ...], run_id: str | None
+    ) -> Handle[R]:
+        run = await self._work.create(agent, agent.input_of(args, {}), run_id)
+        return Handle(self._work, self.runs, self.journal, agent, run.run_id)
 
     async def info(self) -> StoreInfo:
         """What the store is: its backend, schema, size and runs."""
@@ -87,6 +203,7 @@ class Holdfast:
     ) -> None:
         try:
             for worker in (*self._twins, self):
+                await worker._work.close()
                 await worker.leases.close()
         finally:
             await self._context.wakeups.close()
@@ -96,9 +213,10 @@ class Holdfast:
 def open(
     url: str | None = None,
     *,
+    agents: Iterable[Agent[..., Any]] = (),
     settings: Settings | None = None,
     clock: Clock | None = None,
     telemetry: Sink | None = None,
 ) -> Holdfast:
     """A Holdfast on a file's path, `memory://`, or what HOLDFAST_STORE names. Enter it to open."""
-    return Holdfast(url, settings=settings, clock=clock, telemetry=telemetry)
+    return Holdfast(url, agents=agents, settings=settings, clock=clock, telemetry=telemetry)

@@ -245,7 +245,7 @@ def _walk_other(value: object, depth: int) -> object:
     if isinstance(value, Enum):
         return _walk(value.value, depth)
     if isinstance(value, msgspec.Struct):
-        return _dict(msgspec.structs.asdict(value), depth)
+        return _dict(_fields(value), depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _dict({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, depth)
     if hasattr(type(value), "__pydantic_validator__") and hasattr(value, "model_dump"):
@@ -254,6 +254,15 @@ def _walk_other(value: object, depth: int) -> object:
         if kind is not bool and kind is not type(None) and isinstance(value, kind):
             return convert(_as_base(value, kind), depth)
     raise _Refused(f"{type(value).__name__} is not supported", _HINTS.get(type(value), ""))
+
+
+def _fields(value: msgspec.Struct) -> dict[str, object]:
+    """What a struct holds, and the tag that tells it from others of its union."""
+    fields = msgspec.structs.asdict(value)
+    config = value.__struct_config__
+    if config.tag is None or config.tag_field is None:
+        return fields
+    return {config.tag_field: config.tag, **fields}
 
 
 def _as_base(value: object, kind: type) -> object:

@@ -4,15 +4,21 @@ HoldfastError
 ├── ConflictError            a domain answer: somebody else was first, or the move is not legal now
 │   ├── Fenced
 │   ├── IllegalMove
+│   ├── InputDiffers
 │   ├── LeaseHeld
+│   ├── RunBlocked
 │   ├── RunEnded
 │   │   └── RunCancelled
 │   ├── RunExists
+│   ├── RunFailed
+│   ├── RunWaiting
 │   └── WaitExists
 ├── NotFoundError            nothing is stored under that name
+│   ├── AgentNotFound
 │   ├── CheckpointNotFound
 │   ├── EffectNotFound
 │   ├── RunNotFound
+│   ├── SignalNotFound
 │   └── WaitNotFound
 ├── UnavailableError         try again later
 │   ├── OutcomeUnknown
@@ -22,12 +28,16 @@ HoldfastError
 ├── IntegrityError           stored bytes are not what was written
 │   ├── CheckpointCorrupted
 │   └── JournalCorrupted
+├── ToolError                what a tool says of its own call
+│   ├── NotDone
+│   └── ToolFailed
 └── MisuseError              the caller's mistake
     ├── InvalidIdentifier
     ├── InvalidSetting
     ├── SchemaMismatch
     ├── StoreClosed
     ├── StoreNotPermitted
+    ├── TurnDiverged
     ├── UnsupportedValue
     ├── ValueTooLarge
     └── WrongProcess
@@ -59,6 +69,10 @@ class UnavailableError(HoldfastError):
 
 class IntegrityError(HoldfastError):
     """Stored bytes are not what was written. `holdfast audit verify` names every damaged entry."""
+
+
+class ToolError(HoldfastError):
+    """A tool could not do what was asked."""
 
 
 class MisuseError(HoldfastError):
@@ -93,6 +107,47 @@ class WaitExists(ConflictError):
     """A wait with this id exists already. Wait ids are used once; choose another."""
 
 
+class InputDiffers(ConflictError):
+    """A run with this id was started with another agent or input. Choose another id."""
+
+
+class RunFailed(ConflictError):
+    """The run has failed: its agent raised. `holdfast runs show` tells what."""
+
+
+class RunBlocked(ConflictError):
+    """An operator must act before the run goes on. `holdfast runs show` tells why."""
+
+
+class RunWaiting(ConflictError):
+    """The run waits for something from outside. Ask again later; it is not lost meanwhile."""
+
+    def __init__(self, message: str | None = None, *, run_id: str = "", waits: object = ()) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.waits = waits
+
+
+class AgentNotFound(NotFoundError):
+    """No agent of this name is known here. Name it in Holdfast(agents=[...])."""
+
+
+class NotDone(ToolError):
+    """What the tool was to do outside has not happened, and will not."""
+
+
+class ToolFailed(ToolError):
+    """The tool raised, or its call was refused."""
+
+
+class TurnDiverged(MisuseError):
+    """The agent did not repeat a call that is on the record of its turn.
+
+    Between checkpoints an agent must make the same calls again after a crash. Its code was changed,
+    or it decided by something that is not recorded: wrap that in run.step().
+    """
+
+
 class RunNotFound(NotFoundError):
     """There is no run with this id. `holdfast runs list` shows those that exist."""
 
@@ -107,6 +162,10 @@ class WaitNotFound(NotFoundError):
 
 class EffectNotFound(NotFoundError):
     """There is no effect with this key."""
+
+
+class SignalNotFound(NotFoundError):
+    """The run has received no signal with this id."""
 
 
 class StoreUnavailable(UnavailableError):

@@ -19,6 +19,10 @@ POINTS: Final = (
     "migration.before_commit",
     "migration.after_commit",
     "reindex.before_commit",
+    "model.after_call",
+    "tool.before_call",
+    "tool.after_call",
+    "tool.before_verify",
 )
 
 _trigger: Callable[[str], None] | None = None

@@ -31,7 +31,17 @@ from anyio.from_thread import BlockingPortal
 from holdfast import app
 from holdfast.clock import Clock
 from holdfast.codec import Ref
-from holdfast.engine import checkpoints, effects, journal, leased_run, leases, runs, sweeper, waits
+from holdfast.engine import (
+    checkpoints,
+    effects,
+    journal,
+    leased_run,
+    leases,
+    runs,
+    signals,
+    sweeper,
+    waits,
+)
 from holdfast.engine.checkpoints import State
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.waits import WaitSpec
@@ -43,6 +53,7 @@ from holdfast.kernel.journal import Entry, Problem
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import BlockedReason, Run
 from holdfast.kernel.runs import Status as RunStatus
+from holdfast.kernel.signals import Receipt, Signal
 from holdfast.kernel.state import StateDiff
 from holdfast.kernel.waits import Answer, Result, Wait
 from holdfast.settings import Settings
@@ -440,6 +451,31 @@ class Waits(_Face[waits.Waits]):
         return self._call(self._inner.expire_due, limit=limit)
 
 
+@_blocking(signals.Signals)
+class Signals(_Face[signals.Signals]):
+    """What is sent to runs, in the order it came."""
+
+    def send(
+        self, run_id: str, name: str, value: object = None, *, id: str | None = None, by: str = ""
+    ) -> Receipt:
+        return self._call(self._inner.send, run_id, name, value, id=id, by=by)
+
+    def get(self, run_id: str, signal_id: str) -> Signal:
+        return self._call(self._inner.get, run_id, signal_id)
+
+    def of_run(self, run_id: str) -> list[Signal]:
+        return self._call(self._inner.of_run, run_id)
+
+    def untaken(self, run_id: str, name: str, limit: int = 100) -> list[Signal]:
+        return self._call(self._inner.untaken, run_id, name, limit)
+
+    def value(self, run_id: str, signal_id: str) -> Any:
+        return self._call(self._inner.value, run_id, signal_id)
+
+    def answer(self, run_id: str, signal_id: str) -> Any:
+        return self._call(self._inner.answer, run_id, signal_id)
+
+
 @_blocking(app.Holdfast)
 class Holdfast(_Face[app.Holdfast]):
     """An open store of agents' state: `with holdfast.sync.open("agents.db") as hf:`."""
@@ -465,6 +501,7 @@ class Holdfast(_Face[app.Holdfast]):
         self.checkpoints = Checkpoints(self._loop, self._inner.checkpoints)
         self.effects = Effects(self._loop, self._inner.effects)
         self.waits = Waits(self._loop, self._inner.waits)
+        self.signals = Signals(self._loop, self._inner.signals)
 
     @property
     def worker(self) -> str:

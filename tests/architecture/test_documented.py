@@ -18,8 +18,9 @@ from holdfast.engine.effects import Effects
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
+from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
-from holdfast.kernel import effects, indexes, runs, waits
+from holdfast.kernel import effects, indexes, runs, signals, waits
 from holdfast.kernel.indexes import FACTS
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.waits import WaitFacts
@@ -32,12 +33,22 @@ PAGES = {page.relative_to(ROOT).as_posix(): page for page in pages()}
 PAGES["changelog.d/README.md"] = ROOT / "changelog.d" / "README.md"
 
 ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type)]
-FACES = [Runs, holdfast.LeasedRun, Journal, Checkpoints, Effects, Waits, Leases, holdfast.Holdfast]
+FACES = [
+    Runs,
+    holdfast.LeasedRun,
+    Journal,
+    Checkpoints,
+    Effects,
+    Waits,
+    Signals,
+    Leases,
+    holdfast.Holdfast,
+]
 VERBS = [
     f"{face.__name__}.{name}" for face in FACES for name in vars(face) if not name.startswith("_")
 ]
 WORDS = """run session journal entry checkpoint version turn effect wait group lease worker handoff
-recovery tenant part log value base fork lineage key commit batch"""
+recovery tenant part log value base fork lineage key commit batch signal"""
 Arrow = tuple[str, str, str]
 EFFECT = effects.Effect(
     tenant="default",
@@ -211,6 +222,16 @@ def test_diagram_of_groups_is_what_counts_decide() -> None:
     moves |= {("open", status, "GROUP_CLOSED") for status in decided - {"open"}}
     moves |= {("open", "cancelled", kind) for kind in _ending_kinds()}
     assert diagram("waits.md", 1) == moves
+
+
+def test_diagram_of_signals_is_what_receives_and_takes_them() -> None:
+    received = signals.receive(runs.Run(tenant="", run_id="a"), "id", "go", b"", groups={})
+    signal = signals.Signal(
+        tenant="", run_id="a", signal_id="id", name="go", seq=1, received_at=0, received_by=""
+    )
+    (kind,) = [draft.kind.value for draft in received]
+    moves = {("[*]", "untaken", kind), ("untaken", "taken", signals.take(signal).kind.value)}
+    assert diagram("signals.md") == moves
 
 
 def test_diagram_of_leases_ends_a_lease_where_the_run_stops_running() -> None:

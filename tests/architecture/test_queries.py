@@ -17,7 +17,8 @@ FILES = sorted(
     file for file in SOURCE.rglob("*.py") if file.relative_to(SOURCE).parts[0] != "testing"
 )
 
-PRIMITIVES = {"runs", "journal", "checkpoints", "effects", "waits", "leases", "store", "commits"}
+PRIMITIVES = {"runs", "journal", "checkpoints", "effects", "waits", "signals", "leases"}
+PRIMITIVES |= {"store", "commits"}
 ONLY = {"sqlite": "-- SQLite only", "postgres": "-- PostgreSQL only"}
 TRANSACTION = ("PRAGMA ", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT ", "RELEASE ")
 STATEMENT = re.compile(

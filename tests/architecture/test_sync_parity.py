@@ -17,6 +17,7 @@ from holdfast.engine.effects import Effects
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
+from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits, WaitSpec
 from holdfast.errors import RunNotFound, StoreClosed
 
@@ -28,6 +29,7 @@ PAIRS: list[tuple[type, type]] = [
     (Checkpoints, sync.Checkpoints),
     (Effects, sync.Effects),
     (Waits, sync.Waits),
+    (Signals, sync.Signals),
     (Leases, sync.Leases),
 ]
 FORK = """

@@ -54,5 +54,9 @@ class TestWaits(store_suite.WaitsSuite):
     pass
 
 
+class TestSignals(store_suite.SignalsSuite):
+    pass
+
+
 class TestLeases(store_suite.LeasesSuite):
     pass

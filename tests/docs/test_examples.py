@@ -47,7 +47,16 @@ def test_readme_and_every_concept_have_an_example() -> None:
     wanted = {"README.md"}
     wanted |= {
         f"docs/concepts/{name}.md"
-        for name in ("runs", "journal", "checkpoints", "effects", "waits", "leases", "durability")
+        for name in (
+            "runs",
+            "journal",
+            "checkpoints",
+            "effects",
+            "waits",
+            "signals",
+            "leases",
+            "durability",
+        )
     }
     assert wanted - with_example == set()
 

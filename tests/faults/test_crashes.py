@@ -20,7 +20,7 @@ from holdfast.testing.store_suite import async_test
 from tests.backends import BACKENDS, Backend, Raw
 from tests.processes import Child
 
-STAGES = ("turns", "effects", "waits", "ending")
+STAGES = ("turns", "effects", "waits", "signals", "ending")
 # Points that a backend does not have, and why.
 ABSENT = {
     "sqlite": {},
@@ -37,6 +37,7 @@ PASSED = {
         "turns": BATCH | INSIDE,
         "effects": BATCH | {"commit.after_entries"},
         "waits": BATCH | INSIDE,
+        "signals": BATCH | INSIDE,
         "ending": BATCH | INSIDE,
     },
 }
@@ -100,17 +101,24 @@ def check_acknowledged(entries: list[tuple[Any, ...]], done: dict[str, Any]) -> 
     assert kinds["CHECKPOINT_CREATED"] >= done.get("checkpoint", 0)
     assert kinds["EFFECT_ISSUED"] >= done.get("issued", 0)
     assert kinds["EFFECT_COMPLETED"] >= done.get("completed", 0)
-    assert kinds["WAITS_OPENED"] >= done.get("waiting", 0)
-    assert kinds["WAIT_RESOLVED"] >= done.get("resolved", 0)
-    assert kinds["RUN_LEASED"] >= ("opened" in done) + done.get("again", 0)
+    assert kinds["WAITS_OPENED"] >= done.get("waiting", 0) + done.get("awaiting", 0)
+    assert kinds["SIGNAL_RECEIVED"] >= done.get("signalled", 0)
+    assert kinds["SIGNAL_TAKEN"] >= done.get("taken", 0)
+    assert kinds["RUN_LEASED"] >= ("opened" in done) + done.get("held", 0) + done.get("again", 0)
+    assert kinds["RUN_RELEASED"] >= done.get("released", 0)
     assert kinds["RUN_COMPLETED"] >= done.get("ended", 0)
     # Nothing happened twice, and nothing unasked: at most one step beyond what was acknowledged.
     assert kinds["CHECKPOINT_CREATED"] <= min(3, done.get("checkpoint", 0) + 1)
     assert kinds["EFFECT_ISSUED"] <= 1
-    assert kinds["WAIT_RESOLVED"] <= min(2, done.get("resolved", 0) + 1)
+    assert kinds["SIGNAL_RECEIVED"] <= min(2, done.get("signalled", 0) + 1)
+    assert kinds["SIGNAL_TAKEN"] <= 1
+    # A signal that is waited for has resolved the wait, in its own commit.
+    replies = kinds["WAIT_RESOLVED"] - min(1, kinds["SIGNAL_RECEIVED"])
+    assert done.get("resolved", 0) <= replies <= min(2, done.get("resolved", 0) + 1)
+    assert kinds["GROUP_CLOSED"] == replies // 2 + min(1, kinds["SIGNAL_RECEIVED"])
     assert done.get("refused", "in_flight") == "in_flight"
     # The last commit has both of its entries, or none.
-    assert (kinds["WAITS_OPENED"] == 2) == (kinds["RUN_COMPLETED"] == 1)
+    assert (kinds["WAITS_OPENED"] == 3) == (kinds["RUN_COMPLETED"] == 1)
 
 
 def check_rows(raw: Raw, entries: list[tuple[Any, ...]]) -> None:
@@ -121,11 +129,14 @@ def check_rows(raw: Raw, entries: list[tuple[Any, ...]]) -> None:
         "checkpoints": kinds["CHECKPOINT_CREATED"],
         "effects": kinds["EFFECT_ISSUED"],
         "wait_groups": kinds["WAITS_OPENED"],
-        "waits": 2 * min(1, kinds["WAITS_OPENED"]) + kinds["RUN_COMPLETED"],
+        "waits": kinds["WAITS_OPENED"] + min(1, kinds["WAITS_OPENED"]),
+        "signals": kinds["SIGNAL_RECEIVED"],
     }.items():
         assert raw.rows(f"SELECT count(*) FROM {table}") == [(expected,)], table
     settled = raw.rows("SELECT count(*) FROM waits WHERE status <> 'open'")
     assert settled == [(kinds["WAIT_RESOLVED"] + kinds["RUN_COMPLETED"],)]
+    taken = raw.rows("SELECT count(*) FROM signals WHERE taken_seq > 0")
+    assert taken == [(kinds["SIGNAL_TAKEN"],)]
 
 
 async def finish(store: str) -> None:

@@ -222,6 +222,8 @@ class History:
         specs = [
             holdfast.WaitSpec(
                 wait_id=f"wait-{len(self.waits) + n}" if self.random.random() < 0.9 else "wait-0",
+                kind=self.pick(["reply", "signal"]),
+                name="go",
                 timeout_seconds=None if self.random.random() < 0.5 else 3 + n,
                 payload=self.value(),
             )
@@ -232,6 +234,12 @@ class History:
         group = await run.open_waits(specs, mode=mode, suspend=self.random.random() < 0.6)
         self.groups.append((run.run_id, group))
         return group
+
+    async def do_answer(self) -> Any:
+        run = await self.holder()
+        kept = await self.hf.signals.untaken(run.run_id, "go", limit=2)
+        signal_id = self.pick([*(signal.signal_id for signal in kept), "signal-0"])
+        return await self.saved(run, run.inbox.answer(signal_id, self.value()))
 
     async def do_end(self) -> Any:
         run = await self.holder()
@@ -255,6 +263,13 @@ class History:
 
     do_resolve_more = do_resolve
 
+    async def do_signal(self) -> Any:
+        signal_id = self.pick([None, *(f"signal-{n}" for n in range(5))])
+        name, by = self.pick(["go", "go", "go", "stop"]), self.pick(["", "bob"])
+        return await self.worker.signals.send(self.run_id, name, self.value(), id=signal_id, by=by)
+
+    do_signal_more = do_signal
+
     async def do_extend(self) -> Any:
         return await self.hf.waits.extend(self.pick([*self.waits, "none"]), timeout_seconds=30)
 
@@ -276,8 +291,15 @@ class History:
             await hf.checkpoints.history(run_id, limit=3),
             await hf.effects.of_run(run_id),
             await hf.waits.of_run(run_id),
+            [(s, await hf.signals.value(run_id, s.signal_id)) for s in await self.signals(run_id)],
             [await hf.waits.results(*group) for group in self.groups if group[0] == run_id],
         )
+
+    async def signals(self, run_id: str) -> Any:
+        everything = await self.hf.signals.of_run(run_id)
+        untaken = await self.hf.signals.untaken(run_id, "go")
+        assert untaken == [s for s in everything if s.name == "go" and not s.is_taken]
+        return everything
 
     async def do_look_at_all(self) -> Any:
         hf = self.hf
@@ -301,6 +323,7 @@ TABLES = {
     "effects": "*",
     "wait_groups": "*",
     "waits": "*",
+    "signals": "*",
     "workers": "*",
 }
 

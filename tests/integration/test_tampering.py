@@ -28,6 +28,9 @@ INDEX_COLUMNS = [
     ("waits", "settled_by"),
     ("waits", "status"),
     ("wait_groups", "resolved"),
+    ("signals", "name"),
+    ("signals", "received_by"),
+    ("signals", "taken_seq"),
 ]
 
 
@@ -39,6 +42,7 @@ async def make_run(hf: holdfast.Holdfast) -> None:
         await run.checkpoint(label=f"v{n}")
     (begun,) = await run.begin_effects([holdfast.EffectRequest(tool="t", args=1)])
     await run.finish_effect(begun, "result")
+    await hf.signals.send("a", "go", "value", id="s", by="bob")
     await run.open_waits([holdfast.WaitSpec(wait_id="w")], suspend=True)
     await hf.waits.resolve("w", "yes", by="alice")
 

@@ -10,8 +10,10 @@ import holdfast
 from holdfast.errors import SchemaMismatch
 from holdfast.stores import migrate
 from holdfast.stores.migrate import AppliedMigration
+from holdfast.stores.postgres import schema as postgres_schema
 from holdfast.stores.sqlfiles import Migration
 from holdfast.stores.sqlite import connection
+from holdfast.stores.sqlite import schema as sqlite_schema
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.processes import Child
@@ -28,6 +30,7 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
         assert raw.rows("SELECT number, name FROM migrations") == [
             (1, "initial"),
             (2, "statistics"),
+            (3, "signals"),
         ]
 
 
@@ -92,4 +95,31 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
         assert raw.rows("SELECT number, name FROM migrations") == [
             (1, "initial"),
             (2, "statistics"),
+            (3, "signals"),
         ]
+
+
+MODULES = {"sqlite": sqlite_schema, "postgres": postgres_schema}
+
+
+@async_test
+async def test_store_from_before_signals_opens_and_still_verifies(
+    unopened: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = MODULES[unopened.name]
+    with monkeypatch.context() as before:
+        before.setattr(module, "MIGRATIONS", module.MIGRATIONS[:2])
+        async with holdfast.open(unopened.url) as hf:
+            run = await hf.runs.open("a")
+            run.append("log", 1)
+            await run.checkpoint()
+            spec = holdfast.WaitSpec(wait_id="w", kind="signal", name="go")
+            await run.open_waits([spec], suspend=True)
+            assert (await hf.info()).schema == 2
+    async with holdfast.open(unopened.url) as hf:
+        assert (await hf.info()).schema == (await hf.info()).newest_schema
+        assert await hf.journal.verify("a") == []
+        assert (await hf.signals.send("a", "go", id="one")).accepted
+        assert (await hf.waits.get("w")).status == "resolved"
+        await hf.reindex("a")
+        assert await hf.journal.verify("a") == []

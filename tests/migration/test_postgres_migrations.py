@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import SchemaMismatch, StoreNotPermitted
+from holdfast.kernel.signals import Signal
 from holdfast.settings import Settings
 from holdfast.stores import pending_migrations
 from holdfast.testing.store_suite import async_test
@@ -66,13 +67,13 @@ async def test_role_that_may_not_migrate_says_what_is_missing(
         owner.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {WORKER}")
     from holdfast.stores.postgres import schema
 
-    more = schema.MIGRATIONS[-1]._replace(number=3, name="more", sql="CREATE TABLE more (n int)")
+    more = schema.MIGRATIONS[-1]._replace(number=4, name="more", sql="CREATE TABLE more (n int)")
     monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, more])
-    with pytest.raises(SchemaMismatch, match=r"lacks 0003 more, .*`holdfast store migrate`"):
+    with pytest.raises(SchemaMismatch, match=r"lacks 0004 more, .*`holdfast store migrate`"):
         async with holdfast.open(limited):
             pass
     async with holdfast.open(empty_database) as hf:
-        assert (await hf.info()).schema == 3
+        assert (await hf.info()).schema == 4
     with psycopg.connect(empty_database) as owner:
         assert owner.execute("SELECT count(*) FROM more").fetchone() == (0,)
 
@@ -107,7 +108,22 @@ async def test_schema_of_its_own_holds_the_tables(empty_database: str) -> None:
 
 def test_pending_migrations_are_told_without_making_anything(empty_database: str) -> None:
     pending = pending_migrations(empty_database, settings=Settings())
-    assert [migration.name for migration in pending] == ["initial", "statistics"]
+    assert [migration.name for migration in pending] == ["initial", "statistics", "signals"]
     with psycopg.connect(empty_database) as connection:
         tables = connection.execute("SELECT 1 FROM pg_tables WHERE schemaname = 'public'")
         assert tables.fetchall() == []
+
+
+@async_test
+async def test_table_that_a_migration_adds_counts_as_new_and_not_as_empty(
+    empty_database: str,
+) -> None:
+    """Plans that are made before it has rows are made for rows to come."""
+    async with holdfast.open(empty_database):
+        pass
+    with psycopg.connect(empty_database) as connection:
+        count = connection.execute("SELECT count(*) FROM signals").fetchone()
+        size = connection.execute("SELECT reltuples FROM pg_class WHERE relname = 'signals'")
+        known = connection.execute("SELECT count(*) FROM pg_stats WHERE tablename = 'signals'")
+        assert (count, size.fetchone()) == ((0,), (-1,))
+        assert known.fetchone() == (len(Signal.__struct_fields__),)

@@ -114,6 +114,7 @@ async def test_role_without_any_grant_is_told(database: Database) -> None:
         "runs (id bigint)",
         "workers (id bigint)",
         "wait_groups (id bigint)",
+        "signals (id bigint)",
         "migrations (id bigint, migration text)",
     ],
 )

@@ -13,6 +13,7 @@ from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
 from holdfast.kernel.indexes import (
     AddEffect,
+    AddSignal,
     AddWait,
     Change,
     CloseGroup,
@@ -20,7 +21,9 @@ from holdfast.kernel.indexes import (
     CountGroup,
     SettleEffect,
     SettleWait,
+    TakeSignal,
 )
+from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import GroupStatus, Wait, WaitStatus
 from holdfast.settings import Settings, locate_store, shown_store
 from holdfast.stores.postgres import clock
@@ -28,6 +31,7 @@ from holdfast.stores.postgres.changes import Changes, Condition
 from holdfast.stores.postgres.clock import ServerClock
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.queries import PARTS, change_statement, commit_statement
+from holdfast.stores.postgres.rounds import DamagedRuns, _check_held
 
 DAY = 86_400_000_000
 
@@ -61,6 +65,18 @@ def wait(wait_id: str) -> Wait:
         status=WaitStatus.OPEN,
         opened_seq=1,
         opened_at=1,
+    )
+
+
+def signal(run_id: str) -> Signal:
+    return Signal(
+        tenant="t",
+        run_id=run_id,
+        signal_id="one",
+        name="go",
+        seq=2,
+        received_at=1,
+        received_by="me",
     )
 
 
@@ -119,8 +135,12 @@ def test_what_is_added_and_settled_in_one_commit_is_added_as_settled() -> None:
             SettleEffect(UUID(int=1), EffectStatus.COMPLETED, 7, 8),
             AddWait(wait("w")),
             SettleWait("w", WaitStatus.CANCELLED, 7, "me", 8),
+            AddSignal(signal("r")),
+            TakeSignal("one", 7, 8),
         ],
     )
+    assert "take_signal_once" not in changes.records
+    assert changes.records["add_signal"]["one"].taken_seq == 7
     assert "settle_effect_once" not in changes.records
     assert "settle_wait_once" not in changes.records
     assert changes.records["add_effect"][UUID(int=1)].status is EffectStatus.COMPLETED
@@ -128,7 +148,17 @@ def test_what_is_added_and_settled_in_one_commit_is_added_as_settled() -> None:
     assert set(changes.conditions) == {
         Condition("add_effect", str(UUID(int=1))),
         Condition("add_wait", "w"),
+        Condition("add_signal", "one"),
     }
+
+
+def test_condition_of_one_run_does_not_hold_for_another() -> None:
+    changes = [Changes(run_id, [AddSignal(signal(run_id))]) for run_id in ("a", "b")]
+    told = [("stored", "a", "", 1), ("stored", "b", "", 1), ("add_signal", "a", "one", 0)]
+    with pytest.raises(DamagedRuns) as raised:
+        _check_held(changes, told)
+    assert set(raised.value.damage) == {"b"}
+    _check_held(changes, [*told, ("add_signal", "b", "one", 0)])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Effects: beginning them without ever repeating one, looking them up, settling doubtful ones."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Literal
 from uuid import UUID
@@ -10,7 +11,7 @@ from holdfast import clock, codec, ids, names
 from holdfast.engine.context import Context
 from holdfast.engine.head import ConditionFailed, Plan
 from holdfast.engine.journal import body_of
-from holdfast.errors import EffectNotFound, IntegrityError, MisuseError
+from holdfast.errors import EffectNotFound, IllegalMove, IntegrityError, MisuseError
 from holdfast.kernel import effects, indexes, journal, runs
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.indexes import AddEffect
@@ -169,18 +170,24 @@ class Effects:
         status: Status | str,
         *,
         result: object = None,
+        retry: bool = False,
         by: str = "",
         note: str = "",
     ) -> Effect:
-        """Record what became of an effect; whoever is first decides, and it stays so."""
+        """Record what became of an effect; whoever is first decides, and it stays so.
+
+        A run that is blocked because of it goes on. With `retry` (and not_done) it makes the call
+        again, else its agent is told that it did not happen.
+        """
         if status not in set(Status) - {Status.ISSUED}:
             raise MisuseError(f"{status!r} is not an outcome; completed, not_done and unknown are")
         known = Status(status)
-        body = codec.encode(result, name="result") if known is Status.COMPLETED else b""
+        is_told = known is Status.COMPLETED or result is not None
+        body = codec.encode(result, name="result") if is_told else b""
         effect = await self.get(effect_id)
         actor = by and names.check(by, what="by")
         note = names.check_text(note, what="note")
-        await settle(self._context, effect, known, body=body, by=actor, note=note)
+        await settle(self._context, effect, known, body=body, by=actor, note=note, retry=retry)
         return await self.get(effect_id)
 
 
@@ -204,16 +211,39 @@ async def settle(
     body: bytes = b"",
     by: str = "",
     note: str = "",
+    retry: bool = False,
 ) -> None:
-    """Settle an effect of any run, whoever holds the run; an ended run's effects too."""
+    """Settle an effect of any run, whoever holds the run; an ended run's effects too.
+
+    A run that an operator had to decide this for is given back to the workers in the same commit.
+    """
 
     def decide(snapshot: Snapshot) -> Decision:
         known = snapshot.indexes.effects.get(effect.effect_id)
         if known is None:
             raise EffectNotFound(f"there is no effect {effect.effect_id}")
-        return Decision(None, (effects.settle(known, status, body=body, note=note),))
+        draft = effects.settle(known, status, body=body, note=note, retry=retry)
+        run = snapshot.run
+        if run is None or status is Status.UNKNOWN or not runs.is_blocked_by_effect(run):
+            return Decision(None, (draft,))
+        return Decision(None, (draft, Draft(Kind.RUN_UNBLOCKED, runs.Released(note=note))))
 
     await context.decide_late(effect.run_id, decide, by=by, effect_ids=(effect.effect_id,))
+
+
+async def report(context: Context, run_id: str, outcome: Draft) -> None:
+    """Say what became of an effect of a run that is not held any more, unless it is known.
+
+    A worker that lost its run in the middle of a call is the only one who saw how the call ended.
+    """
+    facts = outcome.facts
+    assert isinstance(facts, effects.Settled), "an outcome settles an effect"
+    effect = await context.store.effects.get(facts.effect_id)
+    status = effects.STATUS_OF[outcome.kind]
+    if effect is None or effect.status in (*effects.SETTLED, status):
+        return
+    with contextlib.suppress(IllegalMove):
+        await settle(context, effect, status, body=outcome.body, note=facts.note)
 
 
 async def _result(context: Context, effect: Effect) -> Any:

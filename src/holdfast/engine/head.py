@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from holdfast.engine.context import Context
 from holdfast.errors import HoldfastError, OutcomeUnknown
-from holdfast.kernel import indexes, journal, leases, waits
+from holdfast.kernel import indexes, journal, leases, signals, waits
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Origin, Position
 from holdfast.kernel.runs import Run
@@ -55,6 +55,8 @@ class Head:
         self.run = run
         self.position = position
         self.closed_groups: set[str] = set()
+        self.signalled: dict[str, int] = {}
+        """The seq of the last signal of each name that was folded in."""
         self._context = context
         self._lease_seq = run.lease_seq
         self._pending: _Pending | None = None
@@ -109,8 +111,9 @@ class Head:
         await self._enter()
         try:
             pending = self._pending
+            asked = None if pending is None else _drafts_of(decide, pending)
             settled = await self._settle()
-            if settled and pending and pending.plan.drafts == decide(*pending.before).drafts:
+            if settled and pending and pending.plan.drafts == asked:
                 self._leave()
                 return settled
         except BaseException:
@@ -200,6 +203,16 @@ class Head:
             self.position = entry.position
             if isinstance(facts, waits.Closed):
                 self.closed_groups.add(facts.group_id)
+            elif isinstance(facts, signals.Received):
+                self.signalled[facts.name] = entry.seq
+
+
+def _drafts_of(decide: Decide, pending: _Pending) -> Sequence[Draft] | None:
+    """What a decision would have asked for in place of a commit; None if it refuses."""
+    try:
+        return decide(*pending.before).drafts
+    except HoldfastError:
+        return None
 
 
 async def read_after(context: Context, run_id: str, after: Position) -> list[Entry]:

@@ -109,6 +109,8 @@ class Journal:
             rows.groups[group.group_id] = group
         for wait in await store.waits.of_run(run_id):
             rows.add_wait(wait)
+        for signal in await store.signals.of_run(run_id):
+            rows.signals[signal.signal_id] = signal
         return rows
 
 
@@ -180,6 +182,7 @@ def _tables(rows: Indexes) -> dict[str, Mapping[Any, Any]]:
         "effect": rows.effects,
         "group": rows.groups,
         "wait": rows.waits,
+        "signal": rows.signals,
     }
 
 

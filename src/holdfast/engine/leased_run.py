@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 from holdfast import clock, codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing
-from holdfast.engine.head import ConditionFailed, Head, Plan
+from holdfast.engine.head import ConditionFailed, Decide, Head, Plan
+from holdfast.engine.inbox import Inbox
 from holdfast.engine.saving import About, Saving, check_size
+from holdfast.engine.staging import Stage, Staging
 from holdfast.engine.waits import WaitSpec, opening, results_of
 from holdfast.errors import (
     HoldfastError,
@@ -40,6 +42,9 @@ class LeasedRun:
         self._parts = parts
         self._max_bytes = context.settings.max_body_bytes
         self._edits = Edits(parts, max_bytes=self._max_bytes)
+        self._staging = Staging(parts.recorded)
+        self.stage = Stage(self._staging, self._encode, self._advance_leased)
+        self.inbox = Inbox(context, head, advance=self._advance, saving=self._saving)
         self._issuing: Issuing | None = None
         self._made: tuple[tuple[Any, ...], Any] | None = None
 
@@ -60,6 +65,10 @@ class LeasedRun:
     def state(self) -> dict[str, Any]:
         """A copy of the state at the last checkpoint."""
         return self._parts.decode()
+
+    def part(self, name: str) -> Any:
+        """One part of the state at the last checkpoint, a log as a list; None if there is none."""
+        return self._parts.decode_part(name)
 
     def append(self, log: str, *items: object) -> None:
         """Add items to the end of a log at the next checkpoint."""
@@ -122,8 +131,7 @@ class LeasedRun:
             settled = await self._head.settle()
             if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and self._edits.is_empty:
                 return checkpoints.row_of(settled[-1], indexes.facts_of(settled[-1]))
-        saving = Saving(self._parts, self._edits, about, max_bytes=self._max_bytes)
-        created = await self._head.advance(saving.plan)
+        created = await self._advance(self._saving(about).plan)
         return checkpoints.row_of(created[-1], indexes.facts_of(created[-1]))
 
     async def record(self, name: str, value: object, *, args: object = None) -> codec.Ref:
@@ -152,7 +160,7 @@ class LeasedRun:
         self._issuing = issuing
         while True:
             try:
-                entries = await self._head.advance(issuing.plan)
+                entries = await self._advance(issuing.plan)
             except ConditionFailed as failed:
                 await issuing.look_up(failed)
                 continue
@@ -207,7 +215,7 @@ class LeasedRun:
             draft = None if is_closed else waits.suspend(run, group)
             return Plan(() if draft is None else (draft,))
 
-        return bool(await self._head.advance(decide))
+        return bool(await self._advance(decide))
 
     async def results(self, group_id: str) -> list[waits.Result]:
         """How each wait of a group ended, in the order of their ids; open ones are left out."""
@@ -220,24 +228,23 @@ class LeasedRun:
         released = self._again(
             ("release", delay, note), lambda: runs.Released(self._context.now() + delay, note)
         )
-        await self._end_lease(Kind.RUN_RELEASED, released)
+        await self._end_lease(Draft(Kind.RUN_RELEASED, released))
 
-    async def complete(self, result: object = None) -> None:
-        """End the run with a result."""
-        await self._end_lease(Kind.RUN_COMPLETED, runs.Ended(), self._encode(result, "result"))
+    async def complete(self, result: object = None, *, save: bool = False) -> None:
+        """End the run with a result; with `save`, the edits are its last checkpoint."""
+        ended = Draft(Kind.RUN_COMPLETED, runs.Ended(), self._encode(result, "result"))
+        await self._end_lease(ended, save=save)
 
     async def fail(self, error: str, *, details: object = None) -> None:
         """End the run as failed."""
-        await self._end_lease(
-            Kind.RUN_FAILED,
-            runs.Ended(names.check_text(error, what="error")),
-            self._encode(details, "details"),
-        )
+        facts = runs.Ended(names.check_text(error, what="error"))
+        body = self._encode(details, "details")
+        await self._end_lease(Draft(Kind.RUN_FAILED, facts, body))
 
     async def block(self, reason: BlockedReason | str, *, note: str = "") -> None:
         """Hand the run to an operator."""
         facts = runs.Blocked(runs.reason_of(reason), names.check_text(note, what="note"))
-        await self._end_lease(Kind.RUN_BLOCKED, facts)
+        await self._end_lease(Draft(Kind.RUN_BLOCKED, facts))
 
     def _again(self, asked: tuple[Any, ...], make: Callable[[], T]) -> T:
         """What was made for the same request before, as long as its outcome is not known.
@@ -267,17 +274,35 @@ class LeasedRun:
             runs.check_leased(run)
             return Plan(drafts)
 
-        return await self._head.advance(decide)
+        return await self._advance(decide)
 
-    async def _end_lease(self, kind: Kind, facts: Any, body: bytes = b"") -> None:
+    async def _advance(self, decide: Decide) -> Sequence[Entry]:
+        """Commit what `decide` asks for, and what is staged before it; the entries it asked for."""
+        both = self._staging.before(decide)
+        return both.own(await self._head.advance(both))
+
+    def _saving(self, about: About, then: Sequence[Draft] = ()) -> Saving:
+        return Saving(
+            self._parts,
+            self._edits,
+            about,
+            staging=self._staging,
+            max_bytes=self._max_bytes,
+            then=then,
+        )
+
+    async def _end_lease(self, ended: Draft, *, save: bool = False) -> None:
+        if save and not self._edits.is_empty:
+            await self._advance(self._saving(About(), then=(ended,)).plan)
+            return
         self._check_saved()
 
         def decide(run: Run, seq: int) -> Plan:
             runs.check_leased(run)
-            runs.check_move(run, kind)
-            return Plan((Draft(kind, facts, body),))
+            runs.check_move(run, ended.kind)
+            return Plan((ended,))
 
-        await self._head.advance(decide)
+        await self._advance(decide)
 
     def discard(self) -> None:
         """Forget the edits since the last checkpoint."""

@@ -41,7 +41,7 @@ class Leases:
         self._started_at = 0
         self._alive_until = 0
         self._beating: asyncio.Task[None] | None = None
-        self._sweep_at = 0.0
+        self.sweeper = sweeper.Sweeper(context)
         self._taking: set[asyncio.Task[Any]] = set()
         self._held: WeakSet[LeasedRun] = WeakSet()
         self._may_have_strays = False
@@ -67,16 +67,14 @@ class Leases:
         deadline = loop.time() + timeout_seconds
         while True:
             ticket = self._context.wakeups.ticket("ready")
-            if loop.time() >= self._sweep_at:
-                # Also while there is always a run to give out: others wait for their time-outs.
-                self._sweep_at = loop.time() + await sweeper.sweep(self._context)
+            # Also while there is always a run to give out: others wait for their time-outs.
+            pause = await self.sweeper.sweep_if_due()
             await self._give_back_strays()
             held = await self._safely(self._take_ready(agents))
             remaining = deadline - loop.time()
             if held is not None or remaining <= 0:
                 return held
-            pause = min(remaining, max(0.0, self._sweep_at - loop.time()))
-            await self._context.wakeups.wait("ready", ticket, timeout=pause)
+            await self._context.wakeups.wait("ready", ticket, timeout=min(remaining, pause))
 
     async def renew(self) -> None:
         """Stay alive for another lease's length. A background task does so while runs are held."""

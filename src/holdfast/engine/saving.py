@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from holdfast import ids
 from holdfast.engine.head import Plan
+from holdfast.engine.staging import Staging
 from holdfast.errors import ValueTooLarge
 from holdfast.kernel import checkpoints, runs
 from holdfast.kernel.checkpoints import Delta
@@ -33,12 +34,36 @@ def check_size(data: bytes, name: str, limit: int) -> None:
 
 
 class Saving:
-    """The edits of a run as its next version. `plan` may be asked for several times."""
+    """The edits of a run as its next version. `plan` may be asked for several times.
 
-    __slots__ = ("_about", "_base_body", "_delta", "_edits", "_max_bytes", "_parts", "_values_body")
+    `then` is what follows the checkpoint in the same commit.
+    """
 
-    def __init__(self, parts: Parts, edits: Edits, about: About, *, max_bytes: int) -> None:
+    __slots__ = (
+        "_about",
+        "_base_body",
+        "_delta",
+        "_edits",
+        "_max_bytes",
+        "_parts",
+        "_staging",
+        "_then",
+        "_values_body",
+    )
+
+    def __init__(
+        self,
+        parts: Parts,
+        edits: Edits,
+        about: About,
+        *,
+        staging: Staging,
+        max_bytes: int,
+        then: Sequence[Draft] = (),
+    ) -> None:
+        self._then = then
         self._parts = parts
+        self._staging = staging
         self._edits = edits
         self._about = about
         self._max_bytes = max_bytes
@@ -57,7 +82,7 @@ class Saving:
             base_seq = seq
             facts = checkpoints.BaseFacts(parts.version)
             drafts.append(Draft(Kind.STATE_BASE, facts, self._base_body))
-        self._delta, self._values_body = self._edits.split(seq + len(drafts))
+        self._delta, self._values_body = self._edits.split(seq + len(drafts), self._staging.seq_of)
         if self._values_body:
             drafts.append(Draft(Kind.STATE_VALUES, NoFacts(), self._values_body))
         body = checkpoints.encode_body(self._delta)
@@ -66,9 +91,11 @@ class Saving:
             ids.uuid7(), parts.version + 1, parts.version, base_seq, *self._about
         )
         drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
-        return Plan(drafts, self._stored)
+        return Plan([*drafts, *self._then], self._stored)
 
     def _stored(self, entries: Sequence[Entry], drafts: Sequence[Draft]) -> None:
+        own = len(entries) - len(self._then)
+        entries, drafts = entries[:own], drafts[:own]
         parts, last = self._parts, entries[-1]
         if self._base_body:
             parts.begin_at_base(entries[0].seq, len(self._base_body))
@@ -77,3 +104,4 @@ class Saving:
         size = len(drafts[-1].body)
         parts.apply(self._delta, seq=last.seq, version=parts.version + 1, size=size)
         self._edits.clear()
+        self._staging.forget_stored()

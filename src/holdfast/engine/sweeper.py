@@ -4,6 +4,7 @@ Each is found by one query, in order, in batches; every worker may sweep, and ea
 given to exactly one of them. Between sweeps nothing is held and nothing ticks.
 """
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -20,6 +21,22 @@ from holdfast.stores.contract import Decision, Snapshot, Sweep
 from holdfast.telemetry import log
 
 BATCH = 1000
+
+
+class Sweeper:
+    """Sweeps when something may be due, however many tasks of a process ask for it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._next_at = 0.0
+
+    async def sweep_if_due(self) -> float:
+        """Do what is due; the seconds until it should be asked again."""
+        now = asyncio.get_running_loop().time
+        if now() >= self._next_at:
+            self._next_at = now() + self._context.settings.wakeup_poll_seconds
+            self._next_at = now() + await sweep(self._context)
+        return max(0.0, self._next_at - now())
 
 
 async def sweep(context: Context) -> float:

@@ -4,7 +4,7 @@ Every value is encoded when it is given, so that a later mutation of the caller'
 reach the journal, and nothing unsupported gets as far as a commit.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -14,7 +14,7 @@ from holdfast.codec import Ref
 from holdfast.errors import MisuseError, ValueTooLarge
 from holdfast.kernel import checkpoints
 from holdfast.kernel.checkpoints import END, Delta, Splice
-from holdfast.kernel.state import Parts
+from holdfast.kernel.state import Parts, as_ref
 
 SPLIT_BYTES: Final = 256
 
@@ -24,6 +24,7 @@ class Edits:
 
     __slots__ = (
         "_dropped",
+        "_has_tokens",
         "_lengths",
         "_logs",
         "_max_bytes",
@@ -40,6 +41,7 @@ class Edits:
         self._lengths: dict[str, int] = {}
         self._values: dict[str, msgspec.Raw] = {}
         self._dropped: list[str] = []
+        self._has_tokens = False
         self.item_bytes = 0
         self.value_bytes = 0
 
@@ -51,6 +53,7 @@ class Edits:
         """Forget all of them."""
         for changes in (self._logs, self._lengths, self._values, self._dropped):
             changes.clear()
+        self._has_tokens = False
         self.item_bytes = self.value_bytes = 0
 
     def append(self, log: str, items: Iterable[object]) -> None:
@@ -121,18 +124,22 @@ class Edits:
             if name not in state and name not in self._dropped:
                 self.drop(name)
 
-    def split(self, seq: int) -> tuple[Delta, bytes]:
+    def split(self, seq: int, seq_of: Callable[[int], int] | None = None) -> tuple[Delta, bytes]:
         """The delta, and the body of a STATE_VALUES entry at `seq` to go before it, if any.
 
         Values that outweigh the log items beside them get an entry of their own: reading the items
-        must not mean reading every value the run ever had.
+        must not mean reading every value the run ever had. `seq_of` gives entries that were named
+        by a token the seq they have by now.
         """
-        values = dict(self._values)
+        values, logs = dict(self._values), dict(self._logs)
+        if self._has_tokens and seq_of is not None:
+            values = {name: _placed(raw, seq_of) for name, raw in values.items()}
+            logs = {name: _placed_items(splices, seq_of) for name, splices in logs.items()}
         body = b""
         if self.value_bytes > max(self.item_bytes, SPLIT_BYTES) and self.item_bytes:
             body = checkpoints.encode_body(values)
             values = {name: msgspec.Raw(codec.encode(Ref(seq, (name,)))) for name in values}
-        return Delta(dict(self._logs), values, list(self._dropped)), body
+        return Delta(logs, values, list(self._dropped)), body
 
     def _replace_log(self, name: str, value: Sequence[object]) -> None:
         if not self._has_log(name):
@@ -163,6 +170,7 @@ class Edits:
                 f"{name} names entry {value.seq}, which was not recorded "
                 "since the last checkpoint of this lease; give the value itself"
             )
+        self._has_tokens |= isinstance(value, Ref) and value.seq < 0
         data = codec.encode(value, name=name)
         if len(data) > self._max_bytes:
             raise ValueTooLarge(
@@ -188,6 +196,17 @@ class Edits:
 
 def _check_part(name: str) -> None:
     names.check(name, what="the name of a part of the state")
+
+
+def _placed(raw: msgspec.Raw, seq_of: Callable[[int], int]) -> msgspec.Raw:
+    ref = as_ref(raw)
+    if ref is None or ref.seq >= 0:
+        return raw
+    return msgspec.Raw(codec.encode(Ref(seq_of(ref.seq))))
+
+
+def _placed_items(splices: list[Splice], seq_of: Callable[[int], int]) -> list[Splice]:
+    return [Splice(s.start, s.delete, [_placed(raw, seq_of) for raw in s.items]) for s in splices]
 
 
 def _size(raw: msgspec.Raw) -> int:

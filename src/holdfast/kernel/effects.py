@@ -68,10 +68,14 @@ class Issued(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of EFFECT_COMPLETED, EFFECT_NOT_DONE and EFFECT_UNKNOWN."""
+    """Facts of EFFECT_COMPLETED, EFFECT_NOT_DONE and EFFECT_UNKNOWN.
+
+    `retry`: it did not happen, and the call that asked for it is to be made again.
+    """
 
     effect_id: UUID
     note: str = ""
+    retry: bool = False
 
 
 def key_of(root_id: str, tool: str, args_digest: bytes) -> str:
@@ -80,13 +84,17 @@ def key_of(root_id: str, tool: str, args_digest: bytes) -> str:
     return hashlib.sha256(material).hexdigest()
 
 
-def settle(effect: Effect, status: Status, *, body: bytes = b"", note: str = "") -> Draft:
+def settle(
+    effect: Effect, status: Status, *, body: bytes = b"", note: str = "", retry: bool = False
+) -> Draft:
     """Record what became of an effect; an outcome that is known is never changed."""
     if effect.status in SETTLED or effect.status is status:
         raise IllegalMove(f"effect {effect.key} is {effect.status} already; it stays so")
     if status not in KIND_OF:
         raise IllegalMove(f"an effect cannot become {status}")
-    return Draft(KIND_OF[status], Settled(effect.effect_id, note), body)
+    if retry and status is not Status.NOT_DONE:
+        raise IllegalMove("only an effect that did not happen can be tried again")
+    return Draft(KIND_OF[status], Settled(effect.effect_id, note, retry), body)
 
 
 def is_doubtful(effect: Effect, *, now: int) -> bool:

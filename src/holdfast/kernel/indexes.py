@@ -11,11 +11,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import JournalCorrupted
-from holdfast.kernel import checkpoints, effects, journal, runs, waits
+from holdfast.kernel import checkpoints, effects, journal, runs, signals, waits
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind, NoFacts
 from holdfast.kernel.runs import Run
+from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 
 FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
@@ -43,6 +44,8 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.WAIT_EXPIRED: waits.Settled,
     Kind.WAIT_CANCELLED: waits.Settled,
     Kind.GROUP_CLOSED: waits.Closed,
+    Kind.SIGNAL_RECEIVED: signals.Received,
+    Kind.SIGNAL_TAKEN: signals.Taken,
     Kind.BODIES_ERASED: NoFacts,
 }
 _decoders: Final = {kind.value: msgspec.msgpack.Decoder(facts) for kind, facts in FACTS.items()}
@@ -117,6 +120,20 @@ class CloseRunWaits(msgspec.Struct, frozen=True, gc=False):
     at: int
 
 
+class AddSignal(msgspec.Struct, frozen=True, gc=False):
+    """Refused when the run has used the signal's id before."""
+
+    signal: Signal
+
+
+class TakeSignal(msgspec.Struct, frozen=True, gc=False):
+    """Refused unless the signal is there and untaken."""
+
+    signal_id: str
+    seq: int
+    at: int
+
+
 Change = (
     PutRun
     | AddCheckpoint
@@ -128,6 +145,8 @@ Change = (
     | CountGroup
     | CloseGroup
     | CloseRunWaits
+    | AddSignal
+    | TakeSignal
 )
 
 
@@ -175,6 +194,8 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
             return [CloseGroup(group_id, status, entry.seq, entry.actor, entry.at)]
         case runs.Ended():
             return [CloseRunWaits(entry.seq, entry.actor, entry.at)]
+        case signals.Received() | signals.Taken():
+            return [_of_signal(entry, facts)]
         case _:
             return []
 
@@ -222,6 +243,22 @@ def _wait(entry: Entry, group_id: str, facts: waits.WaitFacts) -> Wait:
     )
 
 
+def _of_signal(entry: Entry, facts: signals.Received | signals.Taken) -> Change:
+    if isinstance(facts, signals.Taken):
+        return TakeSignal(facts.signal_id, entry.seq, entry.at)
+    return AddSignal(
+        Signal(
+            tenant=entry.tenant,
+            run_id=entry.run_id,
+            signal_id=facts.signal_id,
+            name=facts.name,
+            seq=entry.seq,
+            received_at=entry.at,
+            received_by=entry.actor,
+        )
+    )
+
+
 class Indexes:
     """The rows of one run, in memory: a rebuild from its journal, or what a decision looks at."""
 
@@ -231,6 +268,7 @@ class Indexes:
         self.effects: dict[UUID, Effect] = {}
         self.groups: dict[str, Group] = {}
         self.waits: dict[str, Wait] = {}
+        self.signals: dict[str, Signal] = {}
         self._by_group: dict[str, list[str]] = {}
 
     def add_wait(self, wait: Wait) -> None:
@@ -266,8 +304,23 @@ class Indexes:
                 self.groups[group.group_id] = group
             case AddWait(wait):
                 self.add_wait(wait)
+            case AddSignal() | TakeSignal():
+                self._apply_to_signals(change)
             case _:
                 self._apply_to_waits(change)
+
+    def _apply_to_signals(self, change: AddSignal | TakeSignal) -> None:
+        if isinstance(change, AddSignal):
+            if change.signal.signal_id in self.signals:
+                raise ValueError(f"the id of signal {change.signal.signal_id} was used before")
+            self.signals[change.signal.signal_id] = change.signal
+            return
+        signal = self.signals[change.signal_id]
+        if signal.is_taken:
+            raise ValueError(f"signal {change.signal_id} was taken before")
+        self.signals[change.signal_id] = msgspec.structs.replace(
+            signal, taken_seq=change.seq, taken_at=change.at
+        )
 
     def _apply_to_waits(self, change: Change) -> None:
         match change:

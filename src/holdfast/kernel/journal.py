@@ -50,6 +50,8 @@ class Kind(StrEnum):
     WAIT_EXPIRED = "WAIT_EXPIRED"
     WAIT_CANCELLED = "WAIT_CANCELLED"
     GROUP_CLOSED = "GROUP_CLOSED"  # fixes the result set of waits that were opened together
+    SIGNAL_RECEIVED = "SIGNAL_RECEIVED"  # somebody outside sent the run a named value
+    SIGNAL_TAKEN = "SIGNAL_TAKEN"  # the run has dealt with it, and maybe answered
     BODIES_ERASED = "BODIES_ERASED"
 
 

@@ -152,6 +152,11 @@ def check_alive(run: Run) -> None:
         )
 
 
+def is_blocked_by_effect(run: Run) -> bool:
+    """Whether the run waits for somebody to say what became of an effect."""
+    return run.status is Status.BLOCKED and run.blocked_reason == BlockedReason.UNKNOWN_EFFECT
+
+
 def check_understood(run: Run) -> None:
     """Raise if the run has entries of a newer Holdfast: nobody here may say what it becomes."""
     if run.schema > journal.SCHEMA:

@@ -18,6 +18,7 @@ from holdfast.kernel.indexes import Change, Indexes
 from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import Run
+from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 
 
@@ -55,7 +56,7 @@ Outcome = Applied | Conflict | Refused
 class Snapshot(msgspec.Struct):
     """What a late-bound decision sees: a run's rows as they are under its lock.
 
-    `indexes` holds the run and the waits, groups and effects that were asked for.
+    `indexes` holds the run and the waits, groups, effects and signals that were asked for.
     """
 
     position: Position
@@ -106,6 +107,7 @@ class Late(msgspec.Struct, frozen=True):
 
     `decide` is pure; what it raises reaches the submitter, and nothing is stored for it. Without a
     `run_id` it is the run of the first of `wait_ids`, which the store looks up on the way.
+    `signal_names` asks for the run's open waits that signals of these names resolve.
     """
 
     tenant: str
@@ -114,6 +116,8 @@ class Late(msgspec.Struct, frozen=True):
     decide: Decide
     wait_ids: tuple[str, ...] = ()
     effect_ids: tuple[UUID, ...] = ()
+    signal_ids: tuple[str, ...] = ()
+    signal_names: tuple[str, ...] = ()
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -228,6 +232,17 @@ class WaitReads(Protocol):
     async def next_deadline(self) -> int | None: ...
 
 
+class SignalReads(Protocol):
+    async def get(self, run_id: str, signal_id: str) -> Signal | None: ...
+    async def of_run(self, run_id: str) -> list[Signal]:
+        """All signals of a run, in the order they came."""
+        ...
+
+    async def untaken(self, run_id: str, name: str, limit: int) -> list[Signal]:
+        """The signals of a name that a run has not taken yet, in the order they came."""
+        ...
+
+
 class WorkerReads(Protocol):
     async def page(self) -> list[Worker]: ...
 
@@ -263,6 +278,8 @@ class Store(Protocol):
     def effects(self) -> EffectReads: ...
     @property
     def waits(self) -> WaitReads: ...
+    @property
+    def signals(self) -> SignalReads: ...
     @property
     def workers(self) -> WorkerReads: ...
 

@@ -13,6 +13,7 @@ from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Position
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import Run
+from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 from holdfast.stores.contract import CheckpointFilter, Linked, RunAtHead, RunFilter
 from holdfast.stores.rows import Row, Shape, Shapes
@@ -153,6 +154,17 @@ class WaitReader(_Reads):
         return (await self._rows("next_deadline"))[0][0]
 
 
+class SignalReader(_Reads):
+    async def get(self, run_id: str, signal_id: str) -> Signal | None:
+        return await self._one(self._shapes.signal, "get_signal", run_id, signal_id)
+
+    async def of_run(self, run_id: str) -> list[Signal]:
+        return await self._all(self._shapes.signal, "list_signals", run_id)
+
+    async def untaken(self, run_id: str, name: str, limit: int) -> list[Signal]:
+        return await self._all(self._shapes.signal, "list_untaken_signals", run_id, name, limit)
+
+
 class WorkerReader(_Reads):
     async def page(self) -> list[Worker]:
         return await self._all(self._shapes.worker, "list_workers")
@@ -167,4 +179,5 @@ class Readers:
         self.checkpoints = CheckpointReader(rows, shapes, tenant)
         self.effects = EffectReader(rows, shapes, tenant)
         self.waits = WaitReader(rows, shapes, tenant)
+        self.signals = SignalReader(rows, shapes, tenant)
         self.workers = WorkerReader(rows, shapes, tenant)

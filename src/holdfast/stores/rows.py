@@ -14,6 +14,7 @@ from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import Run
+from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -69,4 +70,5 @@ class Shapes:
         self.effect = Shape(Effect, uuid_as_bytes=uuid_as_bytes)
         self.group = Shape(Group, uuid_as_bytes=uuid_as_bytes)
         self.wait = Shape(Wait, uuid_as_bytes=uuid_as_bytes)
+        self.signal = Shape(Signal, uuid_as_bytes=uuid_as_bytes)
         self.worker = Shape(Worker, uuid_as_bytes=uuid_as_bytes)

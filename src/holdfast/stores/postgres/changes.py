@@ -14,6 +14,7 @@ from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
     AddGroup,
+    AddSignal,
     AddWait,
     Change,
     CloseGroup,
@@ -22,6 +23,7 @@ from holdfast.kernel.indexes import (
     PutRun,
     SettleEffect,
     SettleWait,
+    TakeSignal,
 )
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import Commit
@@ -47,6 +49,8 @@ _PARAMETER_OF: Final = {
     "add_group": "groups",
     "add_wait": "waits",
     "settle_wait_once": "settled_waits",
+    "add_signal": "signals",
+    "take_signal_once": "taken_signals",
     "count_group": "counted_groups",
     "cancel_waits_of_group": "closed_groups",
     "cancel_groups_of_run": "ended_runs",
@@ -99,8 +103,21 @@ class Changes:
             case AddWait(wait):
                 self._put("add_wait", wait.wait_id, wait)
                 self._require("add_wait", wait.wait_id, change)
+            case AddSignal() | TakeSignal():
+                self._add_to_signals(change)
             case _:
                 self._add_to_waits(change)
+
+    def _add_to_signals(self, change: AddSignal | TakeSignal) -> None:
+        match change:
+            case AddSignal(signal):
+                self._put("add_signal", signal.signal_id, signal)
+                self._require("add_signal", signal.signal_id, change)
+            case TakeSignal(signal_id, seq, at):
+                if not self._refold("add_signal", signal_id, taken_seq=seq, taken_at=at):
+                    record = {"signal_id": signal_id, "seq": seq, "at": at}
+                    self._put("take_signal_once", signal_id, self._of_run(record))
+                    self._require("take_signal_once", signal_id, change)
 
     def _add_to_waits(self, change: Change) -> None:
         match change:

@@ -26,13 +26,23 @@ PARTS: Final = (
     "add_group",
     "add_wait",
     "settle_wait_once",
+    "add_signal",
+    "take_signal_once",
     "count_group",
     "cancel_waits_of_group",
     "cancel_groups_of_run",
     "cancel_waits_of_run",
 )
 CONDITIONAL: Final = frozenset(
-    {"add_effect", "settle_effect_once", "add_group", "add_wait", "settle_wait_once"}
+    {
+        "add_effect",
+        "settle_effect_once",
+        "add_group",
+        "add_wait",
+        "settle_wait_once",
+        "add_signal",
+        "take_signal_once",
+    }
 )
 # In this order, each after what else is done to the same rows.
 CLOSING: Final = ("cancel_waits_of_group", "cancel_groups_of_run", "cancel_waits_of_run")

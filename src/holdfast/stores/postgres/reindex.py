@@ -14,6 +14,7 @@ from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
     AddGroup,
+    AddSignal,
     AddWait,
     Indexes,
     PutRun,
@@ -34,6 +35,7 @@ _READS: Final[tuple[tuple[LiteralString, Row], ...]] = (
     ("list_effects_of_run", ()),
     ("list_waits", ()),
     ("list_groups", ()),
+    ("list_signals", ()),
 )
 _DELETES: Final = (
     "delete_run_rows",
@@ -41,6 +43,7 @@ _DELETES: Final = (
     "delete_effect_rows",
     "delete_wait_rows",
     "delete_group_rows",
+    "delete_signal_rows",
 )
 
 
@@ -77,6 +80,7 @@ def _told(rows: Indexes) -> dict[str, set[Row]]:
         "list_effects_of_run": set(map(SHAPES.effect.row, rows.effects.values())),
         "list_waits": set(map(SHAPES.wait.row, rows.waits.values())),
         "list_groups": set(map(SHAPES.group.row, rows.groups.values())),
+        "list_signals": set(map(SHAPES.signal.row, rows.signals.values())),
     }
 
 
@@ -87,6 +91,7 @@ async def _insert(connection: Connection, tenant: str, run_id: str, rows: Indexe
         *map(AddEffect, rows.effects.values()),
         *map(AddGroup, rows.groups.values()),
         *map(AddWait, rows.waits.values()),
+        *map(AddSignal, rows.signals.values()),
     ]
     parameters = Parameters(tenant)
     parameters.values["stored_run_id"] = packing.texts([run_id])

@@ -1,22 +1,19 @@
 """One transaction of outside writers: lock, find, look, decide, write; merged for each run."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, LiteralString, NamedTuple, TypeVar
-from uuid import UUID
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast import faults
 from holdfast.clock import Clock
 from holdfast.errors import IntegrityError
 from holdfast.kernel import journal
-from holdfast.kernel.indexes import Indexes
-from holdfast.kernel.journal import ORIGIN, Entry, Position
+from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import (
     Beat,
     Commit,
     ExtendWait,
     Late,
     NoteDuplicate,
-    Snapshot,
     Sweep,
     Touch,
 )
@@ -24,8 +21,9 @@ from holdfast.stores.late import Deciding
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.changes import ALL, Changes, Parameters, changes_of
 from holdfast.stores.postgres.commits import close_waits, unheld
-from holdfast.stores.postgres.connections import Connection, fetch, fetch_parts, fetch_together
-from holdfast.stores.postgres.queries import CLOSING, SHAPES, SQL, commit_statement
+from holdfast.stores.postgres.connections import Connection, fetch, fetch_parts
+from holdfast.stores.postgres.queries import CLOSING, SQL, commit_statement
+from holdfast.stores.postgres.snapshots import Rows, look, snapshot_of
 from holdfast.stores.rows import Row
 
 OutsideWrite = Late | Sweep | Beat
@@ -52,15 +50,6 @@ class _Answer(NamedTuple):
     task: _Task
     run_id: str
     answer: Any
-
-
-class _Rows(NamedTuple):
-    """What decisions look at, as it lies in the tables."""
-
-    runs: dict[str, Row]
-    waits: dict[str, Row]
-    groups: dict[tuple[str, str], Row]
-    effects: dict[UUID, Row]
 
 
 class Round:
@@ -196,35 +185,15 @@ class Round:
 
     async def _look(
         self, connection: Connection, run_ids: Iterable[str], late: Sequence[Late]
-    ) -> _Rows:
-        """Read, in statements after the locks, all that decisions look at."""
+    ) -> Rows:
         swept = [task.late for tasks in self._tasks.values() for task in tasks]
-        wait_ids = {wait_id for write in (*late, *swept) for wait_id in write.wait_ids}
-        effect_ids = {effect_id for write in late for effect_id in write.effect_ids}
-        of_runs = (self._tenant, packing.texts(dict.fromkeys(run_ids)))
-        of_waits = (self._tenant, packing.texts(wait_ids))
-        asked: list[tuple[LiteralString, Row]] = [(SQL["list_snapshots"], of_runs)]
-        if wait_ids:
-            asked.append((SQL["list_waits_by_id"], of_waits))
-            asked.append((SQL["list_groups_of_waits"], of_waits))
-        if effect_ids:
-            of_effects = (self._tenant, packing.uuids(effect_ids))
-            asked.append((SQL["list_effects_by_id"], of_effects))
-        found = iter(await fetch_together(connection, *asked))
-        runs = {row[1]: row for row in next(found)}
-        return _Rows(
-            runs=runs,
-            # One that was opened after the locks were taken, of a run that is not locked, is not
-            # there yet.
-            waits={row[1]: row for row in next(found) if row[2] in runs} if wait_ids else {},
-            groups={(row[1], row[2]): row for row in next(found)} if wait_ids else {},
-            effects={row[1]: row for row in next(found)} if effect_ids else {},
-        )
+        return await look(connection, self._tenant, run_ids, [*late, *swept])
 
-    def _decide_for_run(self, run_id: str, tasks: Sequence[_Task], rows: _Rows) -> None:
+    def _decide_for_run(self, run_id: str, tasks: Sequence[_Task], rows: Rows) -> None:
         if run_id in self._damaged:
             raise self._damaged[run_id]
-        snapshot = self._snapshot(run_id, tasks, rows)
+        writes = [task.late for task in tasks]
+        snapshot = snapshot_of(run_id, writes, rows, now=self._clock.now())
         before = snapshot.position
         deciding = Deciding(snapshot, run_id)
         self._answers += [_Answer(task, run_id, deciding.decide(task.late)) for task in tasks]
@@ -239,32 +208,6 @@ class Round:
                 deciding.changed_run,
                 tuple(deciding.changes()),
             )
-
-    def _snapshot(self, run_id: str, tasks: Sequence[_Task], rows: _Rows) -> Snapshot:
-        seen = Indexes()
-        position, checkpoint_seq, holder_expires_at = ORIGIN, 0, 0
-        if run_id in rows.runs:
-            *run, seq, link, checkpoint_seq, holder_expires_at = rows.runs[run_id]
-            seen.run = SHAPES.run.value(tuple(run))
-            if seq is None:
-                raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
-            position = Position(seq, link)
-        for wait_id in dict.fromkeys(id_ for task in tasks for id_ in task.late.wait_ids):
-            if wait_id in rows.waits:
-                seen.add_wait(SHAPES.wait.value(rows.waits[wait_id]))
-        for group_id in {wait.group_id for wait in seen.waits.values()}:
-            if (run_id, group_id) in rows.groups:
-                seen.groups[group_id] = SHAPES.group.value(rows.groups[run_id, group_id])
-        for effect_id in {effect_id for task in tasks for effect_id in task.late.effect_ids}:
-            if effect_id in rows.effects:
-                seen.effects[effect_id] = SHAPES.effect.value(rows.effects[effect_id])
-        return Snapshot(
-            position=position,
-            indexes=seen,
-            now=self._clock.now(),
-            checkpoint_seq=checkpoint_seq,
-            holder_expires_at=holder_expires_at,
-        )
 
     async def _write_commits(self, connection: Connection) -> None:
         ordered = [self._commits[run_id] for run_id in sorted(self._commits)]
@@ -318,20 +261,23 @@ def _alike(sweeps: Iterable[tuple[int, Sweep]]) -> list[list[tuple[int, Sweep]]]
     return list(kinds.values())
 
 
-def _run_of(write: Late, rows: _Rows) -> str:
+def _run_of(write: Late, rows: Rows) -> str:
     """The run of the first wait a write names; "" if there is no such wait."""
     found = rows.waits.get(write.wait_ids[0])
     return found[2] if found is not None else ""
 
 
 def _check_held(changes: Iterable[Changes], told: Sequence[Row]) -> None:
+    of_run: dict[str, list[Row]] = {}
+    for row in told:
+        of_run.setdefault(row[1], []).append(row)
     damage = {
         each.run_id: IntegrityError(
             f"the index rows of run {each.run_id} contradict its journal ({refused}); rebuild them "
             "with `holdfast store reindex`"
         )
         for each in changes
-        if (refused := unheld(each, told)) is not None
+        if (refused := unheld(each, of_run.get(each.run_id, ()))) is not None
     }
     if damage:
         raise DamagedRuns(damage)

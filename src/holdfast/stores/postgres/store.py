@@ -48,6 +48,7 @@ class PostgresStore:
         self.checkpoints = reads.checkpoints
         self.effects = reads.effects
         self.waits = reads.waits
+        self.signals = reads.signals
         self.workers = reads.workers
         self._settings = settings
         self._telemetry = telemetry or Telemetry()

@@ -9,6 +9,7 @@ from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
     AddGroup,
+    AddSignal,
     AddWait,
     Change,
     CloseGroup,
@@ -17,13 +18,22 @@ from holdfast.kernel.indexes import (
     PutRun,
     SettleEffect,
     SettleWait,
+    TakeSignal,
 )
 from holdfast.kernel.journal import ORIGIN, Position
 from holdfast.stores.contract import Sweep
 from holdfast.stores.sqlite.queries import SHAPES, Row
 
 # Changes whose statement finds nothing to do when their condition does not hold.
-CONDITIONAL: Final = (AddEffect, SettleEffect, AddGroup, AddWait, SettleWait)
+CONDITIONAL: Final = (
+    AddEffect,
+    SettleEffect,
+    AddGroup,
+    AddWait,
+    SettleWait,
+    AddSignal,
+    TakeSignal,
+)
 
 
 def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, Row]]:
@@ -41,6 +51,10 @@ def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, 
             yield "add_group", SHAPES.group.row(group)
         case AddWait(wait):
             yield "add_wait", SHAPES.wait.row(wait)
+        case AddSignal(signal):
+            yield "add_signal", SHAPES.signal.row(signal)
+        case TakeSignal(signal_id, seq, at):
+            yield "take_signal_once", (tenant, run_id, signal_id, seq, at)
         case _:
             yield from _wait_statements(tenant, run_id, change)
 

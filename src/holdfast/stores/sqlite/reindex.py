@@ -7,6 +7,7 @@ from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
     AddGroup,
+    AddSignal,
     AddWait,
     Indexes,
     PutRun,
@@ -25,6 +26,7 @@ _DELETES = (
     "delete_effect_rows",
     "delete_wait_rows",
     "delete_group_rows",
+    "delete_signal_rows",
 )
 
 
@@ -63,6 +65,7 @@ def _insert(
         *map(AddEffect, rows.effects.values()),
         *map(AddGroup, rows.groups.values()),
         *(AddWait(with_hints(wait, hints.get(wait.wait_id))) for wait in rows.waits.values()),
+        *map(AddSignal, rows.signals.values()),
     ]
     for change in wanted:
         for name, row in changes.statements(tenant, run_id, change):

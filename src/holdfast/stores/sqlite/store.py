@@ -53,6 +53,7 @@ class SQLiteStore:
         self.checkpoints = reads.checkpoints
         self.effects = reads.effects
         self.waits = reads.waits
+        self.signals = reads.signals
         self.workers = reads.workers
         self._path = os.path.abspath(path) if path else ""
         self._settings = settings

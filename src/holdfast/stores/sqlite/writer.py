@@ -4,7 +4,7 @@ Runs in the writer's thread, under BEGIN IMMEDIATE: between the first read and C
 writes, so late-bound decisions are made on rows that stay as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast import faults
@@ -204,25 +204,13 @@ class Writer:
         return answers
 
     def _snapshot(self, tenant: str, run_id: str, writes: Sequence[Late]) -> Snapshot:
-        rows = Indexes()
+        rows = self._rows_for(tenant, run_id, writes)
         run = self._one("get_run", (tenant, run_id))
         head = self._one("get_head", (tenant, run_id))
         if run is not None:
             rows.run = SHAPES.run.value(run)
             if head is None:
                 raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
-        for wait_id in dict.fromkeys(id_ for write in writes for id_ in write.wait_ids):
-            found = self._one("get_wait", (tenant, wait_id))
-            if found is not None:
-                rows.add_wait(SHAPES.wait.value(found))
-        for group_id in {wait.group_id for wait in rows.waits.values()}:
-            group = self._one("get_group", (tenant, run_id, group_id))
-            if group is not None:
-                rows.groups[group_id] = SHAPES.group.value(group)
-        for effect_id in {effect_id for write in writes for effect_id in write.effect_ids}:
-            effect = self._one("get_effect", (tenant, effect_id.bytes))
-            if effect is not None:
-                rows.effects[effect_id] = SHAPES.effect.value(effect)
         newest = self._one("list_checkpoints", (tenant, run_id, 2**62, 1))
         holder = self._one("get_worker_expiry", (tenant, rows.run.worker)) if rows.run else None
         return Snapshot(
@@ -232,6 +220,36 @@ class Writer:
             checkpoint_seq=newest[3] if newest else 0,
             holder_expires_at=holder[0] if holder else 0,
         )
+
+    def _rows_for(self, tenant: str, run_id: str, writes: Sequence[Late]) -> Indexes:
+        """What writes ask for beside the run itself."""
+        rows = Indexes()
+        waits = {row[1]: row for row in self._waits_for(tenant, run_id, writes)}
+        for wait in map(SHAPES.wait.value, waits.values()):
+            rows.add_wait(wait)
+        for group_id in {wait.group_id for wait in rows.waits.values()}:
+            group = self._one("get_group", (tenant, run_id, group_id))
+            if group is not None:
+                rows.groups[group_id] = SHAPES.group.value(group)
+        for effect_id in {effect_id for write in writes for effect_id in write.effect_ids}:
+            effect = self._one("get_effect", (tenant, effect_id.bytes))
+            if effect is not None:
+                rows.effects[effect_id] = SHAPES.effect.value(effect)
+        for signal_id in {signal_id for write in writes for signal_id in write.signal_ids}:
+            signal = self._one("get_signal", (tenant, run_id, signal_id))
+            if signal is not None:
+                rows.signals[signal_id] = SHAPES.signal.value(signal)
+        return rows
+
+    def _waits_for(self, tenant: str, run_id: str, writes: Sequence[Late]) -> Iterator[Row]:
+        """The waits that writes name, and those that their signals may resolve."""
+        for wait_id in dict.fromkeys(id_ for write in writes for id_ in write.wait_ids):
+            found = self._one("get_wait", (tenant, wait_id))
+            if found is not None:
+                yield found
+        for name in {name for write in writes for name in write.signal_names}:
+            row = (tenant, run_id, name)
+            yield from self._execute(SQL["list_waits_for_signal"], row).fetchall()
 
     def _sweep(self, sweep: Sweep) -> list[tuple[str, Any]]:
         now = self._clock.now()

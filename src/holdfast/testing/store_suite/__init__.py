@@ -10,6 +10,7 @@ from holdfast.testing.store_suite.effects import EffectsSuite
 from holdfast.testing.store_suite.journal import JournalSuite
 from holdfast.testing.store_suite.leases import LeasesSuite
 from holdfast.testing.store_suite.runs import RunsSuite
+from holdfast.testing.store_suite.signals import SignalsSuite
 from holdfast.testing.store_suite.waits import WaitsSuite
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "JournalSuite",
     "LeasesSuite",
     "RunsSuite",
+    "SignalsSuite",
     "WaitsSuite",
     "async_test",
 ]

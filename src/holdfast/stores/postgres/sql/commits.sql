@@ -103,6 +103,14 @@ SELECT 'add_wait', run_id, item, 0 FROM add_wait;
 -- PostgreSQL only. The waits that were open.
 SELECT 'settle_wait_once', run_id, item, 0 FROM settle_wait_once;
 
+-- name: tell_add_signal
+-- PostgreSQL only. The signals whose id was free.
+SELECT 'add_signal', run_id, item, 0 FROM add_signal;
+
+-- name: tell_take_signal_once
+-- PostgreSQL only. The signals that were untaken.
+SELECT 'take_signal_once', run_id, item, 0 FROM take_signal_once;
+
 -- name: tell_all
 -- PostgreSQL only. Everything told.
 SELECT what, run_id, item, stored_at FROM told;

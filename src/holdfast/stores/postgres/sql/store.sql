@@ -25,7 +25,7 @@ SELECT to_regclass('migrations') IS NOT NULL,
        coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
        EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = current_schema()
                AND tablename IN ('runs', 'journal', 'checkpoints', 'effects', 'wait_groups',
-                                 'waits', 'workers'));
+                                 'waits', 'signals', 'workers'));
 
 -- name: lock_migrations
 -- PostgreSQL only. One process at a time changes the schema. The number is ours alone.
@@ -33,7 +33,7 @@ SELECT pg_advisory_xact_lock(7525065);
 
 -- name: lock_tables_at_once
 -- PostgreSQL only. Fails if a stranger's lock on a whole table keeps everybody from writing.
-LOCK TABLE runs, journal, checkpoints, effects, wait_groups, waits, workers
+LOCK TABLE runs, journal, checkpoints, effects, wait_groups, waits, signals, workers
 IN ROW EXCLUSIVE MODE NOWAIT;
 
 -- name: set_limits

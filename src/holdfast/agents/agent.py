@@ -1,0 +1,176 @@
+"""Agents: async functions that advance a run, known by name to whoever works on their runs."""
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+
+from holdfast import names
+from holdfast.agents import shapes
+from holdfast.agents.rules import Permission, Rules
+from holdfast.agents.tools import Tool, tool
+from holdfast.errors import AgentNotFound, MisuseError, UnsupportedValue
+
+if TYPE_CHECKING:
+    from holdfast.agents.run import Run
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class Agent(Generic[P, R]):
+    """A function of a run and its input, with the tools it may use."""
+
+    def __init__(
+        self,
+        function: Callable[Concatenate["Run", P], Awaitable[R]],
+        *,
+        name: str,
+        rules: Rules,
+    ) -> None:
+        self.function = function
+        self.name = names.check(name, what="the name of an agent")
+        self.rules = rules
+        self._signature = _check_signature(function, name)
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, run: "Run", *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+        """Call the function itself: an agent may go on as another one."""
+        return self.function(run, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<agent {self.name}>"
+
+    @property
+    def parameters(self) -> list[str]:
+        """What its input consists of."""
+        return list(self._signature.parameters)[1:]
+
+    @functools.cached_property
+    def _hints(self) -> dict[str, Any]:
+        return shapes.hints_of(self.function, what=f"agent {self.name}")
+
+    def input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The input of a run as it is stored: its arguments by name."""
+        try:
+            bound = self._signature.bind(None, *args, **kwargs)
+        except TypeError as error:
+            raise MisuseError(f"agent {self.name} cannot be started like this: {error}") from error
+        first = next(iter(self._signature.parameters))
+        return {name: value for name, value in bound.arguments.items() if name != first}
+
+    def arguments_of(self, stored: Any) -> dict[str, Any]:
+        """The arguments of the function from a stored input; raises UnsupportedValue."""
+        wanted = self.parameters
+        given: dict[str, Any]
+        if isinstance(stored, dict) and set(cast("dict[str, Any]", stored)) <= set(wanted):
+            given = cast("dict[str, Any]", stored)
+        elif len(wanted) == 1:
+            given = {wanted[0]: stored}
+        elif stored is None:
+            given = {}
+        else:
+            raise UnsupportedValue(
+                f"agent {self.name} takes {', '.join(wanted) or 'no input'}; this is not such an "
+                f"input: {str(cast(object, stored))[:200]}"
+            )
+        missing = [n for n in wanted if n not in given and self._is_required(n)]
+        if missing:
+            raise UnsupportedValue(f"agent {self.name} needs {', '.join(missing)} as well")
+        return {
+            name: shapes.convert(value, self._hints.get(name, Any), what=f"{name} of {self.name}")
+            for name, value in given.items()
+        }
+
+    def result_of(self, stored: object) -> R:
+        """A stored result as the type that the function returns."""
+        kind = self._hints.get("return", Any)
+        return shapes.convert(stored, kind, what=f"the result of {self.name}")
+
+    def _is_required(self, name: str) -> bool:
+        return self._signature.parameters[name].default is inspect.Parameter.empty
+
+
+def _check_signature(function: Callable[..., Any], name: str) -> inspect.Signature:
+    if not shapes.is_async(function):
+        raise MisuseError(f"agent {name} must be an async function: async def {name}(run, ...)")
+    signature = inspect.signature(function)
+    if not signature.parameters:
+        raise MisuseError(f"agent {name} needs the run as its first parameter")
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise MisuseError(
+                f"agent {name} takes *{parameter.name}; its input needs named parameters"
+            )
+    return signature
+
+
+def tools_by_name(tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> dict[str, Any]:
+    """Tools under their names; a plain function is a tool that mutates."""
+    found: dict[str, Tool[..., Any]] = {}
+    for given in tools:
+        made: Tool[..., Any] = cast(Any, given) if isinstance(given, Tool) else tool(given)
+        if made.name in found:
+            raise MisuseError(f"there are two tools named {made.name!r}")
+        found[made.name] = made
+    return found
+
+
+class Agents:
+    """The agents that are known here, by name."""
+
+    def __init__(self, agents: Iterable[Agent[..., Any]] = ()) -> None:
+        self._by_name: dict[str, Agent[..., Any]] = {}
+        for agent in agents:
+            self.add(agent)
+
+    def add(self, agent: Agent[..., Any]) -> None:
+        """Know an agent; two different ones cannot have one name."""
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+            raise MisuseError(f"{agent!r} is not an agent; make it one with @holdfast.agent")
+        if self._by_name.setdefault(agent.name, agent) is not agent:
+            raise MisuseError(f"there are two agents named {agent.name!r}; give one another name")
+
+    def get(self, name: str) -> Agent[..., Any]:
+        found = self._by_name.get(name)
+        if found is None:
+            known = ", ".join(self.names) or "none"
+            raise AgentNotFound(f"no agent {name!r} is known here; known are: {known}")
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._by_name)
+
+
+@overload
+def agent(function: Callable[Concatenate["Run", P], Awaitable[R]], /) -> Agent[P, R]: ...
+@overload
+def agent(
+    *,
+    name: str | None = None,
+    tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+    permission: Permission | None = None,
+    loop_limit: int = 5,
+) -> Callable[[Callable[Concatenate["Run", P], Awaitable[R]]], Agent[P, R]]: ...
+def agent(function: Any = None, /, **options: Any) -> Any:
+    """Make an async function of a run and its input an agent.
+
+    `tools` are those that `run.tools` may call; `permission` may refuse a call; the same call more
+    than `loop_limit` times in a row is refused (0: never).
+    """
+    if function is None:
+        return functools.partial(_make, **options)
+    return _make(function, **options)
+
+
+def _make(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    tools: Iterable[Any] = (),
+    permission: Permission | None = None,
+    loop_limit: int = 5,
+) -> Agent[..., Any]:
+    rules = Rules(tools=tools_by_name(tools), permission=permission, loop_limit=loop_limit)
+    return Agent(function, name=name or function.__name__, rules=rules)

@@ -1,0 +1,191 @@
+"""One pass of an agent over a run that this worker holds: enter, and do what its end asks for.
+
+Whatever happens, the run is left whole: ended, waiting, blocked, given back, or lost to somebody
+else; and what a tool is known to have done is on record, even if the run is not held any more.
+"""
+
+import asyncio
+import traceback
+from typing import Any, Final
+
+import msgspec
+
+from holdfast import clock, names
+from holdfast.agents.agent import Agent, Agents
+from holdfast.agents.leaving import Block, Delay, Gate, HandBack, Suspend, Wait, Way
+from holdfast.agents.memo import Memo
+from holdfast.agents.run import Run
+from holdfast.engine import effects as engine_effects
+from holdfast.engine import turns
+from holdfast.engine.context import Context
+from holdfast.engine.leased_run import LeasedRun
+from holdfast.errors import (
+    AgentNotFound,
+    ConflictError,
+    Fenced,
+    HoldfastError,
+    RunEnded,
+    TurnDiverged,
+    UnavailableError,
+)
+from holdfast.kernel.effects import Settled
+from holdfast.kernel.runs import BlockedReason
+from holdfast.telemetry import log
+
+CLOSING_SECONDS: Final = 5.0
+INTERRUPTED: Final = "the worker was stopped in the middle of a turn"
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a pass ended; `error` is what the agent raised, or what took the run from here."""
+
+    is_over: bool
+    error: BaseException | None = None
+
+
+class Pass:
+    """One pass. `hand_back` asks it to end at the next boundary of a turn."""
+
+    def __init__(self, context: Context, agents: Agents, held: LeasedRun) -> None:
+        self.context = context
+        self._agents = agents
+        self.held = held
+        self._run: Run | None = None
+        self.stop_note = ""
+
+    @property
+    def run_id(self) -> str:
+        return self.held.run_id
+
+    def hand_back(self, note: str) -> None:
+        """Leave the run to another worker as soon as its turn has ended."""
+        self.stop_note = note
+        if self._run is not None:
+            self._run.hand_back(note)
+
+    async def play(self) -> Ending:
+        """Advance the run as far as it goes here."""
+        try:
+            return await self._play()
+        except asyncio.CancelledError:
+            await _within(self._close(INTERRUPTED), CLOSING_SECONDS)
+            raise
+        except TurnDiverged as error:
+            return await self._leave_blocked(error)
+        except HoldfastError as error:
+            await self._close(str(error), error)
+            return Ending(False, error)
+
+    async def _play(self) -> Ending:
+        held = self.held
+        try:
+            agent = self._agents.get(held.run.agent)
+        except AgentNotFound as error:
+            await held.block(BlockedReason.NO_AGENT, note=str(error))
+            return Ending(False, error)
+        memo = Memo(await turns.entries_since_checkpoint(self.context, held.run_id))
+        given = await turns.input_of(self.context, held.run_id)
+        return await self.enter(agent, memo, given)
+
+    async def enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
+        """Let the agent work on its input, and end the run with what it returns."""
+        run = self.begin(agent, memo)
+        try:
+            result = await run_agent(agent, run, given)
+        except Suspend as suspended:
+            await self.leave(suspended.way)
+            return Ending(False)
+        except HoldfastError as error:
+            if run.gate.leaving is error:
+                raise
+            return await self._fail(error)
+        except Exception as error:
+            return await self._fail(error)
+        run.check_claimed()
+        try:
+            await self.held.complete(result, save=True)
+        except HoldfastError as error:
+            if isinstance(error, ConflictError | UnavailableError):
+                raise
+            return await self._fail(error)
+        return Ending(True)
+
+    def begin(self, agent: Agent[..., Any], memo: Memo) -> Run:
+        """The run as its agent will see it."""
+        run = Run(self.context, self.held, Gate(), rules=agent.rules, memo=memo)
+        if self.stop_note:
+            run.hand_back(self.stop_note)
+        self._run = run
+        return run
+
+    async def leave(self, way: Way) -> None:
+        """Do what leaving the agent's code asks for; its unsaved changes are forgotten."""
+        held = self.held
+        held.discard()
+        match way:
+            case Block(reason, note):
+                await held.block(reason, note=note[: names.MAX_TEXT])
+            case Delay(until, note):
+                seconds = max(0, until - self.context.now()) / clock.MICROSECONDS
+                await held.release(delay_seconds=seconds, note=note)
+            case HandBack(note):
+                await held.release(note=note)
+            case Wait(specs, mode):
+                await held.open_waits(specs, mode=mode, suspend=True)
+
+    async def _fail(self, error: BaseException) -> Ending:
+        held = self.held
+        held.discard()
+        text = f"{type(error).__name__}: {error}"[: names.MAX_TEXT]
+        trace = "".join(traceback.format_exception(error))[-20_000:]
+        await held.fail(storable(text), details={"traceback": storable(trace)})
+        return Ending(True, error)
+
+    async def _leave_blocked(self, error: TurnDiverged) -> Ending:
+        self.held.discard()
+        await self.held.block(BlockedReason.BREAKER, note=str(error)[: names.MAX_TEXT])
+        return Ending(False, error)
+
+    async def _close(self, note: str, error: HoldfastError | None = None) -> None:
+        """Give the run back if it is still held, and report what its tools have done."""
+        try:
+            drafts = await self.held.stage.close()
+            for draft in drafts:
+                if isinstance(draft.facts, Settled) and not draft.facts.retry:
+                    await engine_effects.report(self.context, self.run_id, draft)
+            if not isinstance(error, Fenced | RunEnded):
+                self.held.discard()
+                await self.held.release(note=storable(note)[: names.MAX_TEXT])
+        except HoldfastError as worse:
+            log.warning("run %s could not be given back: %s", self.run_id, worse)
+
+
+async def run_agent(agent: Agent[..., Any], run: Run, given: object) -> Any:
+    """Call the agent; what it is left by comes out, whatever its code made of that."""
+    arguments = agent.arguments_of(given)
+    run.gate.open()
+    try:
+        result = await agent.function(run, **arguments)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if run.gate.leaving is None or (task is not None and task.cancelling()):
+            raise
+    except BaseException:
+        if run.gate.leaving is None:
+            raise
+    else:
+        if run.gate.leaving is None:
+            return result
+    run.gate.check()
+    raise AssertionError("a gate that is left raises")
+
+
+def storable(text: str) -> str:
+    """A text without what no store takes."""
+    return text.replace("\0", "�").encode("utf-8", "replace").decode()
+
+
+async def _within(closing: Any, seconds: float) -> None:
+    """Finish something even though the present task is being cancelled."""
+    task = asyncio.ensure_future(closing)
+    await asyncio.wait([task], timeout=seconds)

@@ -1,0 +1,127 @@
+"""A handle on a run that was started: its result, its status, its events, and a way to stop it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
+
+from holdfast.agents.agent import Agent
+from holdfast.agents.executor import Ending
+from holdfast.agents.work import Work
+from holdfast.engine import turns
+from holdfast.engine.journal import Journal
+from holdfast.engine.runs import Runs
+from holdfast.errors import (
+    HoldfastError,
+    RunBlocked,
+    RunCancelled,
+    RunFailed,
+    RunWaiting,
+    TurnDiverged,
+    UnavailableError,
+)
+from holdfast.kernel import runs as kernel_runs
+from holdfast.kernel.journal import Entry
+from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.waits import Wait, WaitStatus
+
+R = TypeVar("R")
+
+
+class Handle(Generic[R]):
+    """A run, whoever works on it."""
+
+    def __init__(
+        self, work: Work, runs: Runs, journal: Journal, agent: Agent[..., R], run_id: str
+    ) -> None:
+        self._work = work
+        self._runs = runs
+        self._journal = journal
+        self._agent = agent
+        self.run_id = run_id
+
+    def __repr__(self) -> str:
+        return f"<handle of run {self.run_id}>"
+
+    async def result(self, *, timeout: float | None = None) -> R:
+        """What the run ends with; meanwhile it is advanced here if no other worker does so.
+
+        Raises RunFailed, RunCancelled, RunBlocked if an operator must act, and RunWaiting after
+        `timeout` seconds: the run goes on without whoever waited.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        ending: Ending | None = None
+        while True:
+            ticket = self._work.context.wakeups.ticket(f"run:{self.run_id}")
+            run = await self._runs.get(self.run_id)
+            if run.status in kernel_runs.ENDED or run.status is Status.BLOCKED:
+                return await self._end(run, ending)
+            left = 3600.0 if deadline is None else deadline - loop.time()
+            if left <= 0:
+                raise await self._still_going(run)
+            task = await self._work.try_to_advance(run)
+            if task is None:
+                await self._work.pause(run, ticket, at_most=left)
+                continue
+            ending = await self._follow(task, None if deadline is None else left)
+            if ending is not None and isinstance(ending.error, UnavailableError):
+                raise ending.error
+
+    async def status(self) -> Status:
+        """Where the run is now."""
+        return (await self._runs.get(self.run_id)).status
+
+    async def cancel(self, *, by: str = "", note: str = "") -> None:
+        """End the run now; whoever works on it is told at its next commit."""
+        await self._runs.cancel(self.run_id, by=by, note=note)
+
+    def events(self, *, after: int = 0) -> AsyncIterator[Entry]:
+        """The entries of the run's journal as they come, until it has ended."""
+        return self._journal.tail(self.run_id, after=after)
+
+    async def _follow(self, task: "asyncio.Task[Ending]", timeout: float | None) -> Ending | None:
+        """Wait for a pass; None if it goes on after the time-out, to the end of its turn."""
+        try:
+            done, _ = await asyncio.wait([task], timeout=timeout)
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        if done:
+            return task.result()
+        self._work.hand_back_one(task, "whoever started it did not wait longer")
+        return None
+
+    async def _end(self, run: Run, ending: Ending | None) -> R:
+        error = None if ending is None else ending.error
+        if run.status is Status.COMPLETED:
+            return self._agent.result_of(await self._runs.result(self.run_id))
+        if run.status is Status.BLOCKED:
+            if isinstance(error, TurnDiverged):
+                raise error
+            raise RunBlocked(
+                f"run {self.run_id} is blocked ({run.blocked_reason}): {await self._note(run)}"
+            ) from error
+        if run.status is Status.CANCELLED:
+            raise RunCancelled(f"run {self.run_id} was cancelled")
+        raise RunFailed(f"run {self.run_id} has failed: {await self._note(run)}") from error
+
+    async def _still_going(self, run: Run) -> RunWaiting:
+        found: list[Wait] = []
+        if run.status is Status.WAITING:
+            waits = await self._work.context.store.waits.of_run(self.run_id)
+            found = [wait for wait in waits if wait.status is WaitStatus.OPEN]
+        names = ", ".join(f"{wait.kind} {wait.name or wait.wait_id}" for wait in found)
+        what = f"waits for {names}" if found else f"is {run.status}"
+        return RunWaiting(
+            f"run {self.run_id} {what}; it goes on without you, ask again with the same run_id",
+            run_id=self.run_id,
+            waits=found,
+        )
+
+    async def _note(self, run: Run) -> str:
+        """What the entry that ended or blocked the run says."""
+        with contextlib.suppress(HoldfastError):
+            return await turns.last_note(self._work.context, run.run_id)
+        return "its record cannot be read"

@@ -1,0 +1,112 @@
+"""How an agent's code is left before it ends, and who may do so.
+
+Leaving raises `Suspend`, a BaseException: `except Exception` does not stop it, and whoever catches
+it all the same meets it again at the next call of the run. Nothing is written until the code is
+left; what it changed since the last checkpoint is then forgotten, and repeated when it goes on.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast.engine.waits import WaitSpec
+from holdfast.errors import MisuseError
+from holdfast.kernel.runs import BlockedReason
+
+
+class Block(msgspec.Struct, frozen=True):
+    """An operator must act first."""
+
+    reason: BlockedReason
+    note: str
+
+
+class Delay(msgspec.Struct, frozen=True):
+    """Nothing can be done before a moment (microseconds since 1970)."""
+
+    until: int
+    note: str
+
+
+class HandBack(msgspec.Struct, frozen=True):
+    """Another worker is to go on."""
+
+    note: str
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Something must come from outside first."""
+
+    specs: Sequence[WaitSpec]
+    mode: str | int = "all"
+
+
+Way = Block | Delay | HandBack | Wait
+
+
+class Suspend(BaseException):
+    """The agent's code is left here, and entered again when the run goes on. Let it pass."""
+
+    def __init__(self, way: Way) -> None:
+        super().__init__(f"the run is left here: {type(way).__name__}")
+        self.way = way
+
+
+def first_of(ways: Sequence[Way]) -> Way:
+    """The one that decides when several calls want to leave at once."""
+    blocks = [way for way in ways if isinstance(way, Block)]
+    if blocks:
+        return Block(blocks[0].reason, "; ".join(dict.fromkeys(block.note for block in blocks)))
+    delays = [way for way in ways if isinstance(way, Delay)]
+    return max(delays, key=lambda delay: delay.until) if delays else ways[0]
+
+
+class Gate:
+    """Knows which tasks are the agent's own, and whether it is being left."""
+
+    def __init__(self) -> None:
+        self._agent_task: asyncio.Task[Any] | None = None
+        self._branches: set[asyncio.Task[Any]] = set()
+        self.leaving: BaseException | None = None
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether branches of a gather run just now."""
+        return bool(self._branches)
+
+    def open(self) -> None:
+        """The present task is the agent's."""
+        self._agent_task = asyncio.current_task()
+
+    def check(self) -> None:
+        """Raise again what the agent is being left by."""
+        if isinstance(self.leaving, Suspend):
+            raise Suspend(self.leaving.way)
+        if self.leaving is not None:
+            raise self.leaving
+
+    def check_own_task(self, call: str, *, in_branch: bool = True) -> None:
+        """Refuse a call that may suspend where the suspension could be lost."""
+        self.check()
+        task = asyncio.current_task()
+        if task is self._agent_task or (in_branch and task in self._branches):
+            return
+        raise MisuseError(
+            f"{call} was called outside the agent's own task, where it could not suspend the run; "
+            "nothing was done. Await it directly, or several at once with run.gather()"
+            if in_branch
+            else f"{call} is called in the agent's own code only, not in a branch of run.gather()"
+        )
+
+    def leave(self, error: BaseException) -> NoReturn:
+        """Leave the agent by this, now and at every later call."""
+        if self.leaving is None:
+            self.leaving = error
+        self.check()
+        raise error
+
+    def add_branch(self, task: asyncio.Task[Any]) -> None:
+        self._branches.add(task)
+        task.add_done_callback(self._branches.discard)

@@ -1,0 +1,251 @@
+"""A run as its agent sees it: state, recorded calls, tools, and the boundary of a turn.
+
+After a crash the agent is called again with the state of its last checkpoint. What it did since is
+on record, and given back: between checkpoints it must make the same calls again, nothing else.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final, ParamSpec, TypeVar, overload
+
+from holdfast.agents import shapes
+from holdfast.agents.blobs import Blobs
+from holdfast.agents.calls import Call, Effects, Outcome, usable_id
+from holdfast.agents.leaving import Gate, HandBack, Suspend, Way, first_of
+from holdfast.agents.memo import Memo
+from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage, usage_of
+from holdfast.agents.rules import Refused, Repeats, Rules
+from holdfast.agents.steps import Steps
+from holdfast.agents.tools import Tool, text_of
+from holdfast.agents.views import UNSET, Log, Value
+from holdfast.engine.context import Context
+from holdfast.engine.leased_run import LeasedRun
+from holdfast.errors import HoldfastError, MisuseError, ToolFailed
+from holdfast.kernel.checkpoints import Checkpoint
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+OWN_PARTS: Final = "holdfast."
+_USAGE: Final = "holdfast.usage"
+_REPEATS: Final = "holdfast.repeats"
+
+
+class Run:
+    """One pass of an agent over its run. Its methods are used in the agent's own task."""
+
+    def __init__(
+        self, context: Context, held: LeasedRun, gate: Gate, *, rules: Rules, memo: Memo
+    ) -> None:
+        self._held = held
+        self.gate = gate
+        self._rules = rules
+        self._steps = Steps(held)
+        self._effects = Effects(context, held, gate)
+        self._blobs = Blobs(context, held)
+        self._stop_note = ""
+        self._views: dict[str, Log[Any] | Value[Any]] = {}
+        self._usage = Value(held, _USAGE, Usage, Usage())
+        self._repeats = Value(held, _REPEATS, Repeats, Repeats())
+        self._is_fresh = memo.answered or held.version == 0
+        self._begin_turn(memo)
+
+    @property
+    def run_id(self) -> str:
+        return self._held.run_id
+
+    @property
+    def version(self) -> int:
+        """The version of the last checkpoint; 0 before the first."""
+        return self._held.version
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing was stored yet since this input (or message of a session) came."""
+        return self._is_fresh
+
+    @property
+    def usage(self) -> Usage:
+        """What the model's replies have cost in this run so far."""
+        return self._usage.get()
+
+    def log(self, name: str, kind: type[T]) -> Log[T]:
+        """A part of the state that is a list of `kind`."""
+        view = self._view(name, kind, Log)
+        if view is not None:
+            return view
+        return self._remember(name, Log(self._held, name, kind, self._steps.ref_of))
+
+    @overload
+    def value(self, name: str, kind: type[T]) -> Value[T]: ...
+    @overload
+    def value(self, name: str, kind: type[T], default: T) -> Value[T]: ...
+    def value(self, name: str, kind: type[T], default: T = UNSET) -> Value[T]:
+        """A part of the state that is one `kind`."""
+        view = self._view(name, kind, Value)
+        if view is not None:
+            return view
+        return self._remember(name, Value(self._held, name, kind, default))
+
+    async def step(
+        self,
+        function: Callable[P, Awaitable[T]] | Callable[P, T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Call a function once: its result is on record before anything that follows from it."""
+        return await self._step("", function, args, kwargs)
+
+    async def model(
+        self,
+        function: Callable[P, Awaitable[T]] | Callable[P, T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Call a model: the reply is on record, never paid for twice, and its usage is counted."""
+        reply = await self._step("model:", function, args, kwargs)
+        used = usage_of(reply)
+        if used is not None:
+            self._usage.set(self._usage.get() + used)
+        return reply
+
+    async def tools(self, calls: Sequence[ToolCall]) -> list[Message]:
+        """Make the calls a model asked for, at the same time; a message for each, in order.
+
+        A call that is refused, or a tool that raises, is answered with an error the model reads.
+        """
+        self.gate.check_own_task("run.tools()")
+        prepared = [await self._prepare(call) for call in calls]
+        outcomes = iter(await self._carry_out([p for p in prepared if isinstance(p, Call)]))
+        return [
+            await self._answer(call, p if isinstance(p, str) else p.tool, outcomes)
+            for call, p in zip(calls, prepared, strict=True)
+        ]
+
+    async def call(self, tool: Tool[..., Awaitable[T]] | Tool[..., T], *args: Any, **kw: Any) -> T:
+        """Call one tool from the agent's own code; raises ToolFailed with what a model would read.
+
+        The key of the call is given by Holdfast.
+        """
+        self.gate.check_own_task("run.call()")
+        call = Call(tool, tool.bind(args, kw))
+        (outcome,) = await self._carry_out([call])
+        if outcome.error is not None:
+            raise ToolFailed(outcome.error)
+        return shapes.convert(outcome.value, tool.returns, what=f"the result of {tool.name}")
+
+    async def gather(self, *calls: Coroutine[Any, Any, T]) -> list[T]:
+        """Several calls of the run at once; all of them end before one suspends the run."""
+        self.gate.check_own_task("run.gather()")
+        tasks = [asyncio.create_task(call) for call in calls]
+        for task in tasks:
+            self.gate.add_branch(task)
+        try:
+            if tasks:
+                await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            raise
+        errors = [error for task in tasks if (error := task.exception()) is not None]
+        ways: list[Way] = [error.way for error in errors if isinstance(error, Suspend)]
+        if ways:
+            self.gate.leaving = Suspend(first_of(ways))
+            self.gate.check()
+        for error in errors:
+            raise error
+        return [task.result() for task in tasks]
+
+    async def checkpoint(self, *, phase: str = "", label: str = "") -> Checkpoint:
+        """End the turn: store what changed. From here on the run begins after a crash."""
+        self.gate.check_own_task("run.checkpoint()", in_branch=False)
+        if self.gate.is_concurrent:
+            raise MisuseError("run.checkpoint() cannot end a turn while run.gather() works")
+        try:
+            self.check_claimed()
+            stored = await self._held.checkpoint(phase=phase, label=label)
+        except HoldfastError as error:
+            self.gate.leave(error)
+        self._is_fresh = False
+        self._begin_turn(Memo())
+        if self._stop_note:
+            self.gate.leave(Suspend(HandBack(self._stop_note)))
+        return stored
+
+    async def blob(self, blob_id: str) -> str:
+        """The whole text of a result that was cut because it was long."""
+        self.gate.check()
+        return await self._blobs.read(blob_id)
+
+    def check_claimed(self) -> None:
+        """Raise TurnDiverged if something is on record that the agent did not do again."""
+        self._effects.memo.check_claimed(run_id=self.run_id)
+
+    def hand_back(self, note: str) -> None:
+        """Leave the run to another worker at the end of its turn."""
+        self._stop_note = note
+
+    def _begin_turn(self, memo: Memo) -> None:
+        self._steps.begin_turn(memo)
+        self._effects.begin_turn(memo)
+        self._blobs.begin_turn(memo)
+
+    async def _step(
+        self, kind: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        self.gate.check()
+        result = await self._steps.call(kind, function, args, kwargs)
+        self.gate.check()
+        return result
+
+    async def _prepare(self, call: ToolCall) -> Call | str:
+        """The call if it passes the rules, else the text that refuses it."""
+        try:
+            tool = self._rules.find(call.name)
+            arguments = self._rules.parse(tool, call.args)
+            self._repeats.set(self._repeats.get().after(tool.name, arguments.digest))
+            self._rules.check_repeats(self._repeats.get())
+            if not self._effects.memo.has_call(tool.name, arguments.digest):
+                await self._rules.permit(tool, arguments)
+        except Refused as refused:
+            return str(refused)
+        return Call(tool, arguments, call_id=usable_id(call.id))
+
+    async def _answer(
+        self, call: ToolCall, made: Tool[..., Any] | str, outcomes: Iterator[Outcome]
+    ) -> Message:
+        outcome = Outcome(error=made) if isinstance(made, str) else next(outcomes)
+        if outcome.error is not None:
+            return Message.tool(ToolResult(call.id, outcome.error, is_error=True))
+        assert not isinstance(made, str), "a call that is refused has an error"
+        text = text_of(outcome.value)
+        if outcome.replay_of is not None:
+            text = f"[idempotent replay of {outcome.replay_of}]: {text}"
+        try:
+            content = await self._blobs.cut(made, text)
+        except HoldfastError as error:
+            self.gate.leave(error)
+        return Message.tool(ToolResult(call.id, content))
+
+    async def _carry_out(self, calls: list[Call]) -> list[Outcome]:
+        try:
+            return await self._effects.carry_out(calls)
+        except (Suspend, HoldfastError) as error:
+            if isinstance(error, Suspend) and self.gate.is_concurrent:
+                raise  # run.gather lets the other branches end first
+            self.gate.leave(error)
+
+    def _view(self, name: str, kind: Any, form: type[Any]) -> Any:
+        if name.startswith(OWN_PARTS):
+            raise MisuseError(f"parts named {OWN_PARTS}… are kept by Holdfast; choose another name")
+        view = self._views.get(name)
+        if view is None:
+            return None
+        if not isinstance(view, form) or view.kind != kind:
+            raise MisuseError(f"{name!r} was used as {view!r} of {shapes.shown(view.kind)} before")
+        return view
+
+    def _remember(self, name: str, view: T) -> T:
+        self._views[name] = view  # pyright: ignore[reportArgumentType] - a log or a value
+        return view

@@ -1,0 +1,96 @@
+"""A pass over a session: messages are taken in order, each answered once, then it waits.
+
+A message is a signal. Its answer is stored in one commit with the state that led to it: a crash in
+between means that the message is answered again, never that it is lost or answered twice.
+"""
+
+from typing import Any, Final, cast
+
+import msgspec
+
+from holdfast import names
+from holdfast.agents.agent import Agent
+from holdfast.agents.executor import Ending, Pass, run_agent, storable
+from holdfast.agents.leaving import HandBack, Suspend
+from holdfast.agents.memo import Memo
+from holdfast.agents.run import Run
+from holdfast.engine.signals import Signals
+from holdfast.errors import ConflictError, HoldfastError, TurnDiverged, UnavailableError
+from holdfast.kernel.signals import Signal
+
+MESSAGE: Final = "message"
+CLOSE: Final = "close"
+_MARK: Final = "holdfast.session"
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The answer to a message as it is stored: what the agent returned, or how it failed."""
+
+    result: Any = None
+    error: str = ""
+
+
+def session_input(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The input that makes a run a session."""
+    return {_MARK: metadata}
+
+
+def is_session(given: object) -> bool:
+    return isinstance(given, dict) and _MARK in given
+
+
+def metadata_of(given: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", given)[_MARK] if is_session(given) else {}
+
+
+class SessionPass(Pass):
+    """Answers what is there, one message after another."""
+
+    async def enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
+        inbox, signals = self.held.inbox, Signals(self.context)
+        while True:
+            message = await inbox.next(MESSAGE)
+            if message is None:
+                if await inbox.next(CLOSE) is not None:
+                    await self.held.complete(None)
+                    return Ending(True)
+                if await inbox.wait(MESSAGE, CLOSE):
+                    return Ending(False)
+                continue
+            content = await signals.value(self.run_id, message.signal_id)
+            run = self.begin(agent, memo)
+            try:
+                reply = await self._reply(agent, run, content)
+            except Suspend as suspended:
+                await self.leave(suspended.way)
+                return Ending(False)
+            await self._answer(run, message, reply)
+            memo = Memo.after_answer()
+            if self.stop_note:
+                await self.leave(HandBack(self.stop_note))
+                return Ending(False)
+
+    async def _reply(self, agent: Agent[..., Any], run: Run, content: object) -> Reply:
+        try:
+            return Reply(result=await run_agent(agent, run, content))
+        except HoldfastError as error:
+            if run.gate.leaving is error:
+                raise
+            return self._failed(error)
+        except Exception as error:
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> Reply:
+        """The session goes on; whoever sent this message is told."""
+        self.held.discard()
+        return Reply(error=storable(f"{type(error).__name__}: {error}")[: names.MAX_TEXT])
+
+    async def _answer(self, run: Run, message: Signal, reply: Reply) -> None:
+        if not reply.error:
+            run.check_claimed()
+        try:
+            await self.held.inbox.answer(message.signal_id, reply)
+        except HoldfastError as error:
+            if isinstance(error, ConflictError | UnavailableError | TurnDiverged):
+                raise
+            await self.held.inbox.answer(message.signal_id, self._failed(error))

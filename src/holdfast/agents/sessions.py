@@ -1,0 +1,153 @@
+"""Sessions: conversations that outlive processes. A session is a run that takes messages."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from holdfast import ids
+from holdfast.agents import shapes
+from holdfast.agents.agent import Agent
+from holdfast.agents.session_pass import CLOSE, MESSAGE, Reply, metadata_of, session_input
+from holdfast.agents.work import Work
+from holdfast.engine import turns
+from holdfast.engine.checkpoints import Checkpoints, State
+from holdfast.engine.runs import Runs
+from holdfast.engine.signals import Signals
+from holdfast.errors import (
+    InputDiffers,
+    MisuseError,
+    RunBlocked,
+    RunEnded,
+    RunExists,
+    RunFailed,
+    RunNotFound,
+    RunWaiting,
+)
+from holdfast.kernel import runs as kernel_runs
+from holdfast.kernel.runs import Run, Status
+
+R = TypeVar("R")
+
+
+class Session(Generic[R]):
+    """A conversation with an agent, by its id, from any process."""
+
+    def __init__(
+        self,
+        work: Work,
+        runs: Runs,
+        agent: Agent[..., R],
+        session_id: str,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._work = work
+        self._runs = runs
+        self._agent = agent
+        self._given = dict(metadata or {})
+        self._signals = Signals(work.context)
+        self.session_id = session_id
+        if len(agent.parameters) != 1:
+            raise MisuseError(
+                f"agent {agent.name} takes {len(agent.parameters)} inputs; the agent of a session "
+                "takes one, the message"
+            )
+
+    async def send(
+        self, message: object, *, id: str | None = None, timeout: float | None = None
+    ) -> R:
+        """Send a message, and wait for the answer to it.
+
+        Messages are answered in the order they came. One with an `id` that was sent before is not
+        taken again: its answer is given. Raises RunFailed with what the agent raised, RunWaiting
+        after `timeout` seconds (the message is answered all the same), RunEnded if it was closed.
+        """
+        await self._begin()
+        message_id = id or str(ids.uuid7())
+        await self._signals.send(self.session_id, MESSAGE, message, id=message_id)
+        return await self._answer_to(message_id, timeout)
+
+    async def close(self) -> None:
+        """End the session when all its messages are answered; it takes no more from then on."""
+        await self._begin()
+        await self._signals.send(self.session_id, CLOSE, id=CLOSE)
+        async for _ in self._work.context.changes(f"run:{self.session_id}"):
+            run = await self._runs.get(self.session_id)
+            if run.status in kernel_runs.ENDED:
+                return
+            await self._advance(run, None)
+
+    async def status(self) -> Status:
+        """Where the session is now."""
+        return (await self._runs.get(self.session_id)).status
+
+    async def metadata(self) -> dict[str, Any]:
+        """What the session was begun with, such as the root of its scratchpad."""
+        return metadata_of(await turns.input_of(self._work.context, self.session_id))
+
+    async def state(self, version: int | None = None) -> State:
+        """What the session has stored: its transcript, plan and whatever its agent keeps."""
+        return await Checkpoints(self._work.context).load(self.session_id, version)
+
+    async def _begin(self) -> None:
+        self._work.agents.add(self._agent)
+        try:
+            found = await self._runs.get(self.session_id)
+        except RunNotFound:
+            try:
+                await self._runs.create(
+                    self.session_id, agent=self._agent.name, input=session_input(self._given)
+                )
+                return
+            except RunExists:
+                found = await self._runs.get(self.session_id)
+        if found.agent != self._agent.name:
+            raise InputDiffers(
+                f"session {self.session_id!r} is with agent {found.agent!r}; choose another id"
+            )
+        kernel_runs.check_alive(found)
+
+    async def _answer_to(self, message_id: str, timeout: float | None) -> R:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (3600.0 * 24 * 3650 if timeout is None else timeout)
+        while True:
+            ticket = self._work.context.wakeups.ticket(f"run:{self.session_id}")
+            # Read before the signal: a session that has ended by then has answered it, or never.
+            run = await self._runs.get(self.session_id)
+            signal = await self._signals.get(self.session_id, message_id)
+            if signal.is_taken:
+                return self._given_back(await self._signals.answer(self.session_id, message_id))
+            await self._check_going(run)
+            left = deadline - loop.time()
+            if left <= 0:
+                raise RunWaiting(
+                    f"session {self.session_id} has not answered message {message_id} yet; send it "
+                    "again with the same id to get its answer",
+                    run_id=self.session_id,
+                )
+            if not await self._advance(run, left):
+                await self._work.pause(run, ticket, at_most=left)
+
+    async def _advance(self, run: Run, timeout: float | None) -> bool:
+        """Let the session answer here, if nobody else works on it."""
+        task = await self._work.try_to_advance(run)
+        if task is None:
+            return False
+        try:
+            await asyncio.wait([task], timeout=timeout)
+        except asyncio.CancelledError:
+            self._work.hand_back_one(task, "whoever sent a message went away")
+            raise
+        return True
+
+    async def _check_going(self, run: Run) -> None:
+        if run.status in kernel_runs.ENDED:
+            raise RunEnded(f"session {self.session_id} has {run.status}, and took this no more")
+        if run.status is Status.BLOCKED:
+            note = await turns.last_note(self._work.context, self.session_id)
+            raise RunBlocked(f"session {self.session_id} is blocked ({run.blocked_reason}): {note}")
+
+    def _given_back(self, stored: object) -> R:
+        reply = shapes.convert(stored, Reply, what="the answer")
+        if reply.error:
+            raise RunFailed(f"session {self.session_id} could not answer: {reply.error}")
+        return self._agent.result_of(reply.result)

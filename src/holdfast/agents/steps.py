@@ -1,0 +1,124 @@
+"""Steps: results that must not be computed, or paid for, twice.
+
+A result is given to the agent as it will come back from the record, whether it was just made or is
+read from the record: the code cannot tell a first pass from a later one.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import anyio.to_thread
+
+from holdfast import codec, faults, names
+from holdfast.agents import shapes
+from holdfast.agents.memo import Memo
+from holdfast.agents.views import Log, Value
+from holdfast.codec import Ref
+from holdfast.engine.leased_run import LeasedRun
+from holdfast.errors import MisuseError, UnsupportedValue
+
+_WORTH_NAMING: Final = 64
+_RECORDED: Final = object()
+
+
+class Steps:
+    """The recorded calls of one pass over a run."""
+
+    def __init__(self, held: LeasedRun) -> None:
+        self._held = held
+        self._memo = Memo()
+        self._refs: dict[int, tuple[object, Ref]] = {}
+
+    def begin_turn(self, memo: Memo) -> None:
+        self._memo = memo
+        self._refs.clear()
+
+    def ref_of(self, item: object) -> Ref | None:
+        """The entry that an object came from, if it may be named in its place."""
+        found = self._refs.get(id(item))
+        if found is None or not self._held.stage.can_name(found[1]):
+            return None
+        return found[1]
+
+    async def call(
+        self,
+        kind: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """The result of a call: the recorded one, or a new one that is staged to be recorded."""
+        name = names.check(f"{kind}{name_of(function)}"[: names.MAX_LENGTH], what="a step's name")
+        digest = digest_of(args, kwargs)
+        recorded = self._memo.step(name, digest)
+        if recorded is not None:
+            ref = self._held.stage.recall(*recorded)
+            return self._given(function, name, ref)
+        result = await _call(function, args, kwargs)
+        faults.point("model.after_call")
+        ref = self._held.stage.step(name, result, args_digest=digest)
+        return self._given(function, name, ref, made=result)
+
+    def _given(
+        self, function: Callable[..., Any], name: str, ref: Ref, made: object = _RECORDED
+    ) -> Any:
+        body = self._held.stage.body_of(ref)
+        plain = codec.decode(body)
+        kind = _returned_type(function)
+        if kind is not None:
+            value = shapes.convert(plain, kind, what=f"the result of {name}")
+        elif made is _RECORDED or plain == made:
+            value = plain
+        else:
+            raise MisuseError(
+                f"{name} returned a {type(made).__name__}, which would come back from the record "
+                f"as {type(plain).__name__}: say in its signature what it returns"
+            )
+        if len(body) >= _WORTH_NAMING:
+            self._refs[id(value)] = (value, ref)
+        return value
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function is called on the record."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def digest_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """What tells calls apart: a log by its name and length, what is no data by its type."""
+    given = {"args": [_plain(arg) for arg in args]} | {
+        name: _plain(arg) for name, arg in kwargs.items()
+    }
+    return codec.canonical_digest(given)
+
+
+def _plain(argument: object) -> object:
+    if isinstance(argument, Log):
+        return {"log": argument.name, "length": len(cast("Log[object]", argument))}
+    if isinstance(argument, Value):
+        return {"value": argument.name, "is": _plain(cast("Value[object]", argument).get())}
+    try:
+        codec.encode(argument)
+    except UnsupportedValue:
+        return {"type": type(argument).__qualname__}
+    return argument
+
+
+async def _call(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    if shapes.is_async(function):
+        return await function(*args, **kwargs)
+    return await anyio.to_thread.run_sync(functools.partial(function, *args, **kwargs))
+
+
+def _returned_type(function: Callable[..., Any]) -> Any:
+    """The declared type of a result; None if there is none, or it says nothing."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    target = function if hasattr(function, "__annotations__") else type(function).__call__
+    kind = shapes.hints_of(target, what=name_of(function)).get("return", Any)
+    return None if kind is Any else kind

@@ -1,0 +1,290 @@
+"""Tools: functions that a model may call, and what Holdfast must know to never repeat one blindly.
+
+    read         no consequences: it is simply called again after a crash
+    idempotent   calling it twice is the same as once: its intent and result are on record
+    mutate       consequences outside: after a crash nobody knows, so `verify` or a person is asked
+
+A tool without a declared effect is `mutate`: the one that is safe to forget.
+"""
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, cast, overload
+
+import anyio.to_thread
+import msgspec
+
+from holdfast import codec, names
+from holdfast.agents import shapes
+from holdfast.errors import MisuseError, NotDone
+from holdfast.kernel import effects
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EffectClass = Literal["read", "idempotent", "mutate"]
+InDoubt = Literal["ask", "fail", "retry"]
+KeyPolicy = Literal["args", "call", "tenant"] | Callable[..., str]
+
+_EFFECTS: Final = ("read", "idempotent", "mutate")
+_MUTATING: Final = frozenset({"mutate", "write"})
+
+
+class Key(str):
+    """The idempotency key of a call. Pass it on to the vendor: that closes the last window."""
+
+    __slots__ = ()
+
+
+class Happened(msgspec.Struct, Generic[R], frozen=True):
+    """What `verify` returns when the effect is there: the result the tool would have returned."""
+
+    result: R
+
+
+Verdict = Happened[Any] | NotDone
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """Arguments that fit a tool's signature: as its function takes them, and their digest."""
+
+    values: dict[str, Any]
+    digest: bytes
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where in a run a call stands: the same place again after a crash."""
+
+    root_id: str
+    run_id: str
+    version: int
+    call_id: str
+    nth: int
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How calls of a tool are made safe."""
+
+    effect: EffectClass = "mutate"
+    key: KeyPolicy | None = None
+    verify: Callable[..., Any] | None = None
+    not_done_on: tuple[type[BaseException], ...] = ()
+    in_doubt: InDoubt = "ask"
+    repeat: bool = False
+    retries: int = 0
+    limit_seconds: float = 60.0
+    max_result_chars: int = 50_000
+
+
+class Tool(Generic[P, R]):
+    """A function with a name, a schema, and a policy. Calling it calls the function, nothing else;
+    `run.tools` and `run.call` make calls that are on the record."""
+
+    def __init__(
+        self, function: Callable[P, R], *, name: str, description: str, policy: Policy
+    ) -> None:
+        self.function = function
+        self.name = names.check(name, what="the name of a tool")
+        self.description = description
+        self.policy = policy
+        self.is_blocking = not shapes.is_async(function)
+        self._key_parameter, self._shape = _read_signature(function, name)
+        _check(self, policy)
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name} ({self.policy.effect})>"
+
+    @functools.cached_property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, for a model."""
+        found = shapes.schema(self._shape)
+        return {name: value for name, value in found.items() if name != "title"}
+
+    @functools.cached_property
+    def returns(self) -> Any:
+        """The type of its result; Any if it is not declared."""
+        return shapes.hints_of(self.function, what=f"tool {self.name}").get("return", Any)
+
+    def parse(self, args: Mapping[str, object] | str) -> Arguments:
+        """Check arguments against the signature; raises msgspec.ValidationError saying what."""
+        given = msgspec.json.decode(args) if isinstance(args, str) else dict(args)
+        made = shapes.parse(given, self._shape)
+        values = {name: getattr(made, name) for name in made.__struct_fields__}
+        return Arguments(values, codec.canonical_digest(values, name=f"arguments of {self.name}"))
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        """Arguments as they are given in Python."""
+        if self._key_parameter in kwargs:
+            raise MisuseError(f"{self._key_parameter} of {self.name} is given by Holdfast")
+        hidden = {self._key_parameter: ""} if self._key_parameter else {}
+        try:
+            bound = inspect.signature(self.function).bind(*args, **kwargs, **hidden)
+        except TypeError as error:
+            raise MisuseError(f"{self.name}() cannot be called like this: {error}") from error
+        bound.apply_defaults()
+        values = {n: v for n, v in bound.arguments.items() if n != self._key_parameter}
+        return Arguments(values, codec.canonical_digest(values, name=f"arguments of {self.name}"))
+
+    def key_for(self, arguments: Arguments, place: Place) -> str:
+        """The key that names the operation: nothing else with this key is ever done."""
+        policy = self.policy.key or ("call" if self.policy.effect == "idempotent" else "args")
+        if callable(policy):
+            own = policy(**arguments.values)
+            return names.check(f"{self.name}:{own}", what=f"the key of {self.name}")
+        if self.policy.repeat or (policy == "call" and not place.call_id):
+            return _digest(place.run_id, place.version, self.name, arguments.digest, place.nth)
+        if policy == "tenant":
+            return _digest(self.name, arguments.digest)
+        if policy == "args":
+            return effects.key_of(place.root_id, self.name, arguments.digest)
+        where = (place.root_id,)
+        if self.policy.effect == "idempotent":
+            # Some models number their calls from 1 in every reply.
+            where = (place.run_id, place.version, place.nth)
+        return _digest(*where, self.name, arguments.digest, place.call_id)
+
+    async def invoke(self, arguments: Arguments, key: str) -> Any:
+        """Call the function; one that blocks runs in a thread, and is waited for."""
+        values = arguments.values
+        if self._key_parameter:
+            values = values | {self._key_parameter: Key(key)}
+        return await _call(self.function, values, is_blocking=self.is_blocking)
+
+    async def verify(self, arguments: Arguments, key: str) -> Verdict | None:
+        """Ask outside whether the effect is there; None if nobody can tell."""
+        function = self.policy.verify
+        if function is None:
+            return None
+        given = arguments.values | {"key": Key(key)}
+        wanted = inspect.signature(function).parameters
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in wanted.values())
+        values = given if takes_all else {n: v for n, v in given.items() if n in wanted}
+        try:
+            verdict = await _call(function, values, is_blocking=not shapes.is_async(function))
+        except NotDone as not_done:
+            return not_done
+        if not isinstance(verdict, Happened | NotDone):
+            raise MisuseError(
+                f"verify of {self.name} returned {type(verdict).__name__}; it must return "
+                "holdfast.Happened(result) or holdfast.NotDone(), or raise if it cannot tell"
+            )
+        return cast(Verdict, verdict)
+
+
+async def _call(function: Callable[..., Any], values: dict[str, Any], *, is_blocking: bool) -> Any:
+    if not is_blocking:
+        return await cast("Awaitable[Any]", function(**values))
+    # Not abandoned on cancellation: what a thread does cannot be stopped, and must be known.
+    return await anyio.to_thread.run_sync(functools.partial(function, **values))
+
+
+def _digest(*material: object) -> str:
+    return hashlib.sha256(msgspec.msgpack.encode(material)).hexdigest()
+
+
+def _read_signature(function: Callable[..., Any], name: str) -> tuple[str, type[msgspec.Struct]]:
+    """The parameter that takes the key, if any, and the struct of all others."""
+    hints = shapes.hints_of(function, what=f"tool {name}")
+    key_parameter = ""
+    fields: list[Any] = []
+    for parameter in inspect.signature(function).parameters.values():
+        kind = hints.get(parameter.name, Any)
+        if kind is Key:
+            key_parameter = parameter.name
+        elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise MisuseError(
+                f"tool {name} takes *{parameter.name}; a model needs named parameters"
+            )
+        elif parameter.kind is parameter.POSITIONAL_ONLY:
+            raise MisuseError(f"{parameter.name} of tool {name} cannot be given by name")
+        elif parameter.default is parameter.empty:
+            fields.append((parameter.name, kind))
+        else:
+            default = msgspec.field(default_factory=lambda d=parameter.default: d)
+            fields.append((parameter.name, kind, default))
+    return key_parameter, msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _check(tool: Tool[..., Any], policy: Policy) -> None:
+    if policy.effect not in _EFFECTS:
+        raise MisuseError(f"effect of tool {tool.name} must be one of {', '.join(_EFFECTS)}")
+    if policy.in_doubt not in ("ask", "fail", "retry"):
+        raise MisuseError(f"in_doubt of tool {tool.name} must be ask, fail or retry")
+    if not callable(policy.key) and policy.key not in (None, "args", "call", "tenant"):
+        raise MisuseError(f"key of tool {tool.name} must be args, call, tenant or a function")
+    if policy.effect == "read" and (policy.verify or policy.key or policy.repeat):
+        raise MisuseError(f"tool {tool.name} only reads: it needs no key, verify or repeat")
+    if policy.limit_seconds <= 0 or policy.retries < 0 or policy.max_result_chars <= 0:
+        raise MisuseError(f"the limits of tool {tool.name} must be above 0")
+
+
+def effect_of(side_effects: Collection[str]) -> EffectClass:
+    """The class of a tool that is described by a set of side effects."""
+    return "mutate" if _MUTATING & set(side_effects) else "read"
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: EffectClass | None = None,
+    side_effects: Collection[str] | None = None,
+    key: KeyPolicy | None = None,
+    verify: Callable[..., Any] | None = None,
+    not_done_on: tuple[type[BaseException], ...] = (),
+    in_doubt: InDoubt = "ask",
+    repeat: bool = False,
+    retries: int = 0,
+    limit_seconds: float = 60.0,
+    max_result_chars: int = 50_000,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(function: Any = None, /, **options: Any) -> Any:
+    """Make a function a tool.
+
+    `effect` says what repeating it would do (`mutate` unless declared); `verify` finds out whether
+    a call happened; `not_done_on` are errors that mean it did not; `in_doubt` is what happens when
+    nobody can tell; `key` and `repeat` say which calls are the same operation.
+    """
+    if function is None:
+        return functools.partial(_make, **options)
+    return _make(function, **options)
+
+
+def _make(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: EffectClass | None = None,
+    side_effects: Collection[str] | None = None,
+    **policy: Any,
+) -> Tool[..., Any]:
+    if side_effects is not None:
+        if effect is not None:
+            raise MisuseError("give either effect or side_effects")
+        effect = effect_of(side_effects)
+    return Tool(
+        function,
+        name=name or function.__name__,
+        description=inspect.cleandoc(description or function.__doc__ or ""),
+        policy=Policy(effect=effect or "mutate", **policy),
+    )
+
+
+def text_of(result: object) -> str:
+    """A result as a model reads it: a string as it is, anything else as JSON."""
+    if isinstance(result, str):
+        return result
+    if result is None:
+        return ""
+    plain = codec.decode(codec.encode(result, name="result"))
+    return msgspec.json.encode(plain).decode()

@@ -1,0 +1,116 @@
+"""The work of one process: starting runs, passing over them, and waiting for what comes of them.
+
+Passes are tasks that are strongly referenced here; whoever waits for a run holds no lease, and
+works on the run itself only while nobody else does.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast import codec
+from holdfast.agents.agent import Agent, Agents
+from holdfast.agents.executor import Ending, Pass
+from holdfast.agents.session_pass import SessionPass, is_session
+from holdfast.clock import MICROSECONDS
+from holdfast.engine import turns
+from holdfast.engine.context import Context
+from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.leases import Leases
+from holdfast.engine.runs import Runs
+from holdfast.errors import (
+    Fenced,
+    IllegalMove,
+    InputDiffers,
+    LeaseHeld,
+    RunEnded,
+    RunExists,
+)
+from holdfast.kernel.runs import Run, Status
+
+CLOSE_SECONDS: Final = 10.0
+
+
+class Work:
+    """What this process does for runs."""
+
+    def __init__(self, context: Context, leases: Leases, runs: Runs, agents: Agents) -> None:
+        self.context = context
+        self.agents = agents
+        self._leases = leases
+        self._runs = runs
+        self._passes: dict[asyncio.Task[Ending], Pass] = {}
+
+    async def create(
+        self, agent: Agent[..., Any], given: Mapping[str, Any], run_id: str | None
+    ) -> Run:
+        """A run of an agent; the one that is there if it was started with the same input."""
+        self.agents.add(agent)
+        try:
+            return await self._runs.create(run_id, agent=agent.name, input=given)
+        except RunExists:
+            assert run_id is not None, "an id that was just made is free"
+            found = await self._runs.get(run_id)
+            digest = codec.canonical_digest(given, name="input")
+            if found.agent != agent.name or found.input_digest != digest:
+                what = "input" if found.agent == agent.name else f"agent ({found.agent!r})"
+                raise InputDiffers(
+                    f"run {run_id!r} was started with another {what}; choose another run_id, or "
+                    "use hf.session() for a conversation"
+                ) from None
+            return found
+
+    async def start_pass(self, held: LeasedRun) -> "asyncio.Task[Ending]":
+        """Pass over a run that is held, in a task of its own."""
+        given = await turns.input_of(self.context, held.run_id)
+        kind = SessionPass if is_session(given) else Pass
+        working = kind(self.context, self.agents, held)
+        task = asyncio.create_task(working.play(), name=f"holdfast run {held.run_id}")
+        self._passes[task] = working
+        task.add_done_callback(self._passes.pop)
+        return task
+
+    async def try_to_advance(self, run: Run) -> "asyncio.Task[Ending] | None":
+        """Pass over a run if it wants a worker, and its agent is known here."""
+        is_due = run.status is Status.READY and run.ready_at <= self.context.now()
+        if not is_due or run.agent not in self.agents.names:
+            return None
+        try:
+            return await self.start_pass(await self._leases.take(run.run_id))
+        except (LeaseHeld, IllegalMove, RunEnded, Fenced):
+            return None  # taken, ended or blocked by somebody else in this moment
+
+    async def pause(self, run: Run, ticket: int, *, at_most: float) -> None:
+        """Wait until a run may have changed; meanwhile what is due for any run is done."""
+        seconds = min(at_most, await self._leases.sweeper.sweep_if_due())
+        if run.status is Status.READY and run.ready_at > self.context.now():
+            seconds = min(seconds, (run.ready_at - self.context.now()) / MICROSECONDS)
+        await self.context.wakeups.wait(f"run:{run.run_id}", ticket, timeout=max(0.001, seconds))
+
+    def hand_back(self, note: str) -> None:
+        """Ask every pass to end at the next boundary of its turn."""
+        for working in self._passes.values():
+            working.hand_back(note)
+
+    def hand_back_one(self, task: "asyncio.Task[Ending]", note: str) -> None:
+        """Ask one pass to end at the next boundary of its turn."""
+        if task in self._passes:
+            self._passes[task].hand_back(note)
+
+    async def finish_passes(self, *, timeout: float | None = None) -> bool:
+        """Wait until no pass is left; False if some are, after the time-out."""
+        if self._passes:
+            await asyncio.wait(set(self._passes), timeout=timeout)
+        return not self._passes
+
+    async def cancel_passes(self) -> None:
+        """Stop every pass where it is: what its tools do is unknown from here on."""
+        for task in self._passes:
+            task.cancel()
+        await self.finish_passes()
+
+    async def close(self) -> None:
+        """End all work: at the boundaries of turns, or after a while where it is."""
+        self.hand_back("the process is ending")
+        if not await self.finish_passes(timeout=CLOSE_SECONDS):
+            await self.cancel_passes()

@@ -1,0 +1,90 @@
+"""A worker: takes runs that are ready, passes over them, and stops without losing any."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast import names
+from holdfast.agents.executor import Ending
+from holdfast.agents.work import Work
+from holdfast.engine.leases import Leases
+from holdfast.errors import AgentNotFound, MisuseError, UnavailableError
+from holdfast.telemetry import log
+
+_LOOK_SECONDS: Final = 60.0
+_AWAY_SECONDS: Final = 1.0
+
+
+class Worker:
+    """Works on up to `concurrency` runs at a time until it is told to stop."""
+
+    def __init__(
+        self, work: Work, leases: Leases, *, concurrency: int, agents: Sequence[str] | None
+    ) -> None:
+        self._work = work
+        self._leases = leases
+        self._free = asyncio.Semaphore(names.check_count(concurrency, what="concurrency") or 1)
+        self._names = list(agents) if agents is not None else work.agents.names
+        self._taking: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self.advanced = 0
+        for name in self._names:
+            work.agents.get(name)
+        if not self._names:
+            raise AgentNotFound("no agent is known here; name them in Holdfast(agents=[...])")
+
+    @property
+    def agents(self) -> Sequence[str]:
+        return self._names
+
+    async def run(self) -> None:
+        """Work until `stop` is called; then until the turns that are under way have ended."""
+        if self._taking is not None:
+            raise MisuseError("this worker runs already")
+        self._taking = asyncio.create_task(self._take_runs())
+        try:
+            await asyncio.wait([self._taking])
+            if not self._taking.cancelled():
+                self._taking.result()
+            await self._work.finish_passes()
+        except asyncio.CancelledError:
+            self._taking.cancel()
+            await asyncio.wait([self._taking])
+            await self._work.cancel_passes()
+            raise
+
+    def stop(self, *, note: str = "its worker is stopping") -> None:
+        """Take no more runs, and hand back those under way at the end of their turns."""
+        self._is_stopping = True
+        if self._taking is not None:
+            self._taking.cancel()
+        self._work.hand_back(note)
+
+    async def _take_runs(self) -> None:
+        while not self._is_stopping:
+            await self._free.acquire()
+            try:
+                held = await self._leases.next(agents=self._names, timeout_seconds=_LOOK_SECONDS)
+                task = None if held is None else await self._work.start_pass(held)
+            except UnavailableError as error:
+                log.warning("the store is away, trying again: %s", error)
+                await asyncio.sleep(_AWAY_SECONDS)
+                task = None
+            except BaseException:
+                self._free.release()
+                raise
+            if task is None:
+                self._free.release()
+            else:
+                task.add_done_callback(self._passed)
+
+    def _passed(self, task: "asyncio.Task[Ending]") -> None:
+        self._free.release()
+        self.advanced += 1
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            log.error("%s broke", task.get_name(), exc_info=error)
+        elif task.result().error is not None:
+            log.warning("%s: %s", task.get_name(), task.result().error)

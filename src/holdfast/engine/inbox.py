@@ -1,0 +1,72 @@
+"""What a run that is held does about signals: answer one, and wait for the next."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from holdfast import codec, names
+from holdfast.engine.context import Context
+from holdfast.engine.head import ConditionFailed, Decide, Head, Plan
+from holdfast.engine.saving import About, Saving, check_size
+from holdfast.engine.waits import WaitSpec, opening
+from holdfast.errors import IllegalMove
+from holdfast.kernel import runs, signals
+from holdfast.kernel.journal import Draft, Entry, Kind
+from holdfast.kernel.runs import Run
+from holdfast.kernel.signals import Signal
+
+
+class _MakeSaving(Protocol):
+    def __call__(self, about: About, then: Sequence[Draft] = ()) -> Saving: ...
+
+
+class Inbox:
+    """The signals of one run, for its holder."""
+
+    def __init__(
+        self,
+        context: Context,
+        head: Head,
+        *,
+        advance: Callable[[Decide], Awaitable[Sequence[Entry]]],
+        saving: _MakeSaving,
+    ) -> None:
+        self._context = context
+        self._head = head
+        self._advance = advance
+        self._saving = saving
+
+    async def next(self, name: str) -> Signal | None:
+        """The oldest signal of a name that was not taken yet."""
+        found = await self._context.store.signals.untaken(self._head.run.run_id, name, limit=1)
+        return found[0] if found else None
+
+    async def answer(self, signal_id: str, value: object = None) -> None:
+        """Take a signal: its answer and the edits, as a checkpoint before it, are one commit."""
+        body = codec.encode(value, name="answer")
+        check_size(body, "answer", self._context.settings.max_body_bytes)
+        taken = signals.Taken(names.check(signal_id, what="signal id"))
+        saving = self._saving(About(), then=(Draft(Kind.SIGNAL_TAKEN, taken, body),))
+        try:
+            await self._advance(saving.plan)
+        except ConditionFailed as failed:
+            raise IllegalMove(f"signal {signal_id} was taken before") from failed
+
+    async def wait(self, *wanted: str) -> bool:
+        """Leave the run until a signal of one of these names comes.
+
+        False, and the run stays held, if one came meanwhile.
+        """
+        heard = dict(self._head.signalled)
+        for name in wanted:
+            if await self.next(name) is not None:
+                return False
+        specs = [WaitSpec(kind=signals.WAIT_KIND, name=name) for name in wanted]
+        opened = opening(specs, mode="any", now=self._context.now())
+
+        def decide(run: Run, seq: int) -> Plan:
+            runs.check_leased(run)
+            if any(self._head.signalled.get(name) != heard.get(name) for name in wanted):
+                return Plan(())
+            return Plan((opened.draft, Draft(Kind.RUN_WAITING, runs.Suspended(opened.group_id))))
+
+        return bool(await self._advance(decide))

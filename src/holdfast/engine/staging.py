@@ -1,0 +1,196 @@
+"""Entries that wait for the next commit of their run, and go in front of it.
+
+A model's reply is stored together with the intents that follow from it, a tool's result together
+with the checkpoint: what belongs together costs one commit. Until then an entry is named by a
+token, a `Ref` with a negative seq.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from holdfast import names
+from holdfast.codec import Ref
+from holdfast.engine.effects import Begun
+from holdfast.engine.head import Decide, Plan
+from holdfast.errors import HoldfastError
+from holdfast.kernel import checkpoints, effects
+from holdfast.kernel.journal import Draft, Entry, Kind
+from holdfast.kernel.runs import Run
+
+
+class Staged(NamedTuple):
+    """An entry without a place yet."""
+
+    token: int
+    draft: Draft
+
+
+class Staging:
+    """The staged entries of one run. `recorded` are the bodies that may be named in its state."""
+
+    def __init__(self, recorded: dict[int, bytes]) -> None:
+        self._waiting: list[Staged] = []
+        self._planned: dict[int, int] = {}
+        self._stored: dict[int, int] = {}
+        self._count = 0
+        self.recorded = recorded
+
+    @property
+    def drafts(self) -> list[Draft]:
+        """What is not stored yet."""
+        return [staged.draft for staged in self._waiting]
+
+    def add(self, draft: Draft) -> Ref:
+        self._count += 1
+        self._waiting.append(Staged(-self._count, draft))
+        return Ref(-self._count)
+
+    def seq_of(self, token: int) -> int:
+        """Where an entry lies, or will lie if the plan that is being made is stored."""
+        return self._stored.get(token) or self._planned[token]
+
+    def before(self, decide: Decide) -> "Both":
+        """A decision that asks for what is staged, and then for what `decide` asks for."""
+        return Both(self, decide)
+
+    def forget_stored(self) -> None:
+        """Nothing names what is stored by its token any more."""
+        self._stored.clear()
+
+    def take(self) -> list[Draft]:
+        """What is not stored yet, and is not to be stored any more."""
+        drafts, self._waiting = self.drafts, []
+        return drafts
+
+    def plan(self, seq: int) -> list[Staged]:
+        """What waits now, to be stored from `seq` on."""
+        self._planned = {item.token: seq + at for at, item in enumerate(self._waiting)}
+        return list(self._waiting)
+
+    def settle(self, staged: Sequence[Staged], entries: Sequence[Entry]) -> None:
+        """The first of these entries are those that were staged."""
+        self._waiting = self._waiting[len(staged) :]
+        for item, entry in zip(staged, entries, strict=False):
+            self._stored[item.token] = entry.seq
+            if item.token in self.recorded:
+                self.recorded[entry.seq] = self.recorded[item.token]
+
+
+class Both:
+    """A decision with what is staged in front of it."""
+
+    def __init__(self, staging: Staging, decide: Decide) -> None:
+        self._staging = staging
+        self._decide = decide
+        self._in_front = 0
+
+    def __call__(self, run: Run, seq: int) -> Plan:
+        staged = self._staging.plan(seq)
+        self._in_front = len(staged)
+        plan = self._decide(run, seq + len(staged))
+        if not staged:
+            return plan
+
+        def applied(entries: Sequence[Entry], drafts: Sequence[Draft]) -> None:
+            self._staging.settle(staged, entries)
+            if plan.on_applied is not None:
+                plan.on_applied(entries[len(staged) :], drafts[len(staged) :])
+
+        return Plan([*(item.draft for item in staged), *plan.drafts], applied)
+
+    def own(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Those of a commit that the decision itself asked for."""
+        return entries[self._in_front :]
+
+
+class _Encode(Protocol):
+    def __call__(self, value: object, name: str) -> bytes: ...
+
+
+class Stage:
+    """What is to be stored with the next commit of a run, whatever that is."""
+
+    def __init__(
+        self, staging: Staging, encode: _Encode, commit: Callable[[], Awaitable[object]]
+    ) -> None:
+        self._staging = staging
+        self._encode = encode
+        self._commit = commit
+        self._is_flush_due = False
+        self._flushing: set[asyncio.Task[None]] = set()
+
+    @property
+    def drafts(self) -> Sequence[Draft]:
+        """What is not stored yet."""
+        return self._staging.drafts
+
+    def step(self, name: str, value: object, *, args_digest: bytes = b"") -> Ref:
+        """Put a result on the record; the answer may be named in the state in its place."""
+        body = self._encode(value, name)
+        facts = checkpoints.Step(names.check(name, what="the name of a step"), args_digest)
+        ref = self._add(Draft(Kind.STEP_RECORDED, facts, body))
+        self._staging.recorded[ref.seq] = body
+        return ref
+
+    def recall(self, seq: int, body: bytes) -> Ref:
+        """Let a result that was recorded in this turn by an earlier lease be named."""
+        self._staging.recorded[seq] = body
+        return Ref(seq)
+
+    def body_of(self, ref: Ref) -> bytes:
+        """The bytes of a result that was recorded in this turn."""
+        return self._staging.recorded[ref.seq]
+
+    def can_name(self, ref: Ref) -> bool:
+        """Whether a recorded result may still be named in place of a value."""
+        return ref.seq in self._staging.recorded
+
+    def seq_of(self, ref: Ref) -> int:
+        """Where what was staged since the last checkpoint lies, once it is stored."""
+        return self._staging.seq_of(ref.seq)
+
+    def outcome(
+        self,
+        begun: Begun,
+        status: effects.Status,
+        *,
+        result: object = None,
+        note: str = "",
+        retry: bool = False,
+    ) -> None:
+        """Record what became of an effect; `result` may be the text of an error."""
+        body = b"" if result is None else self._encode(result, f"result of {begun.effect.tool}")
+        note = names.check_text(note, what="note")
+        self._add(effects.settle(begun.effect, status, body=body, note=note, retry=retry))
+
+    async def flush(self) -> None:
+        """Commit what is staged, by itself."""
+        await self._commit()
+
+    async def close(self) -> list[Draft]:
+        """Stage no more; what could not be stored."""
+        self._is_flush_due = True
+        if self._flushing:
+            await asyncio.wait(self._flushing)
+        return self._staging.take()
+
+    def _add(self, draft: Draft) -> Ref:
+        """Stage an entry; it is stored at the loop's next turn if no commit takes it along."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            asyncio.get_running_loop().call_soon(self._begin_flush)
+        return self._staging.add(draft)
+
+    def _begin_flush(self) -> None:
+        self._is_flush_due = False
+        if self._staging.drafts:
+            task = asyncio.create_task(self._flush_quietly())
+            self._flushing.add(task)
+            task.add_done_callback(self._flushing.discard)
+
+    async def _flush_quietly(self) -> None:
+        # What keeps it from being stored is met again, and raised, by the next call of the run.
+        with contextlib.suppress(HoldfastError):
+            await self._commit()

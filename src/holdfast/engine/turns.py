@@ -1,0 +1,57 @@
+"""A turn: what is on a run's record since its last checkpoint."""
+
+from typing import Any
+
+from holdfast.engine.context import Context
+from holdfast.engine.head import read_after
+from holdfast.engine.journal import body_of
+from holdfast.errors import IntegrityError, NotFoundError
+from holdfast.kernel import indexes, journal
+from holdfast.kernel.journal import ORIGIN, Entry, Kind
+
+_NEWEST = 2**62
+_NOTED = 20
+
+
+async def entries_since_checkpoint(context: Context, run_id: str) -> list[Entry]:
+    """The entries after the newest checkpoint (all, if there is none), checked by the chain."""
+    found = await context.store.checkpoints.page(run_id, before=_NEWEST, limit=1)
+    if not found:
+        return await read_after(context, run_id, ORIGIN)
+    (newest,) = await context.store.journal.named(run_id, [found[0].seq])
+    if not journal.is_intact(newest.entry, newest.previous or b""):
+        raise journal.corrupted(journal.Problem(run_id, found[0].seq, "was changed"))
+    return await read_after(context, run_id, newest.entry.position)
+
+
+async def input_of(context: Context, run_id: str) -> Any:
+    """What a run was created with."""
+    found = await context.store.journal.named(run_id, [1])
+    is_first = bool(found) and found[0].entry.kind == Kind.RUN_CREATED
+    if not is_first or not journal.is_intact(found[0].entry, journal.GENESIS):
+        raise IntegrityError(f"the first entry of run {run_id} is damaged or missing")
+    return body_of(found[0].entry)
+
+
+async def step_result(context: Context, run_id: str, seq: int, *, prefix: str = "") -> Any:
+    """What a recorded step of a run came to; raises NotFoundError if there is no such step."""
+    found = await context.store.journal.named(run_id, [seq])
+    entry = found[0].entry if found else None
+    is_step = entry is not None and entry.kind == Kind.STEP_RECORDED
+    if entry is None or not is_step or not indexes.facts_of(entry).name.startswith(prefix):
+        raise NotFoundError(f"run {run_id} has nothing of this kind at entry {seq}")
+    if not journal.is_intact(entry, found[0].previous or b""):
+        raise IntegrityError(f"entry {seq} of run {run_id} is damaged; it was not used")
+    return body_of(entry)
+
+
+async def last_note(context: Context, run_id: str) -> str:
+    """The remark of the newest entry that has one: why a run failed, or is blocked."""
+    head = await context.store.journal.head(run_id)
+    seq = 0 if head is None else head.seq
+    newest = await context.store.journal.read(run_id, after=max(0, seq - _NOTED), limit=_NOTED)
+    for entry in reversed(newest):
+        note = getattr(indexes.facts_of(entry), "note", "")
+        if note:
+            return note
+    return "no reason is on record"

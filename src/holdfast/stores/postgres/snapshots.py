@@ -1,0 +1,119 @@
+"""What a batch of decisions looks at: read in one round trip, and put together for each run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, LiteralString, NamedTuple
+from uuid import UUID
+
+from holdfast.errors import IntegrityError
+from holdfast.kernel.indexes import Indexes
+from holdfast.kernel.journal import ORIGIN, Position
+from holdfast.kernel.waits import Wait
+from holdfast.stores.contract import Late, Snapshot
+from holdfast.stores.postgres import packing
+from holdfast.stores.postgres.connections import Connection, fetch_together
+from holdfast.stores.postgres.queries import SHAPES, SQL
+from holdfast.stores.rows import Row
+
+_WAIT_COLUMNS: Final = len(Wait.__struct_fields__)
+
+
+class Rows(NamedTuple):
+    """What decisions look at, as it lies in the tables."""
+
+    runs: dict[str, Row]
+    waits: dict[str, Row]
+    groups: dict[tuple[str, str], Row]
+    effects: dict[UUID, Row]
+    signals: dict[tuple[str, str], Row]
+    awaiting: dict[str, list[Row]]
+    """Of each run the open waits that its signals may resolve."""
+
+
+async def look(
+    connection: Connection, tenant: str, run_ids: Iterable[str], late: Sequence[Late]
+) -> Rows:
+    """Read, in statements after the locks, all that these writes and those of `run_ids` need."""
+    wait_ids = {wait_id for write in late for wait_id in write.wait_ids}
+    effect_ids = {effect_id for write in late for effect_id in write.effect_ids}
+    signal_ids = {(write.run_id, id_) for write in late for id_ in write.signal_ids}
+    names = {(write.run_id, name) for write in late for name in write.signal_names}
+    # Where the journals end is read first: what a holder adds meanwhile makes us decide anew.
+    asked: dict[str, Row] = {"list_snapshots": (packing.texts(dict.fromkeys(run_ids)),)}
+    if wait_ids:
+        of_waits = packing.texts(wait_ids)
+        asked |= {"list_waits_by_id": (of_waits,), "list_groups_of_waits": (of_waits,)}
+    if effect_ids:
+        asked["list_effects_by_id"] = (packing.uuids(effect_ids),)
+    if signal_ids:
+        asked["list_signals_by_id"] = _columns(signal_ids)
+    if names:
+        asked["list_waits_for_signals"] = _columns(names)
+    statements: list[tuple[LiteralString, Row]] = [
+        (SQL[name], (tenant, *row)) for name, row in asked.items()
+    ]
+    found = await fetch_together(connection, *statements)
+    return _rows_of(dict(zip(asked, found, strict=True)))
+
+
+def _columns(pairs: Iterable[tuple[str, str]]) -> Row:
+    """Pairs of texts as an array of the first ones and an array of the others."""
+    return tuple(packing.texts(column) for column in zip(*pairs, strict=True))
+
+
+def _rows_of(found: Mapping[str, list[Row]]) -> Rows:
+    runs = {row[1]: row for row in found["list_snapshots"]}
+    groups = {(row[1], row[2]): row for row in found.get("list_groups_of_waits", ())}
+    awaiting: dict[str, list[Row]] = {}
+    for row in found.get("list_waits_for_signals", ()):
+        wait, group = row[:_WAIT_COLUMNS], row[_WAIT_COLUMNS:]
+        awaiting.setdefault(wait[2], []).append(wait)
+        if group[0] is not None:
+            groups[group[1], group[2]] = group
+    return Rows(
+        runs=runs,
+        # One that was opened after the locks were taken, of a run that is not locked, is not
+        # there yet.
+        waits={row[1]: row for row in found.get("list_waits_by_id", ()) if row[2] in runs},
+        groups=groups,
+        effects={row[1]: row for row in found.get("list_effects_by_id", ())},
+        signals={(row[1], row[2]): row for row in found.get("list_signals_by_id", ())},
+        awaiting=awaiting,
+    )
+
+
+def snapshot_of(run_id: str, writes: Sequence[Late], rows: Rows, *, now: int) -> Snapshot:
+    """What the writes of one run decide on."""
+    seen = _indexes_of(run_id, writes, rows)
+    position, checkpoint_seq, holder_expires_at = ORIGIN, 0, 0
+    if run_id in rows.runs:
+        *run, seq, link, checkpoint_seq, holder_expires_at = rows.runs[run_id]
+        seen.run = SHAPES.run.value(tuple(run))
+        if seq is None:
+            raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
+        position = Position(seq, link)
+    return Snapshot(
+        position=position,
+        indexes=seen,
+        now=now,
+        checkpoint_seq=checkpoint_seq,
+        holder_expires_at=holder_expires_at,
+    )
+
+
+def _indexes_of(run_id: str, writes: Sequence[Late], rows: Rows) -> Indexes:
+    seen = Indexes()
+    named = dict.fromkeys(wait_id for write in writes for wait_id in write.wait_ids)
+    waits = {wait_id: rows.waits[wait_id] for wait_id in named if wait_id in rows.waits}
+    waits |= {row[1]: row for row in rows.awaiting.get(run_id, ())}
+    for wait in map(SHAPES.wait.value, waits.values()):
+        seen.add_wait(wait)
+    for group_id in {wait.group_id for wait in seen.waits.values()}:
+        if (run_id, group_id) in rows.groups:
+            seen.groups[group_id] = SHAPES.group.value(rows.groups[run_id, group_id])
+    for effect_id in {effect_id for write in writes for effect_id in write.effect_ids}:
+        if effect_id in rows.effects:
+            seen.effects[effect_id] = SHAPES.effect.value(rows.effects[effect_id])
+    for signal_id in {signal_id for write in writes for signal_id in write.signal_ids}:
+        if (run_id, signal_id) in rows.signals:
+            seen.signals[signal_id] = SHAPES.signal.value(rows.signals[run_id, signal_id])
+    return seen
