@@ -30,6 +30,7 @@ from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import BlockedReason
 from holdfast.kernel.runs import Run as RunRow
 from holdfast.kernel.runs import Status as RunStatus
+from holdfast.kernel.signals import Receipt, Signal
 from holdfast.kernel.state import LogDiff, StateDiff
 from holdfast.kernel.waits import Answer, Result, Wait, WaitStatus
 from holdfast.settings import Settings
@@ -56,6 +57,7 @@ __all__ = [
     "NotDone",
     "Problem",
     "Reasoning",
+    "Receipt",
     "Ref",
     "Result",
     "Run",
@@ -63,6 +65,7 @@ __all__ = [
     "RunStatus",
     "Session",
     "Settings",
+    "Signal",
     "State",
     "StateDiff",
     "StoreInfo",

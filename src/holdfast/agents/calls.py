@@ -85,9 +85,9 @@ class Effects:
         if to_issue and not self._gate.is_concurrent:
             self.memo.check_claimed(run_id=self._held.run_id)
         await self._issue(to_issue)
-        if len(calls) == 1:
-            return [await self._finish(calls[0])]
-        return await self._finish_all(calls)
+        if len(calls) > 1:
+            return await self._finish_all(calls)
+        return [await self._finish(call) for call in calls]
 
     def _place(self, call: Call) -> None:
         name = (call.tool.name, call.arguments.digest)

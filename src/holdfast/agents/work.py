@@ -40,6 +40,7 @@ class Work:
         self._leases = leases
         self._runs = runs
         self._passes: dict[asyncio.Task[Ending], Pass] = {}
+        self._taking: set[str] = set()
 
     async def create(
         self, agent: Agent[..., Any], given: Mapping[str, Any], run_id: str | None
@@ -72,13 +73,18 @@ class Work:
 
     async def try_to_advance(self, run: Run) -> "asyncio.Task[Ending] | None":
         """Pass over a run if it wants a worker, and its agent is known here."""
-        is_due = run.status is Status.READY and run.ready_at <= self.context.now()
-        if not is_due or run.agent not in self.agents.names:
+        if any(working.run_id == run.run_id for working in self._passes.values()):
             return None
+        is_due = run.status is Status.READY and run.ready_at <= self.context.now()
+        if not is_due or run.agent not in self.agents.names or run.run_id in self._taking:
+            return None
+        self._taking.add(run.run_id)
         try:
             return await self.start_pass(await self._leases.take(run.run_id))
         except (LeaseHeld, IllegalMove, RunEnded, Fenced):
             return None  # taken, ended or blocked by somebody else in this moment
+        finally:
+            self._taking.discard(run.run_id)
 
     async def pause(self, run: Run, ticket: int, *, at_most: float) -> None:
         """Wait until a run may have changed; meanwhile what is due for any run is done."""

@@ -4,6 +4,7 @@ Edits gather in memory; `checkpoint` stores them as one version. Every method th
 most once, and what it returns is on disk.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -44,7 +45,10 @@ class LeasedRun:
         self._edits = Edits(parts, max_bytes=self._max_bytes)
         self._staging = Staging(parts.recorded)
         self.stage = Stage(self._staging, self._encode, self._advance_leased)
-        self.inbox = Inbox(context, head, advance=self._advance, saving=self._saving)
+        self.inbox = Inbox(
+            context, head, save=self._save, advance=self._advance, saving=self._saving
+        )
+        self._is_saving = False
         self._issuing: Issuing | None = None
         self._made: tuple[tuple[Any, ...], Any] | None = None
 
@@ -131,7 +135,7 @@ class LeasedRun:
             settled = await self._head.settle()
             if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and self._edits.is_empty:
                 return checkpoints.row_of(settled[-1], indexes.facts_of(settled[-1]))
-        created = await self._advance(self._saving(about).plan)
+        created = await self._save(self._saving(about))
         return checkpoints.row_of(created[-1], indexes.facts_of(created[-1]))
 
     async def record(self, name: str, value: object, *, args: object = None) -> codec.Ref:
@@ -263,7 +267,8 @@ class LeasedRun:
             )
 
     def _check_settled(self) -> None:
-        if not self._head.is_settled:
+        self._is_saving = self._is_saving and not self._head.is_settled
+        if self._is_saving:
             raise OutcomeUnknown(
                 f"it is not known whether the last commit of run {self.run_id} is stored; await "
                 "checkpoint() to find out before changing the state"
@@ -281,6 +286,19 @@ class LeasedRun:
         both = self._staging.before(decide)
         return both.own(await self._head.advance(both))
 
+    async def _save(self, saving: Saving) -> Sequence[Entry]:
+        """Commit edits. Until it is known that they are stored, nothing is added to them."""
+        self._is_saving = True
+        try:
+            created = await self._advance(saving.plan)
+        except (OutcomeUnknown, asyncio.CancelledError):
+            raise
+        except BaseException:
+            self._is_saving = False
+            raise
+        self._is_saving = False
+        return created
+
     def _saving(self, about: About, then: Sequence[Draft] = ()) -> Saving:
         return Saving(
             self._parts,
@@ -293,7 +311,7 @@ class LeasedRun:
 
     async def _end_lease(self, ended: Draft, *, save: bool = False) -> None:
         if save and not self._edits.is_empty:
-            await self._advance(self._saving(About(), then=(ended,)).plan)
+            await self._save(self._saving(About(), then=(ended,)))
             return
         self._check_saved()
 

@@ -1,0 +1,122 @@
+"""The ready loop: an agent for people who do not write one.
+
+A turn is the model's reply, the tools it asks for, and a checkpoint. The agent ends with the text
+of the first reply that asks for no tool.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol, cast
+
+from holdfast.agents import shapes
+from holdfast.agents.agent import Agent, tools_by_name
+from holdfast.agents.leaving import Block, Suspend
+from holdfast.agents.messages import Message
+from holdfast.agents.rules import Permission, Rules
+from holdfast.agents.run import Run
+from holdfast.agents.tools import Tool
+from holdfast.errors import MisuseError, RunFailed
+from holdfast.kernel.runs import BlockedReason
+
+
+class Model(Protocol):
+    """From a transcript to the reply to it."""
+
+    def __call__(self, transcript: list[Message], /) -> Awaitable[Message]: ...
+
+
+class ModelWithTools(Protocol):
+    """The same for a model that is told which tools there are."""
+
+    def __call__(
+        self, transcript: list[Message], /, *, tools: list[Tool[..., Any]]
+    ) -> Awaitable[Message]: ...
+
+
+class AgentLoop(Agent[[str], str]):
+    """An agent made of a model and tools. Its transcript is the log "transcript".
+
+    `system` is put before the transcript whenever the model is asked, and is not stored. A run
+    whose replies have cost `budget_usd` is blocked before the next one; an input that is not
+    answered within `max_turns` turns fails.
+    """
+
+    def __init__(
+        self,
+        model: Model | ModelWithTools,
+        *,
+        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        system: str = "",
+        name: str = "agent",
+        max_turns: int = 50,
+        budget_usd: float | None = None,
+        permission: Permission | None = None,
+        loop_limit: int = 5,
+    ) -> None:
+        if not shapes.is_async(model):
+            raise MisuseError(
+                "the model of an AgentLoop must be async: async def model(transcript)"
+            )
+        if max_turns < 1:
+            raise MisuseError(f"max_turns must be 1 or more, not {max_turns}")
+        rules = Rules(tools=tools_by_name(tools), permission=permission, loop_limit=loop_limit)
+        super().__init__(self.play, name=name, rules=rules)
+        self.system = system
+        self.max_turns = max_turns
+        self.budget_usd = budget_usd
+        self._model = cast("Callable[..., Awaitable[Message]]", model)
+        self._options = {"tools": list(rules.tools.values())} if _takes_tools(model) else {}
+
+    async def play(self, run: Run, request: str) -> str:
+        """Answer a request; go on with it if its turns are on record."""
+        talk = run.log("transcript", Message)
+        if run.is_fresh:
+            talk.append(Message.user(request))
+        while _turns_since_user(talk) < self.max_turns:
+            self._check_budget(run)
+            # The step's name is the same for every model: a reply on record is used after a change.
+            reply = await run.model(self.reply, talk)
+            talk.append(reply)
+            if not reply.tool_calls:
+                return reply.text
+            talk.extend(await run.tools(reply.tool_calls))
+            await run.checkpoint()
+        raise RunFailed(f"{self.name} has not answered within {self.max_turns} turns (max_turns)")
+
+    async def reply(self, transcript: Sequence[Message]) -> Message:
+        """Ask the model."""
+        first = [Message.system(self.system)] if self.system else []
+        reply = await self._model([*first, *transcript], **self._options)
+        if isinstance(reply, Message) and reply.role == "assistant":  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+            return reply
+        raise MisuseError(
+            f"the model of {self.name} returned {str(reply)[:200]!r}; it must return a "
+            "holdfast.Message of the role assistant, such as Message.assistant(text)"
+        )
+
+    def _check_budget(self, run: Run) -> None:
+        if self.budget_usd is None or run.usage.usd < self.budget_usd:
+            return
+        note = (
+            f"its replies have cost {run.usage.usd:.4f} USD, and its budget is "
+            f"{self.budget_usd:.4f} USD: give {self.name} a larger one, then unblock the run"
+        )
+        run.gate.leave(Suspend(Block(BlockedReason.BUDGET, note)))
+
+
+def _takes_tools(model: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(model).parameters.values()
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return any(
+        p.kind is p.VAR_KEYWORD or (p.name == "tools" and p.kind in by_name) for p in parameters
+    )
+
+
+def _turns_since_user(talk: Sequence[Message]) -> int:
+    """How many replies the last message of the user has had: so it needs no counter of its own."""
+    count = 0
+    for message in reversed(talk):
+        if message.role == "user":
+            break
+        count += message.role == "assistant"
+    return count

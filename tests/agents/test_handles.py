@@ -1,0 +1,213 @@
+"""Starting, waiting for, watching and cancelling runs."""
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast.errors import (
+    AgentNotFound,
+    MisuseError,
+    RunCancelled,
+    RunWaiting,
+    UnsupportedValue,
+)
+from holdfast.testing.store_suite import async_test
+from tests.agents.crashing import kinds
+
+
+@holdfast.agent
+async def echo(run: holdfast.Run, words: str, times: int = 1) -> str:
+    return " ".join([words] * times)
+
+
+@async_test
+async def test_started_run_waits_for_a_worker_or_for_whoever_wants_its_result(store: str) -> None:
+    async with holdfast.Holdfast(store, agents=[echo]) as hf:
+        handle = await hf.start(echo, "hi", 2, run_id="r")
+        assert await handle.status() == "ready"
+        assert await handle.result() == "hi hi"
+        assert [e.kind async for e in handle.events()][-1] == "RUN_COMPLETED"
+        assert await (await hf.start(echo, "hi", 2, run_id="r")).result() == "hi hi"
+
+
+@async_test
+async def test_time_out_leaves_the_run_to_its_turn_and_it_can_be_resumed(store: str) -> None:
+    go_on = asyncio.Event()
+    turns: list[int] = []
+
+    @holdfast.agent
+    async def slow(run: holdfast.Run) -> int:
+        done = run.value("done", int, 0)
+        while done.get() < 3:
+            turns.append(done.get())
+            await go_on.wait()
+            done.set(done.get() + 1)
+            await run.checkpoint()
+        return done.get()
+
+    async with holdfast.Holdfast(store, agents=[slow]) as hf:
+        with pytest.raises(RunWaiting) as waiting:
+            await hf.run(slow, run_id="r", timeout=0.05)
+        assert waiting.value.run_id == "r"
+        go_on.set()
+        assert await hf.run(slow, run_id="r") == 3
+        assert "RUN_RELEASED" in await kinds(hf, "r")
+    assert turns == [0, 1, 2]
+
+
+@async_test
+async def test_waiting_session_is_named_by_what_it_waits_for(store: str) -> None:
+    async with holdfast.Holdfast(store, agents=[echo]) as hf:
+        handle = await hf.start(echo, "hi", run_id="r")
+        held = await hf.leases.take("r")
+        await held.open_waits([holdfast.WaitSpec(name="approval", kind="question")], suspend=True)
+        with pytest.raises(RunWaiting, match="question approval") as waiting:
+            await handle.result(timeout=0.05)
+        (wait,) = waiting.value.waits  # type: ignore[misc]
+        await hf.waits.resolve(wait.wait_id, "yes")
+        assert await handle.result() == "hi"
+
+
+@async_test
+async def test_cancelled_run_stops_at_its_next_commit(store: str) -> None:
+    reached = asyncio.Event()
+    cancelled = asyncio.Event()
+    seen: list[str] = []
+
+    @holdfast.agent
+    async def stubborn(run: holdfast.Run) -> str:
+        reached.set()
+        await cancelled.wait()
+        try:
+            await run.checkpoint()
+        except Exception as error:
+            seen.append(type(error).__name__)
+        return "done all the same"
+
+    async with holdfast.Holdfast(store, agents=[stubborn]) as hf:
+        handle = await hf.start(stubborn, run_id="r")
+        task = asyncio.create_task(handle.result())
+        await reached.wait()
+        await handle.cancel(by="ann")
+        cancelled.set()
+        with pytest.raises(RunCancelled):
+            await task
+        assert (await kinds(hf, "r"))[-1] == "RUN_CANCELLED"
+    assert seen == ["RunCancelled"]
+
+
+@async_test
+async def test_outcome_of_a_tool_is_recorded_although_its_run_was_cancelled(store: str) -> None:
+    charging = asyncio.Event()
+    cancelled = asyncio.Event()
+
+    @holdfast.tool
+    async def charge() -> str:
+        charging.set()
+        await cancelled.wait()
+        return "receipt"
+
+    @holdfast.agent(tools=[charge])
+    async def agent(run: holdfast.Run) -> str:
+        return await run.call(charge)
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        task = asyncio.create_task(hf.run(agent, run_id="r"))
+        await charging.wait()
+        await hf.runs.cancel("r")
+        cancelled.set()
+        with pytest.raises(RunCancelled):
+            await task
+        (effect,) = await hf.effects.of_run("r")
+        found = await hf.effects.find(effect.key)
+        assert found is not None
+        assert (found.effect.status, found.result) == ("completed", "receipt")
+
+
+@async_test
+async def test_cancelled_caller_gives_the_run_back(store: str) -> None:
+    charging = asyncio.Event()
+    charges: list[int] = []
+
+    @holdfast.tool(in_doubt="fail")
+    async def charge() -> str:
+        charges.append(1)
+        charging.set()
+        await asyncio.sleep(3600)
+        return "never"
+
+    @holdfast.agent(tools=[charge])
+    async def agent(run: holdfast.Run) -> list[str]:
+        found = await run.tools([holdfast.ToolCall("c", "charge")])
+        return [message.results[0].content for message in found]
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        task = asyncio.create_task(hf.run(agent, run_id="r"))
+        await charging.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await hf.runs.get("r")).status == "ready"
+        assert [effect.status for effect in await hf.effects.of_run("r")] == ["unknown"]
+        (text,) = await hf.run(agent, run_id="r")
+        assert "is not known" in text
+    assert charges == [1]
+
+
+@async_test
+async def test_ten_callers_of_one_run_share_its_result(store: str) -> None:
+    entered: list[str] = []
+
+    @holdfast.agent
+    async def once(run: holdfast.Run) -> int:
+        entered.append(run.run_id)
+        await asyncio.sleep(0.05)
+        return len(entered)
+
+    async with holdfast.Holdfast(store, agents=[once]) as hf:
+        found = await asyncio.gather(*(hf.run(once, run_id="r") for _ in range(10)))
+    assert found == [1] * 10
+
+
+@async_test
+async def test_run_of_an_agent_that_is_not_known_here_says_so(store: str) -> None:
+    async with holdfast.Holdfast(store) as hf:
+        await hf.runs.create("r", agent="stranger")
+        twin = hf.another_worker()
+        task = await twin._work.start_pass(await twin.leases.take("r"))
+        assert isinstance((await task).error, AgentNotFound)
+        run = await hf.runs.get("r")
+        assert (run.status, run.blocked_reason) == ("blocked", "no_agent")
+
+
+@async_test
+async def test_input_that_does_not_fit_the_agent_fails_the_run_clearly(store: str) -> None:
+    async with holdfast.Holdfast(store, agents=[echo]) as hf:
+        await hf.runs.create("r", agent="echo", input={"words": 5})
+        await hf.runs.create("s", agent="echo", input={"times": 5})
+        await hf.runs.create("t", agent="echo", input="just words")
+        for run_id in ("r", "s", "t"):
+            twin = hf.another_worker()
+            task = await twin._work.start_pass(await twin.leases.take(run_id))
+            assert isinstance((await task).error, UnsupportedValue)
+            assert (await hf.runs.get(run_id)).status == "failed"
+        with pytest.raises(MisuseError, match="cannot be started like this"):
+            await hf.run(echo)  # type: ignore[call-overload]
+
+
+def test_what_is_no_agent_is_refused_when_it_is_made() -> None:
+    def blocking(run: holdfast.Run) -> str:
+        return "x"
+
+    async def many(run: holdfast.Run, *words: str) -> str:
+        return "x"
+
+    async def nothing() -> str:
+        return "x"
+
+    for bad in (blocking, many, nothing):
+        with pytest.raises(MisuseError):
+            holdfast.agent(bad)  # type: ignore[arg-type]
+    with pytest.raises(MisuseError, match="two agents"):
+        holdfast.Holdfast("memory://", agents=[echo, holdfast.agent(name="echo")(echo.function)])
