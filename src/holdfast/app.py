@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -15,12 +16,13 @@ from holdfast.clock import Clock
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Effects
+from holdfast.engine.heart import Heart
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
-from holdfast.settings import Settings, store_url
+from holdfast.settings import Settings, locate_store, store_url
 from holdfast.stores import open_store
 from holdfast.stores.contract import StoreInfo
 from holdfast.telemetry import Sink, Telemetry
@@ -47,7 +49,11 @@ class Holdfast:
         settings = settings or Settings()
         where = store_url(url)
         counts = Telemetry(telemetry)
-        store = open_store(where, settings=settings, clock=clock, telemetry=counts)
+        self._open_store = partial(
+            open_store, where, settings=settings, clock=clock, telemetry=counts
+        )
+        self._is_shared = locate_store(where) != ("sqlite", "")
+        store = self._open_store()
         self._context = Context(store, open_wakeups(where), settings, counts)
         store.on_applied = self._context.wakeups.notify
         self._agents = Agents(agents)
@@ -72,6 +78,8 @@ class Holdfast:
         twin = object.__new__(Holdfast)
         twin._context = replace(self._context, worker=ids.new_worker_id())
         twin._agents = self._agents
+        twin._open_store = self._open_store
+        twin._is_shared = self._is_shared
         twin._wire()
         self._twins.append(twin)
         return twin
@@ -130,12 +138,12 @@ class Holdfast:
     ) -> R: ...
     async def run(
         self,
-        agent: Agent[..., Any],
+        agent: Agent[..., R],
         /,
         *args: Any,
         run_id: str | None = None,
         timeout: float | None = None,
-    ) -> Any:
+    ) -> R:
         """Start a run, or resume it, or give back the result it has: one task, by its `run_id`.
 
         It is advanced here unless another worker does so, and waited for while it waits. The same
@@ -159,20 +167,22 @@ class Holdfast:
         self, agent: Agent[[A, B, C], R], a: A, b: B, c: C, /, *, run_id: str | None = None
     ) -> Handle[R]: ...
     async def start(
-        self, agent: Agent[..., Any], /, *args: Any, run_id: str | None = None
-    ) -> Handle[Any]:
+        self, agent: Agent[..., R], /, *args: Any, run_id: str | None = None
+    ) -> Handle[R]:
         """Start a run and leave it to the workers; its handle's result helps too."""
         return await self._start(agent, args, run_id)
 
     def session(
-        self, agent: Agent[[Any], R], session_id: str, *, metadata: Mapping[str, Any] | None = None
+        self, agent: Agent[..., R], session_id: str, *, metadata: Mapping[str, Any] | None = None
     ) -> Session[R]:
         """A conversation with an agent. `metadata` is kept from the first message on."""
         return Session(self._work, self.runs, agent, session_id, metadata)
 
     def new_worker(self, *, concurrency: int = 8, agents: Sequence[str] | None = None) -> Worker:
         """A worker in this process: `await worker.run()`, and `worker.stop()` to end it."""
-        return Worker(self._work, self.leases, concurrency=concurrency, agents=agents)
+        # What is only in memory cannot be opened a second time, from the thread of a heart.
+        heart = Heart(self._context, self._open_store) if self._is_shared else None
+        return Worker(self._work, self.leases, concurrency=concurrency, agents=agents, heart=heart)
 
     async def _start(
         self, agent: Agent[..., R], args: tuple[Any, ...], run_id: str | None

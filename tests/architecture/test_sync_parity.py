@@ -12,6 +12,9 @@ import pytest
 
 import holdfast
 from holdfast import app, sync
+from holdfast.agents.handles import Handle
+from holdfast.agents.sessions import Session
+from holdfast.agents.worker import Worker
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
 from holdfast.engine.journal import Journal
@@ -31,6 +34,9 @@ PAIRS: list[tuple[type, type]] = [
     (Waits, sync.Waits),
     (Signals, sync.Signals),
     (Leases, sync.Leases),
+    (Handle, sync.Handle),
+    (Session, sync.Session),
+    (Worker, sync.Worker),
 ]
 FORK = """
 import os, sys
@@ -75,7 +81,18 @@ def answer(member: Any) -> str:
     """What is returned, with the words that differ between the faces taken out."""
     returned = inspect.signature(callable_of(member)).return_annotation
     text = returned if isinstance(returned, str) else inspect.formatannotation(returned)
-    for word in ("collections.abc.", "holdfast.engine.leased_run.", "holdfast.sync.", "Async"):
+    for word in (
+        "collections.abc.",
+        "holdfast.engine.leased_run.",
+        "holdfast.sync.app.",
+        "holdfast.sync.agents.",
+        "holdfast.sync.engine.",
+        "holdfast.agents.handles.",
+        "holdfast.agents.sessions.",
+        "holdfast.agents.worker.",
+        "holdfast.app.",
+        "Async",
+    ):
         text = text.replace(word, "")
     return text
 

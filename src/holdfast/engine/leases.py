@@ -1,8 +1,8 @@
 """Leases: taking runs, and staying alive.
 
-A worker has one row that says until when it counts as alive; a task of its event loop renews it, so
-a process whose loop stands still stops counting. Safety does not depend on it: a worker that lost
-its lease is refused by the journal itself.
+A worker has one row that says until when it counts as alive; a task of its event loop renews it, or
+a `Heart`, a thread that beats while the loop ticks. A process whose loop stands still stops
+counting. Safety does not depend on it: a worker that lost its lease is refused by the journal.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from holdfast.engine import sweeper
 from holdfast.engine.checkpoints import load_newest
 from holdfast.engine.context import Context
 from holdfast.engine.head import Head
+from holdfast.engine.heart import Heart
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import (
     CheckpointCorrupted,
@@ -41,6 +42,7 @@ class Leases:
         self._started_at = 0
         self._alive_until = 0
         self._beating: asyncio.Task[None] | None = None
+        self.heart: Heart | None = None
         self.sweeper = sweeper.Sweeper(context)
         self._taking: set[asyncio.Task[Any]] = set()
         self._held: WeakSet[LeasedRun] = WeakSet()
@@ -99,13 +101,19 @@ class Leases:
         """Stop counting as alive: runs still held can be taken at once."""
         while self._taking:
             await asyncio.wait(set(self._taking))
+        await self._stop_beating()
+        if self._alive_until:
+            await self._beat_once(0)
+            self._alive_until = 0
+
+    async def _stop_beating(self) -> None:
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.wait([self._beating])
             self._beating = None
-        if self._alive_until:
-            await self._beat_once(0)
-            self._alive_until = 0
+        if self.heart is not None:
+            await self.heart.stop()
+            self.heart = None
 
     async def _safely(self, taking: Coroutine[Any, Any, LeasedRun | None]) -> LeasedRun | None:
         """Take a run; if the caller goes away meanwhile, it is given back, not forgotten."""
@@ -210,9 +218,13 @@ class Leases:
 
     async def _stay_alive(self) -> None:
         lease = clock.seconds(self._context.settings.lease_seconds)
+        if self.heart is not None:
+            self._alive_until = max(self._alive_until, self.heart.alive_until)
         if self._alive_until - self._context.now() < lease // 2:
             await self.renew()
-        if self._beating is None:
+        if self.heart is not None:
+            self.heart.start_once(started_at=self._started_at)
+        elif self._beating is None:
             self._beating = asyncio.create_task(self._keep_beating())
 
     async def _keep_beating(self) -> None:

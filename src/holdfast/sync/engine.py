@@ -1,35 +1,10 @@
-"""Holdfast for code that blocks: `with holdfast.sync.open("agents.db") as hf:`.
+"""The services of a store, for code that blocks."""
 
-The same names, parameters and errors as the async face, over one event loop in a background thread.
-Nothing is decided here: every method hands its call over and waits. Ctrl-C ends the waiting; a
-write that was handed over may still be stored, as after any crash.
-"""
-
-import contextlib
-import functools
-import os
-import threading
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Final, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any
 from uuid import UUID
 
-import anyio
-from anyio.from_thread import BlockingPortal
-
-from holdfast import app
-from holdfast.clock import Clock
 from holdfast.codec import Ref
 from holdfast.engine import (
     checkpoints,
@@ -45,7 +20,6 @@ from holdfast.engine import (
 from holdfast.engine.checkpoints import State
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.waits import WaitSpec
-from holdfast.errors import StoreClosed, WrongProcess
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
@@ -56,105 +30,11 @@ from holdfast.kernel.runs import Status as RunStatus
 from holdfast.kernel.signals import Receipt, Signal
 from holdfast.kernel.state import StateDiff
 from holdfast.kernel.waits import Answer, Result, Wait
-from holdfast.settings import Settings
-from holdfast.stores.contract import StoreInfo
-from holdfast.telemetry import Sink
-
-P = ParamSpec("P")
-T = TypeVar("T")
-_END: Final = object()
+from holdfast.sync.loop import Face, blocking
 
 
-class _Loop:
-    """The background event loop; no thread runs until it is opened."""
-
-    def __init__(self) -> None:
-        self._portal: BlockingPortal | None = None
-        self._thread: threading.Thread | None = None
-        self._pid = 0
-
-    @property
-    def is_inherited(self) -> bool:
-        """Whether this process is a fork of the one whose thread runs the loop."""
-        return self._portal is not None and self._pid != os.getpid()
-
-    def open(self) -> None:
-        # Not anyio's start_blocking_portal: as a generator it is closed when a fork of this
-        # process ends, and waits there for a thread that does not exist.
-        started: Future[BlockingPortal] = Future()
-        self._thread = threading.Thread(
-            target=anyio.run, args=(_serve, started), name="holdfast-loop", daemon=True
-        )
-        self._thread.start()
-        self._portal, self._pid = started.result(), os.getpid()
-
-    def close(self) -> None:
-        assert self._portal is not None, "closed after it was opened"
-        assert self._thread is not None, "closed after it was opened"
-        portal, self._portal = self._portal, None
-        portal.call(portal.stop, True)
-        self._thread.join()
-
-    def call(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._portal is None:
-            raise StoreClosed("the store is not open; use it inside `with holdfast.sync.open(...)`")
-        if self.is_inherited:
-            raise WrongProcess("the store was opened before fork(); open another one here")
-        future = self._portal.start_task_soon(functools.partial(method, *args, **kwargs))
-        try:
-            return future.result()
-        finally:
-            # After Ctrl-C nobody waits for it any more; a call that has ended is not touched.
-            future.cancel()
-
-    def each(self, source: AsyncIterator[T]) -> Iterator[T]:
-        try:
-            while (item := self.call(_next, source)) is not _END:
-                yield item
-        finally:
-            with contextlib.suppress(StoreClosed, WrongProcess):
-                self.call(_close, source)
-
-
-async def _serve(started: "Future[BlockingPortal]") -> None:
-    async with BlockingPortal() as portal:
-        started.set_result(portal)
-        await portal.sleep_until_stopped()
-
-
-async def _next(source: AsyncIterator[T]) -> T | Any:
-    return await anext(source, _END)
-
-
-async def _close(source: AsyncIterator[Any]) -> None:
-    # Refused while a step that Ctrl-C has cancelled is unwinding, which closes it as well.
-    with contextlib.suppress(RuntimeError):
-        await cast("AsyncGenerator[Any]", source).aclose()
-
-
-class _Face(Generic[T]):
-    """What blocks for an object of the async face."""
-
-    def __init__(self, loop: _Loop, inner: T) -> None:
-        self._loop = loop
-        self._inner = inner
-        self._call = loop.call
-
-
-def _blocking(source: type) -> Callable[[type[T]], type[T]]:
-    """Give a class's public members the docstrings of what they stand for."""
-
-    def document(face: type[T]) -> type[T]:
-        for name, member in vars(face).items():
-            if not name.startswith("_"):
-                member.__doc__ = getattr(source, name).__doc__
-        return face
-
-    return document
-
-
-@_blocking(leased_run.LeasedRun)
-class LeasedRun(_Face[leased_run.LeasedRun]):
+@blocking(leased_run.LeasedRun)
+class LeasedRun(Face[leased_run.LeasedRun]):
     """A run and the lease on it. Use it from one thread at a time."""
 
     @property
@@ -171,6 +51,9 @@ class LeasedRun(_Face[leased_run.LeasedRun]):
 
     def state(self) -> dict[str, Any]:
         return self._inner.state()
+
+    def part(self, name: str) -> Any:
+        return self._inner.part(name)
 
     def append(self, log: str, *items: object) -> None:
         return self._inner.append(log, *items)
@@ -236,8 +119,8 @@ class LeasedRun(_Face[leased_run.LeasedRun]):
     def release(self, *, delay_seconds: float = 0.0, note: str = "") -> None:
         return self._call(self._inner.release, delay_seconds=delay_seconds, note=note)
 
-    def complete(self, result: object = None) -> None:
-        return self._call(self._inner.complete, result)
+    def complete(self, result: object = None, *, save: bool = False) -> None:
+        return self._call(self._inner.complete, result, save=save)
 
     def fail(self, error: str, *, details: object = None) -> None:
         return self._call(self._inner.fail, error, details=details)
@@ -246,8 +129,8 @@ class LeasedRun(_Face[leased_run.LeasedRun]):
         return self._call(self._inner.block, reason, note=note)
 
 
-@_blocking(leases.Leases)
-class Leases(_Face[leases.Leases]):
+@blocking(leases.Leases)
+class Leases(Face[leases.Leases]):
     """The runs this worker holds."""
 
     def take(self, run_id: str, *, takeover: bool = False) -> LeasedRun:
@@ -270,8 +153,8 @@ class Leases(_Face[leases.Leases]):
         return self._call(self._inner.close)
 
 
-@_blocking(runs.Runs)
-class Runs(_Face[runs.Runs]):
+@blocking(runs.Runs)
+class Runs(Face[runs.Runs]):
     """Every run of the tenant."""
 
     def create(self, run_id: str | None = None, *, agent: str = "", input: object = None) -> Run:
@@ -320,8 +203,8 @@ class Runs(_Face[runs.Runs]):
         return self._call(self._inner.list, status=status, agent=agent, limit=limit, before=before)
 
 
-@_blocking(journal.Journal)
-class Journal(_Face[journal.Journal]):
+@blocking(journal.Journal)
+class Journal(Face[journal.Journal]):
     """Reading the record of runs."""
 
     def read(
@@ -339,8 +222,8 @@ class Journal(_Face[journal.Journal]):
         return self._loop.each(self._inner.run_ids())
 
 
-@_blocking(checkpoints.Checkpoints)
-class Checkpoints(_Face[checkpoints.Checkpoints]):
+@blocking(checkpoints.Checkpoints)
+class Checkpoints(Face[checkpoints.Checkpoints]):
     """Reading what was saved."""
 
     def load(self, run_id: str, version: int | None = None) -> State:
@@ -387,8 +270,8 @@ class Checkpoints(_Face[checkpoints.Checkpoints]):
         return self._call(self._inner.diff, run_id, before, after)
 
 
-@_blocking(effects.Effects)
-class Effects(_Face[effects.Effects]):
+@blocking(effects.Effects)
+class Effects(Face[effects.Effects]):
     """Looking at effects, and settling those whose worker is gone."""
 
     def get(self, effect_id: UUID | str) -> Effect:
@@ -411,14 +294,17 @@ class Effects(_Face[effects.Effects]):
         status: EffectStatus | str,
         *,
         result: object = None,
+        retry: bool = False,
         by: str = "",
         note: str = "",
     ) -> Effect:
-        return self._call(self._inner.settle, effect_id, status, result=result, by=by, note=note)
+        return self._call(
+            self._inner.settle, effect_id, status, result=result, retry=retry, by=by, note=note
+        )
 
 
-@_blocking(waits.Waits)
-class Waits(_Face[waits.Waits]):
+@blocking(waits.Waits)
+class Waits(Face[waits.Waits]):
     """What comes from outside: answers, timeouts, signs of life."""
 
     def get(self, wait_id: str) -> Wait:
@@ -451,8 +337,8 @@ class Waits(_Face[waits.Waits]):
         return self._call(self._inner.expire_due, limit=limit)
 
 
-@_blocking(signals.Signals)
-class Signals(_Face[signals.Signals]):
+@blocking(signals.Signals)
+class Signals(Face[signals.Signals]):
     """What is sent to runs, in the order it came."""
 
     def send(
@@ -474,85 +360,3 @@ class Signals(_Face[signals.Signals]):
 
     def answer(self, run_id: str, signal_id: str) -> Any:
         return self._call(self._inner.answer, run_id, signal_id)
-
-
-@_blocking(app.Holdfast)
-class Holdfast(_Face[app.Holdfast]):
-    """An open store of agents' state: `with holdfast.sync.open("agents.db") as hf:`."""
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        settings: Settings | None = None,
-        clock: Clock | None = None,
-        telemetry: Sink | None = None,
-    ) -> None:
-        super().__init__(
-            _Loop(), app.Holdfast(url, settings=settings, clock=clock, telemetry=telemetry)
-        )
-        self._closing = contextlib.ExitStack()
-        self._wire()
-
-    def _wire(self) -> None:
-        self.leases = Leases(self._loop, self._inner.leases)
-        self.runs = Runs(self._loop, self._inner.runs)
-        self.journal = Journal(self._loop, self._inner.journal)
-        self.checkpoints = Checkpoints(self._loop, self._inner.checkpoints)
-        self.effects = Effects(self._loop, self._inner.effects)
-        self.waits = Waits(self._loop, self._inner.waits)
-        self.signals = Signals(self._loop, self._inner.signals)
-
-    @property
-    def worker(self) -> str:
-        return self._inner.worker
-
-    def another_worker(self) -> "Holdfast":
-        twin = object.__new__(Holdfast)
-        super(Holdfast, twin).__init__(self._loop, self._inner.another_worker())
-        twin._wire()
-        return twin
-
-    def info(self) -> StoreInfo:
-        return self._call(self._inner.info)
-
-    def reindex(self, run_id: str) -> None:
-        return self._call(self._inner.reindex, run_id)
-
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            self._loop.open()
-            stack.callback(self._loop.close)
-            self._call(self._inner.__aenter__)
-            stack.push(self._leave)
-            self._closing = stack.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # In a fork the loop's thread does not exist: the store is its parent's to close.
-        if not self._loop.is_inherited:
-            self._closing.__exit__(kind, error, trace)
-
-    def _leave(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._call(self._inner.__aexit__, kind, error, trace)
-
-
-def open(
-    url: str | None = None,
-    *,
-    settings: Settings | None = None,
-    clock: Clock | None = None,
-    telemetry: Sink | None = None,
-) -> Holdfast:
-    """A Holdfast on a file's path, `memory://`, or what HOLDFAST_STORE names. Enter it to open."""
-    return Holdfast(url, settings=settings, clock=clock, telemetry=telemetry)

@@ -1,0 +1,35 @@
+"""Holdfast for code that blocks: `with holdfast.sync.open("agents.db") as hf:`.
+
+The same names, parameters and errors as the async face, over one event loop in a background thread.
+Nothing is decided here: every method hands its call over and waits. Ctrl-C ends the waiting; a
+write that was handed over may still be stored, as after any crash.
+"""
+
+from holdfast.sync.agents import Handle, Session, Worker
+from holdfast.sync.app import Holdfast, open
+from holdfast.sync.engine import (
+    Checkpoints,
+    Effects,
+    Journal,
+    LeasedRun,
+    Leases,
+    Runs,
+    Signals,
+    Waits,
+)
+
+__all__ = [
+    "Checkpoints",
+    "Effects",
+    "Handle",
+    "Holdfast",
+    "Journal",
+    "LeasedRun",
+    "Leases",
+    "Runs",
+    "Session",
+    "Signals",
+    "Waits",
+    "Worker",
+    "open",
+]

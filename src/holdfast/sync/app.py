@@ -1,0 +1,136 @@
+"""What `holdfast.sync.open()` returns."""
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from holdfast import app
+from holdfast.agents.agent import Agent
+from holdfast.clock import Clock
+from holdfast.settings import Settings
+from holdfast.stores.contract import StoreInfo
+from holdfast.sync.agents import Handle, Session, Worker
+from holdfast.sync.engine import (
+    Checkpoints,
+    Effects,
+    Journal,
+    Leases,
+    Runs,
+    Signals,
+    Waits,
+)
+from holdfast.sync.loop import Face, Loop, blocking
+from holdfast.telemetry import Sink
+
+R = TypeVar("R")
+
+
+@blocking(app.Holdfast)
+class Holdfast(Face[app.Holdfast]):
+    """An open store of agents' state: `with holdfast.sync.open("agents.db") as hf:`."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        agents: Iterable[Agent[..., Any]] = (),
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        telemetry: Sink | None = None,
+    ) -> None:
+        super().__init__(
+            Loop(),
+            app.Holdfast(url, agents=agents, settings=settings, clock=clock, telemetry=telemetry),
+        )
+        self._closing = contextlib.ExitStack()
+        self._wire()
+
+    def _wire(self) -> None:
+        self.leases = Leases(self._loop, self._inner.leases)
+        self.runs = Runs(self._loop, self._inner.runs)
+        self.journal = Journal(self._loop, self._inner.journal)
+        self.checkpoints = Checkpoints(self._loop, self._inner.checkpoints)
+        self.effects = Effects(self._loop, self._inner.effects)
+        self.waits = Waits(self._loop, self._inner.waits)
+        self.signals = Signals(self._loop, self._inner.signals)
+
+    @property
+    def worker(self) -> str:
+        return self._inner.worker
+
+    def another_worker(self) -> "Holdfast":
+        twin = object.__new__(Holdfast)
+        super(Holdfast, twin).__init__(self._loop, self._inner.another_worker())
+        twin._wire()
+        return twin
+
+    @property
+    def agents(self) -> list[str]:
+        return self._inner.agents
+
+    def run(
+        self,
+        agent: Agent[..., R],
+        /,
+        *args: Any,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> R:
+        return self.start(agent, *args, run_id=run_id).result(timeout=timeout)
+
+    def start(self, agent: Agent[..., R], /, *args: Any, run_id: str | None = None) -> Handle[R]:
+        return Handle(self._loop, self._call(self._inner.start, agent, *args, run_id=run_id))
+
+    def session(
+        self, agent: Agent[..., R], session_id: str, *, metadata: Mapping[str, Any] | None = None
+    ) -> Session[R]:
+        return Session(self._loop, self._inner.session(agent, session_id, metadata=metadata))
+
+    def new_worker(self, *, concurrency: int = 8, agents: Sequence[str] | None = None) -> Worker:
+        return Worker(self._loop, self._inner.new_worker(concurrency=concurrency, agents=agents))
+
+    def info(self) -> StoreInfo:
+        return self._call(self._inner.info)
+
+    def reindex(self, run_id: str) -> None:
+        return self._call(self._inner.reindex, run_id)
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            self._loop.open()
+            stack.callback(self._loop.close)
+            self._call(self._inner.__aenter__)
+            stack.push(self._leave)
+            self._closing = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # In a fork the loop's thread does not exist: the store is its parent's to close.
+        if not self._loop.is_inherited:
+            self._closing.__exit__(kind, error, trace)
+
+    def _leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._call(self._inner.__aexit__, kind, error, trace)
+
+
+def open(
+    url: str | None = None,
+    *,
+    agents: Iterable[Agent[..., Any]] = (),
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    telemetry: Sink | None = None,
+) -> Holdfast:
+    """A Holdfast on a file's path, `memory://`, or what HOLDFAST_STORE names. Enter it to open."""
+    return Holdfast(url, agents=agents, settings=settings, clock=clock, telemetry=telemetry)
