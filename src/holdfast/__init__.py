@@ -3,6 +3,7 @@
 from holdfast import errors
 from holdfast.agents.agent import Agent, agent
 from holdfast.agents.handles import Handle
+from holdfast.agents.loop import AgentLoop
 from holdfast.agents.messages import (
     Message,
     Reasoning,
@@ -15,6 +16,7 @@ from holdfast.agents.run import Run
 from holdfast.agents.sessions import Session
 from holdfast.agents.tools import Happened, Key, Tool, tool
 from holdfast.agents.views import Log, Value
+from holdfast.agents.worker import Worker
 from holdfast.app import Holdfast, open
 from holdfast.codec import Ref
 from holdfast.engine.checkpoints import State
@@ -26,7 +28,7 @@ from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
 from holdfast.kernel.journal import Entry, Problem
-from holdfast.kernel.leases import Worker
+from holdfast.kernel.leases import Worker as WorkerRow
 from holdfast.kernel.runs import BlockedReason
 from holdfast.kernel.runs import Run as RunRow
 from holdfast.kernel.runs import Status as RunStatus
@@ -38,6 +40,7 @@ from holdfast.stores.contract import StoreInfo
 
 __all__ = [
     "Agent",
+    "AgentLoop",
     "Answer",
     "Begun",
     "BlockedReason",
@@ -79,6 +82,7 @@ __all__ = [
     "WaitSpec",
     "WaitStatus",
     "Worker",
+    "WorkerRow",
     "agent",
     "errors",
     "open",

@@ -39,6 +39,29 @@ class Outcome(msgspec.Struct, frozen=True):
     replay_of: str | None = None
 
 
+class Flight:
+    """An operation under way in this pass, for calls of the same operation to follow."""
+
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+        self.ended = asyncio.Event()
+        self.outcome = Outcome()
+        self.error: BaseException | None = None
+
+    async def follow(self) -> Outcome:
+        """What came of it, as a replay."""
+        await self.ended.wait()
+        if isinstance(self.error, Suspend):
+            raise Suspend(self.error.way)
+        if self.error is not None:
+            raise self.error
+        if self.outcome.error is not None:
+            return self.outcome
+        return msgspec.structs.replace(
+            self.outcome, replay_of=self.outcome.replay_of or self.call_id
+        )
+
+
 class Call(msgspec.Struct):
     """One call of a tool, wherever it stands."""
 
@@ -50,6 +73,8 @@ class Call(msgspec.Struct):
     recorded: RecordedCall | None = None
     begun: Begun | None = None
     attempts: int = 0
+    flight: Flight | None = None
+    leader: Flight | None = None
 
     @property
     def request(self) -> EffectRequest:
@@ -70,6 +95,7 @@ class Effects:
         self._held = held
         self._gate = gate
         self._counts: Counter[tuple[str, bytes]] = Counter()
+        self._flights: dict[str, Flight] = {}
         self.memo = Memo()
 
     def begin_turn(self, memo: Memo) -> None:
@@ -81,7 +107,7 @@ class Effects:
         for call in calls:
             if call.tool.policy.effect != "read":
                 self._place(call)
-        to_issue = [call for call in calls if _is_to_be_issued(call)]
+        to_issue = [call for call in calls if call.leader is None and _is_to_be_issued(call)]
         if to_issue and not self._gate.is_concurrent:
             self.memo.check_claimed(run_id=self._held.run_id)
         await self._issue(to_issue)
@@ -100,6 +126,10 @@ class Effects:
         if call.recorded is not None:
             call.attempts = call.recorded.attempts
             call.begun = _begun_of(call.recorded)
+        elif call.key in self._flights:
+            call.leader = self._flights[call.key]
+            return
+        call.flight = self._flights[call.key] = Flight(call.call_id)
 
     async def _issue(self, calls: Sequence[Call]) -> None:
         if not calls:
@@ -132,6 +162,22 @@ class Effects:
         """Take a call from whatever is known of it to its outcome."""
         if call.tool.policy.effect == "read":
             return await self._read(call)
+        if call.leader is not None:
+            return await call.leader.follow()
+        flight = call.flight
+        assert flight is not None, "a call leads, follows, or only reads"
+        try:
+            flight.outcome = await self._carry_out_one(call)
+        except BaseException as error:
+            flight.error = error
+            raise
+        finally:
+            flight.ended.set()
+            if self._flights.get(call.key) is flight:
+                del self._flights[call.key]
+        return flight.outcome
+
+    async def _carry_out_one(self, call: Call) -> Outcome:
         while True:
             begun = call.begun
             assert begun is not None, "a call was issued or is on record"
@@ -176,15 +222,21 @@ class Effects:
             result = await self._invoke(call, effect)
         except (NotDone, *tool.policy.not_done_on) as error:
             return self._not_done(call, begun, error)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                return await self._broken(call, begun, error)  # the tool did this to itself
             if is_mutating:
                 self._held.stage.outcome(begun, Status.UNKNOWN, note="the call was cancelled")
             raise
         except Exception as error:
-            if not is_mutating:
-                return self._not_done(call, begun, error)
-            return await self._resolve_doubt(call, begun, error=error_text(tool, error))
+            return await self._broken(call, begun, error)
         return Outcome(self._complete(begun, result))
+
+    async def _broken(self, call: Call, begun: Begun, error: BaseException) -> Outcome | None:
+        if call.tool.policy.effect != "mutate":
+            return self._not_done(call, begun, error)
+        return await self._resolve_doubt(call, begun, error=error_text(call.tool, error))
 
     async def _invoke(self, call: Call, effect: Effect) -> Any:
         tool, key = call.tool, effect.key

@@ -7,6 +7,7 @@ from typing import Final
 from holdfast import names
 from holdfast.agents.executor import Ending
 from holdfast.agents.work import Work
+from holdfast.engine.heart import Heart
 from holdfast.engine.leases import Leases
 from holdfast.errors import AgentNotFound, MisuseError, UnavailableError
 from holdfast.telemetry import log
@@ -19,12 +20,19 @@ class Worker:
     """Works on up to `concurrency` runs at a time until it is told to stop."""
 
     def __init__(
-        self, work: Work, leases: Leases, *, concurrency: int, agents: Sequence[str] | None
+        self,
+        work: Work,
+        leases: Leases,
+        *,
+        concurrency: int,
+        agents: Sequence[str] | None,
+        heart: Heart | None,
     ) -> None:
         self._work = work
         self._leases = leases
         self._free = asyncio.Semaphore(names.check_count(concurrency, what="concurrency") or 1)
         self._names = list(agents) if agents is not None else work.agents.names
+        self._heart = heart
         self._taking: asyncio.Task[None] | None = None
         self._is_stopping = False
         self.advanced = 0
@@ -41,6 +49,7 @@ class Worker:
         """Work until `stop` is called; then until the turns that are under way have ended."""
         if self._taking is not None:
             raise MisuseError("this worker runs already")
+        self._leases.heart = self._leases.heart or self._heart
         self._taking = asyncio.create_task(self._take_runs())
         try:
             await asyncio.wait([self._taking])

@@ -14,9 +14,12 @@ from holdfast.cli import exits
 from holdfast.cli.exits import Exit
 
 COMMANDS: Final = {
-    "runs": "List runs, and look at one.",
+    "runs": "Start, list, watch, cancel and unblock runs.",
     "checkpoints": "Look at what runs have saved, and at what changed.",
     "journal": "Read the record of a run, or follow it.",
+    "effects": "See calls whose outcome is open, and say what became of them.",
+    "worker": "Work on runs until stopped.",
+    "workers": "See who works on runs.",
     "audit": "Check that what is stored is what was written.",
     "store": "Look after the store itself.",
     "demo": "See a run survive kill -9.",

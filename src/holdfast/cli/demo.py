@@ -1,159 +1,166 @@
-"""`holdfast demo`: a worker is killed with SIGKILL in the middle of its work, another goes on.
+"""`holdfast demo`: an agent is killed while it charges a bank, and charges it once all the same.
 
-Both are real processes, and what the first said it had saved is compared with what the second
-finds: if a turn were lost, or the chain of the journal broken, the demo would fail.
+The agent, the bank and whoever goes on are real processes, and the kill is a real SIGKILL.
 """
 
 import contextlib
-import signal
+import os
+import select
+import sys
 import tempfile
-import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
 import click
 
-from holdfast import ids, settings
-from holdfast.cli.demo_process import WorkerProcess
+from holdfast import settings
+from holdfast.cli.demo_agent import LIMIT_SECONDS
+from holdfast.cli.demo_show import Plan, Showing, Timeline, Worker
 from holdfast.cli.options import Options, common
-from holdfast.cli.output import write
+from holdfast.cli.output import say, write
 from holdfast.cli.records import Record
-from holdfast.errors import HoldfastError
-from holdfast.settings import Settings
-from holdfast.sync import Holdfast
+from holdfast.cli.text import count, printable
 
-KILL_AT_TURN: Final = 5
-MORE_TURNS: Final = 5
-_ENDLESS: Final = 100_000
+MOMENTS: Final = ("before", "during", "after")
+_COLORS: Final = {"demo": "yellow", "bank": "cyan"}
 
 
-@click.command()
+class _Demos(click.Group):
+    """The demos; `crash` unless another is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_named = bool(args) and not args[0].startswith("-")
+        asks_for_help = bool(args) and args[0] in ctx.help_option_names
+        return super().parse_args(ctx, args if is_named or asks_for_help else ["crash", *args])
+
+
+@click.group(cls=_Demos)
+def command() -> None:
+    """See an agent survive kill -9; `holdfast demo` alone is `holdfast demo crash`."""
+
+
+@command.command()
+@click.option(
+    "--at",
+    type=click.Choice(MOMENTS),
+    default="during",
+    show_default=True,
+    help="Kill it before the bank is called, when the bank has charged and the result is not "
+    "recorded, or after it is recorded.",
+)
+@click.option("--without", is_flag=True, help="Show the same agent without Holdfast.")
+@click.option("--manual", is_flag=True, help="Kill the worker yourself, whenever you like.")
 @common
-def command(options: Options) -> None:
-    """See a run survive kill -9.
+def crash(options: Options, *, at: str, without: bool, manual: bool) -> None:
+    """Kill an agent while it charges a bank.
 
-    A worker process saves the turns of a run and is killed in the middle of its work; a second one
-    goes on from the last turn that was acknowledged. The store is a temporary one, unless --store
+    A support agent charges a pretend bank, a process with a ledger of its own, and is killed with
+    SIGKILL. Another process goes on with its run. Then the charges in the ledger are counted. No
+    key, no account, no Docker: the model is scripted. The store is a temporary one, unless --store
     names one: then the run stays there to be looked at.
     """
+    if without and (options.store is not None or options.output.format == "ids"):
+        raise click.UsageError("without Holdfast there is no store, and no run that has an id")
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
+        plan = Plan(
+            store=None if without else _store(options.store, Path(folder)),
+            tenant=options.tenant,
+            at=at,
+            by_hand=_Keyboard() if manual else None,
+            folder=Path(folder),
+        )
+        timeline = Timeline(_tell if options.output.is_for_people else _tell_nobody)
+        record = Showing(plan, timeline).play()
     shown = None if options.store is None else settings.shown_store(options.store)
-    with _store(options.store) as url:
-        demo = _Demo(url, options.tenant, is_told=options.output.is_for_people)
-        record = demo.play() | {"store": shown}
+    record |= {"without": without, "manual": manual, "store": shown}
     options.output.one(record, ids="run_id", draw=_conclude)
-    if options.output.is_for_people and shown is not None:
-        write(f"Look at it: holdfast journal show {record['run_id']} --store {shown}")
 
 
-@contextlib.contextmanager
-def _store(given: str | None) -> Generator[str]:
+def _store(given: str | None, folder: Path) -> str:
     if given is None:
-        with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
-            yield str(Path(folder) / "demo.db")
-    elif settings.locate_store(given).location:
-        yield given
-    else:
+        return str(folder / "demo.db")
+    if not settings.locate_store(given).location:
         raise click.UsageError("a store in memory dies with its process; name a file")
+    return given
 
 
-class _Demo:
-    """One showing, and what it has shown so far."""
+class _Keyboard:
+    """The user's hand: told once what to do, and asked whether Enter was pressed."""
 
-    def __init__(self, url: str, tenant: str, *, is_told: bool) -> None:
-        self._url = url
-        self._tenant = tenant
-        self._is_told = is_told
-        self._run_id = f"demo-{ids.new_run_id()}"
-        self._began = time.monotonic()
-        self._record: Record = {"run_id": self._run_id}
+    def __init__(self) -> None:
+        self._told_of = 0
+        self._input: int | None = None
+        with contextlib.suppress(OSError, AttributeError, ValueError):
+            self._input = sys.stdin.fileno()
 
-    def play(self) -> Record:
-        self._tell(f"run {self._run_id} in {settings.shown_store(self._url)}")
-        with self._open():
-            pass
-        self._work_until_killed()
-        self._go_on()
-        self._audit()
-        return self._record | {"seconds": round(time.monotonic() - self._began, 3)}
+    def __call__(self, worker: Worker) -> bool:
+        if self._told_of != worker.pid:
+            self._told_of = worker.pid
+            say(f"Kill {worker.who} at any moment, from another terminal:  kill -9 {worker.pid}")
+            say("It will stand still where --at says, and wait for that. Enter kills it for you;")
+            say("Ctrl-C ends the demo.")
+        return self._is_enter_pressed()
 
-    def _work_until_killed(self) -> None:
-        with self._worker(_ENDLESS) as worker:
-            self._tell(f"worker {worker.pid} begins the run and saves it turn by turn")
-            worker.expect("opened")
-            for turn in range(1, KILL_AT_TURN + 1):
-                worker.expect("saved")
-                self._tell(f"worker {worker.pid}: turn {turn} is saved")
-            code = worker.kill()
-            _check(code == -signal.SIGKILL, f"the worker ended with {code} before it was killed")
-            acknowledged = KILL_AT_TURN
-            while (heard := worker.hear()) is not None:
-                acknowledged = heard["saved"]
-        self._tell(
-            f"kill -9 {worker.pid}, in the middle of its work; turn {acknowledged} was the last "
-            "it said was saved"
-        )
-        self._record |= {"killed_pid": worker.pid, "acknowledged": acknowledged}
-
-    def _go_on(self) -> None:
-        acknowledged = self._record["acknowledged"]
-        with self._worker(MORE_TURNS) as worker:
-            found = worker.expect("opened")
-            resumed_at, turns = found["opened"], found["turns"]
-            _check(
-                resumed_at >= acknowledged,
-                f"turn {acknowledged} was acknowledged, but only {resumed_at} turns were found",
-            )
-            _check(
-                turns == list(range(1, resumed_at + 1)), f"the turns found are not whole: {turns}"
-            )
-            self._tell(f"worker {worker.pid} takes the run over and finds turns 1 to {resumed_at}")
-            for _ in range(MORE_TURNS):
-                worker.expect("saved")
-            final = worker.expect("completed")["completed"]
-            _check(final == resumed_at + MORE_TURNS, f"the run ended with {final} turns")
-            self._tell(
-                f"worker {worker.pid} saves turns {resumed_at + 1} to {final}, and completes"
-            )
-        self._record |= {
-            "resumed_pid": worker.pid,
-            "resumed_at": resumed_at,
-            "final_version": final,
-        }
-
-    def _audit(self) -> None:
-        with self._open() as hf:
-            problems = hf.journal.verify(self._run_id)
-            turns = [turn["turn"] for turn in hf.checkpoints.load(self._run_id)["transcript"]]
-            entries = len(hf.journal.read(self._run_id))
-        _check(not problems, f"the journal's chain is broken: {problems}")
-        _check(
-            turns == list(range(1, self._record["final_version"] + 1)),
-            f"the turns saved are not whole: {turns}",
-        )
-        self._tell(f"audit verify: {entries} entries in the journal, and their chain is whole")
-        self._record |= {"entries": entries, "chain_whole": True, "nothing_lost": True}
-
-    def _worker(self, turns: int) -> WorkerProcess:
-        return WorkerProcess(self._url, self._tenant, self._run_id, str(turns))
-
-    def _open(self) -> Holdfast:
-        return Holdfast(self._url, settings=Settings(tenant=self._tenant))
-
-    def _tell(self, text: str) -> None:
-        if self._is_told:
-            write(f"{time.monotonic() - self._began:6.2f} s  {text}")
+    def _is_enter_pressed(self) -> bool:
+        if self._input is None or not select.select([self._input], [], [], 0)[0]:
+            return False
+        typed = os.read(self._input, 1024)
+        if not typed:
+            self._input = None
+        return b"\n" in typed
 
 
-def _check(is_so: bool, otherwise: str) -> None:
-    if not is_so:
-        raise HoldfastError(f"the demo failed: {otherwise}")
+def _tell(seconds: float, who: str, what: str) -> None:
+    color = _COLORS.get(who, "green")
+    # Colours are left out by click where nobody would see them.
+    click.echo(f"{seconds:6.2f} s  {click.style(f'{who:<14}', fg=color)}  {printable(what)}")
+    sys.stdout.flush()
+
+
+def _tell_nobody(seconds: float, who: str, what: str) -> None:
+    """Programs read the timeline in the object at the end."""
 
 
 def _conclude(record: Record) -> None:
     write("")
-    write(
-        f"Shown: turn {record['acknowledged']} was the last one acknowledged before the kill; the "
-        f"run went on from turn {record['resumed_at']}."
-    )
-    write("Nothing that was acknowledged was lost, and the journal proves it.")
+    write(f"bank ledger: {count(record['charges'], 'charge')}")
+    write("")
+    if record["without"]:
+        write(_WITHOUT[record["charges"] > 1])
+        write("With Holdfast:      holdfast demo crash")
+        return
+    write(_SHOWN[record["at"]])
+    write(f"The model answered {record['model_calls']} times{_AS_OFTEN[record['model_calls'] > 4]}")
+    write("")
+    kept, run_id = record["store"], record["run_id"]
+    look = f"holdfast journal show {run_id} --store {printable(kept)}" if kept else _KEEP
+    write(f"Look at the record: {look}")
+    write("Without Holdfast:   holdfast demo crash --without")
+    write("At another moment:  --at before, --at during, --at after, or --manual for your own")
+
+
+_KEEP: Final = "holdfast demo crash --store demo.db keeps it, and says how"
+
+_AS_OFTEN: Final = {
+    False: ", as often as without a crash.",
+    True: ": a reply that was not recorded yet when the worker was killed had to be given again.",
+}
+
+_WITHOUT: Final = {
+    True: """The agent's memory died with it: the second process began from the first message, and
+charged again.""",
+    False: """The agent died before it had charged, so it is one charge. What it did had been
+forgotten all the same: --at during shows what that costs.""",
+}
+
+_SHOWN: Final = {
+    None: """Shown: nothing of the charge was on record when the worker was killed; the other one
+went on from the last checkpoint, and charged once.""",
+    "before": f"""Shown: the intent to charge was on record, the bank had not been called. The other
+worker asked the bank, and was told of no charge; it called only when the first call's limit of
+{LIMIT_SECONDS:.0f} s was over, because until then that one might still have been on its way.""",
+    "during": """Shown: the bank had charged, and its answer died with the worker. The other worker
+found the intent on record, asked the bank for a charge with its key, and took that one over.""",
+    "after": """Shown: the bank's answer was on record. The other worker went on behind it, and did
+not ask the bank at all.""",
+}

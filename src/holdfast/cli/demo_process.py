@@ -1,43 +1,82 @@
-"""A worker of the demo as the demo sees it: a process that says what it does, line by line."""
+"""The processes of the demo as the demo sees them, and the one pipe on which they all speak.
+
+One pipe: what they say arrives in the order in which it was said, whoever said it.
+"""
 
 import contextlib
 import json
-import queue
+import os
+import select
 import subprocess
 import sys
-import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from holdfast.errors import HoldfastError
 
 PATIENCE_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.05
+
+Event = dict[str, Any]
 
 
-class WorkerProcess:
-    """Started when entered; when left, it is gone, whatever it was doing."""
+class Wire:
+    """The pipe: children write lines, the demo reads events."""
 
-    def __init__(self, url: str, *arguments: str) -> None:
-        self._url = url
-        self._arguments = arguments
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    def __init__(self) -> None:
+        self._read, self.write_end = os.pipe()
+        self._rest = b""
+        self._heard: list[Event] = []
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self.write_end)
+
+    def next(self, *, timeout: float) -> Event | None:
+        """What is said next; None if nothing is said in time."""
+        if not self._heard and select.select([self._read], [], [], timeout)[0]:
+            *lines, self._rest = (self._rest + os.read(self._read, 65536)).split(b"\n")
+            self._heard = [json.loads(line) for line in lines]
+        return self._heard.pop(0) if self._heard else None
+
+    def drain(self) -> list[Event]:
+        """All that was said until now."""
+        events: list[Event] = []
+        while (event := self.next(timeout=0)) is not None:
+            events.append(event)
+        return events
+
+
+class Child:
+    """A process of the demo. Started when entered; when left, it is gone, whatever it was doing."""
+
+    def __init__(
+        self, command: Sequence[str], wire: Wire, *, log: Path, orders: bytes = b""
+    ) -> None:
+        self._command = [sys.executable, *command]
+        self._wire = wire
+        self._log = log
+        self._orders = orders
 
     def __enter__(self) -> Self:
-        # -P: a folder named holdfast where the demo is started must not be imported instead.
-        # A session of its own: Ctrl-C is for the demo, which then ends its workers.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "holdfast.cli.demo_worker", *self._arguments],
-            stdout=subprocess.PIPE,
-            stdin=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        # A session of its own: Ctrl-C is for the demo, which then ends its children. They end by
+        # themselves when their stdin does, should the demo be killed.
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=self._wire.write_end,
+                stderr=log,
+                start_new_session=True,
+            )
         assert self._process.stdin is not None, "piped above"
-        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
-            # Not as an argument: a URL may hold a password, and everybody sees arguments.
-            stdin.write(self._url)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        with contextlib.suppress(BrokenPipeError):
+            # Not as arguments: a URL may hold a password, and everybody sees arguments.
+            self._process.stdin.write(self._orders)
+            self._process.stdin.flush()
         return self
 
     def __exit__(
@@ -47,40 +86,39 @@ class WorkerProcess:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
+        assert self._process.stdin is not None, "piped above"
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def hear(self) -> dict[str, Any] | None:
-        """What the worker says next; None when it has ended."""
-        try:
-            line = self._lines.get(timeout=PATIENCE_SECONDS)
-        except queue.Empty:
-            raise HoldfastError(
-                f"the demo's worker {self.pid} said nothing for {PATIENCE_SECONDS:.0f} seconds"
-            ) from None
-        return json.loads(line) if line else None
-
-    def expect(self, event: str) -> dict[str, Any]:
-        """What the worker says next, which must be this."""
-        heard = self.hear()
-        if heard is None or event not in heard:
-            raise HoldfastError(
-                f"the demo's worker {self.pid} should have {event} now; it said {heard}"
-            )
-        return heard
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, by a negative number if by a signal; None while it lives."""
+        return self._process.poll()
 
     def kill(self) -> int:
         """Send SIGKILL, and wait until the process is gone; how it ended."""
         self._process.kill()
-        code = self._process.wait(PATIENCE_SECONDS)
-        self._reader.join(PATIENCE_SECONDS)
-        return code
+        return self._process.wait(PATIENCE_SECONDS)
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None, "piped above"
-        with self._process.stdout as lines:
-            for line in lines:
-                self._lines.put(line)
-        self._lines.put("")
+    def wait(self) -> int:
+        """Wait until the process has ended by itself; how."""
+        try:
+            return self._process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise HoldfastError(f"process {self.pid} of the demo does not end") from None
+
+    def hear(self) -> Event | None:
+        """What any process says next; None if this one has ended and all is heard."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            has_ended = self.exit_code is not None
+            event = self._wire.next(timeout=0 if has_ended else _LOOK_SECONDS)
+            if event is not None or has_ended:
+                return event
+        raise HoldfastError(
+            f"process {self.pid} of the demo said nothing for {PATIENCE_SECONDS:.0f} seconds"
+        )

@@ -1,48 +1,109 @@
-"""The worker of `holdfast demo`: `python -m holdfast.cli.demo_worker TENANT RUN TURNS`.
+"""The worker of `holdfast demo`: `python -m holdfast.cli.demo_worker`.
 
-The store's URL comes on stdin.
-
-The same program whether it begins a run or goes on with one: it opens the run, says what it found,
-and acknowledges each turn on stdout once it is saved.
+The same program whether it begins a run or goes on with one. Its orders are the first line of
+stdin; it says on stdout what it does, and ends when its stdin does: nobody is left to listen.
 """
 
+import asyncio
+import os
 import sys
+import threading
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
-from holdfast.cli.output import say, write
-from holdfast.cli.text import to_json
-from holdfast.errors import HoldfastError
+import msgspec
+
+from holdfast.agents.messages import Message
+from holdfast.agents.tools import Tool
+from holdfast.app import Holdfast
+from holdfast.cli import demo_agent
+from holdfast.cli.demo_agent import Bank
 from holdfast.settings import Settings
-from holdfast.sync import Holdfast
 
-_THINKING_SECONDS: Final = 0.02
+LEASE_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.2
+_STANDING: Final = {
+    "before": "is about to call the bank",
+    "during": "has the bank's answer, and tells nobody",
+    "after": "has the bank's answer, and asks the model what comes next",
+}
 
 
-def work(url: str, tenant: str, run_id: str, turns: int) -> None:
-    """Save so many turns more, then complete the run."""
-    with Holdfast(url, settings=Settings(tenant=tenant)) as hf:
-        run = hf.runs.open(run_id, agent="demo", input="count the turns", takeover=True)
-        found = [turn["turn"] for turn in run.state().get("transcript", [])]
-        write(to_json({"opened": run.version, "turns": found}))
-        for turn in range(run.version + 1, run.version + turns + 1):
-            time.sleep(_THINKING_SECONDS)
-            run.append("transcript", {"turn": turn, "text": f"this is turn {turn}"})
-            run.checkpoint()
-            write(to_json({"saved": turn}))
-        run.complete({"turns": run.version})
-        write(to_json({"completed": run.version}))
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is to do; without a store it works as agents without Holdfast do."""
+
+    store: str | None
+    tenant: str
+    run_id: str
+    port: int
+    folder: str
+    pause_at: str | None = None
+    thinking_seconds: float = 0.0
+
+
+class Work:
+    """One worker, and what it says."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._me = f"worker {os.getpid()}"
+
+    def do(self) -> None:
+        """Bring the run to its end."""
+        bank = Bank(self._orders.port, self.say, self._pause)
+        tools = demo_agent.make_tools(bank, Path(self._orders.folder))
+        if self._orders.store is None:
+            answer = demo_agent.run_plainly(tools, self._model, self.say)
+        else:
+            answer = asyncio.run(self._run(self._orders.store, tools))
+        self.say("ended", f"ends: {answer!r}")
+
+    def say(self, event: str, what: str) -> None:
+        line = msgspec.json.encode({"who": self._me, "event": event, "what": what[:300]})
+        # One write: others write to the same pipe, and lines must not mix.
+        os.write(sys.stdout.fileno(), line + b"\n")
+
+    async def _run(self, store: str, tools: Sequence[Tool[..., object]]) -> str:
+        orders = self._orders
+        settings = Settings(
+            tenant=orders.tenant, lease_seconds=LEASE_SECONDS, wakeup_poll_seconds=_LOOK_SECONDS
+        )
+        support = demo_agent.make_agent(tools, self._model, self.say)
+        async with Holdfast(store, agents=[support], settings=settings) as hf:
+            return await hf.run(support, demo_agent.REQUEST, run_id=orders.run_id)
+
+    def _model(self, talk: Sequence[Message]) -> Message:
+        if any("ch-" in result.content for message in talk for result in message.results):
+            self._pause("after")
+        time.sleep(self._orders.thinking_seconds)
+        reply = demo_agent.think(talk)
+        asked = ", ".join(call.name for call in reply.tool_calls)
+        self.say("replied", f"the model asks for {asked}" if asked else "the model answers")
+        return reply
+
+    def _pause(self, moment: str) -> None:
+        """Stand still for ever at the moment that was ordered."""
+        if moment == self._orders.pause_at:
+            self.say("paused", _STANDING[moment])
+            threading.Event().wait()
+
+
+def _end_with_stdin() -> None:
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    os._exit(1)
 
 
 def main() -> int:
-    tenant, run_id, turns = sys.argv[1:]
-    url = sys.stdin.read()
+    work = Work(msgspec.json.decode(sys.stdin.buffer.readline(), type=Orders))
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
-        work(url, tenant, run_id, int(turns))
-    except HoldfastError as error:
-        say(f"the worker stopped: {error}")
-        return 1
-    except BrokenPipeError:
+        work.do()
+    except Exception as error:
+        # Whatever it is: the demo ends with it, and tells it.
+        work.say("failed", f"{type(error).__name__}: {error}")
         return 1
     return 0
 

@@ -1,13 +1,22 @@
-"""`holdfast runs`: what runs there are, and everything about one."""
+"""`holdfast runs`: what runs there are, everything about one, and what can be done about it."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, cast
 
 import click
 
-from holdfast.cli import output
+from holdfast import codec, names
+from holdfast.cli import inputs, output, workers
+from holdfast.cli.exits import Exit
 from holdfast.cli.options import Count, Options, common
-from holdfast.cli.output import say, write
-from holdfast.cli.records import Record, record_of
+from holdfast.cli.output import Output, say, write
+from holdfast.cli.records import Record, entry_record, record_of
+from holdfast.cli.text import count, printable, short, to_json
+from holdfast.errors import InputDiffers, RunEnded, RunExists
 from holdfast.kernel import effects, runs
-from holdfast.kernel.runs import Status
+from holdfast.kernel.effects import Effect
+from holdfast.kernel.journal import Entry, Kind
+from holdfast.kernel.runs import BlockedReason, Run, Status
 from holdfast.kernel.waits import WaitStatus
 from holdfast.sync import Holdfast
 
@@ -32,11 +41,19 @@ _EFFECT_COLUMNS = {
     "ISSUED": "issued_at",
     "LIMIT": "limit_at",
 }
+_PAGE: Final = 1000
+_UNTOLD: Final = frozenset({"input_digest", "args_digest", "key", "lease_seq", "limit_at"})
+_OUTCOMES: Final = {
+    Status.COMPLETED: Exit.OK,
+    Status.FAILED: Exit.FAILED,
+    Status.CANCELLED: Exit.CONFLICT,
+    Status.BLOCKED: Exit.NEEDS_PERSON,
+}
 
 
 @click.group()
 def command() -> None:
-    """List runs, and look at one."""
+    """Start, list, watch, cancel and unblock runs."""
 
 
 @command.command("list")
@@ -58,13 +75,112 @@ def list_(options: Options, *, status: str | None, agent: str | None, limit: int
 
 
 @command.command()
-@click.argument("run")
+@click.argument("agent")
+@click.argument("words", nargs=-1, metavar="[INPUT | KEY=VALUE...]")
+@click.option("--id", "run_id", metavar="RUN", help="The run's id [default: a new one].")
+@click.option("--input-file", metavar="FILE", help="Read the input from a file; - is stdin.")
+@click.option("--follow", is_flag=True, help="Watch the run to its end; exit with its outcome.")
 @common
-def show(options: Options, *, run: str) -> None:
-    """Show a run: its row, input, result, and what it still needs from outside."""
+def start(
+    options: Options,
+    *,
+    agent: str,
+    words: tuple[str, ...],
+    run_id: str | None,
+    input_file: str | None,
+    follow: bool,
+) -> Exit:
+    """Record a run of an agent for the workers.
+
+    INPUT is JSON, or a text; KEY=VALUE words name the agent's parameters. With --id, doing it again
+    with the same input changes nothing.
+    """
+    given = inputs.input_of(words, input_file)
     with options.open_existing() as hf:
+        run, is_new = _create(hf, run_id, agent, given)
+        if not any(map(workers.is_alive, hf.leases.workers())):
+            say("no worker is alive: start one with `holdfast worker MODULE:NAME`")
+        if follow:
+            what = "is recorded" if is_new else f"exists already; it is {run.status}"
+            say(f"run {run.run_id} {what}")
+            return _follow(hf, run.run_id, options.output, until_blocked=True)
+    record = record_of(run) | {"is_new": is_new}
+    options.output.one(record, ids="run_id", draw=_draw_started)
+    return Exit.OK
+
+
+def _create(hf: Holdfast, run_id: str | None, agent: str, given: object) -> tuple[Run, bool]:
+    """The run, and whether it was not there before."""
+    names.check(agent, what="agent")
+    try:
+        return hf.runs.create(run_id, agent=agent, input=given), True
+    except RunExists:
+        if run_id is None:
+            raise
+    found = hf.runs.get(run_id)
+    is_same_input = found.input_digest == codec.canonical_digest(given, name="input")
+    if found.agent != agent or not is_same_input:
+        what = "input" if found.agent == agent else f"agent, {found.agent!r}"
+        raise InputDiffers(
+            f"run {run_id!r} was started with another {what}; choose another --id, or see "
+            f"`holdfast runs show {run_id}`"
+        )
+    return found, False
+
+
+@command.command()
+@click.argument("run")
+@click.option("--follow", is_flag=True, help="Show its entries as they come, until it has ended.")
+@common
+def show(options: Options, *, run: str, follow: bool) -> Exit:
+    """Show a run: its row, input, result, what it still needs from outside, and why it stands."""
+    with options.open_existing() as hf:
+        if follow:
+            return _follow(hf, run, options.output, until_blocked=False)
         record = _everything(hf, run)
     options.output.one(record, ids="run_id", draw=_draw)
+    return Exit.OK
+
+
+@command.command()
+@click.argument("run")
+@click.option("--by", metavar="NAME", help="Who does so [default: your user name].")
+@click.option("--note", default="", metavar="TEXT", help="Why, for the record.")
+@common
+def cancel(options: Options, *, run: str, by: str | None, note: str) -> None:
+    """End a run now: whoever works on it stops at its next commit."""
+    with options.open_existing() as hf:
+        try:
+            hf.runs.cancel(run, by=by or inputs.user_name(), note=note)
+        except RunEnded:
+            status = hf.runs.get(run).status
+            raise RunEnded(f"run {run} is {status} already; there is nothing to cancel") from None
+        found, left = hf.runs.get(run), _unsettled(hf, run)
+    options.output.one(record_of(found), ids="run_id", draw=_draw_status)
+    if left:
+        say(
+            f"{count(len(left), 'effect')} of it may have happened all the same: "
+            f"`holdfast effects list --run {run}`"
+        )
+
+
+@command.command()
+@click.argument("run")
+@click.option("--by", metavar="NAME", help="Who does so [default: your user name].")
+@click.option("--note", default="", metavar="TEXT", help="Why, for the record.")
+@common
+def unblock(options: Options, *, run: str, by: str | None, note: str) -> None:
+    """Give a blocked run back to the workers."""
+    with options.open_existing() as hf:
+        reason = hf.runs.get(run).blocked_reason
+        hf.runs.unblock(run, by=by or inputs.user_name(), note=note)
+        found, left = hf.runs.get(run), _unsettled(hf, run)
+    options.output.one(record_of(found), ids="run_id", draw=_draw_status)
+    if reason == BlockedReason.UNKNOWN_EFFECT and left:
+        say(
+            "it will be blocked again unless its effects are resolved: "
+            f"`holdfast effects list --run {run}`"
+        )
 
 
 def _everything(hf: Holdfast, run_id: str) -> Record:
@@ -72,24 +188,123 @@ def _everything(hf: Holdfast, run_id: str) -> Record:
     newest = hf.checkpoints.history(run_id, limit=1)
     has_ended = run.status in runs.ENDED
     return record_of(run) | {
+        "note": _why(hf, run, newest[0].seq if newest else 0),
         "version": newest[0].version if newest else 0,
         "input": hf.runs.input(run_id),
         "result": hf.runs.result(run_id) if has_ended else None,
         "open_waits": [
             record_of(wait) for wait in hf.waits.of_run(run_id) if wait.status is WaitStatus.OPEN
         ],
-        "unsettled_effects": [
-            record_of(effect)
-            for effect in hf.effects.of_run(run_id)
-            if effect.status not in effects.SETTLED
-        ],
+        "unsettled_effects": [record_of(effect) for effect in _unsettled(hf, run_id)],
     }
+
+
+def _unsettled(hf: Holdfast, run_id: str) -> list[Effect]:
+    return [e for e in hf.effects.of_run(run_id) if e.status not in effects.SETTLED]
+
+
+def _why(hf: Holdfast, run: Run, checkpoint_seq: int) -> str:
+    """What the entry says that ended or blocked a run."""
+    if run.status in runs.ENDED:
+        entries: Iterable[Entry] = hf.journal.read(
+            run.run_id, after=run.result_seq - 1, limit=1, checked=False
+        )
+    elif run.status is Status.BLOCKED:
+        # Nobody saves anything in a run that is blocked: what blocked it came after.
+        entries = _entries_after(hf, run.run_id, checkpoint_seq)
+    else:
+        return ""
+    notes = [_note(entry) for entry in entries if entry.kind in _STOPS]
+    return notes[-1] if notes else ""
+
+
+_STOPS: Final = frozenset(
+    {Kind.RUN_BLOCKED, Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED}
+)
+
+
+def _entries_after(hf: Holdfast, run_id: str, seq: int) -> Iterator[Entry]:
+    while page := hf.journal.read(run_id, after=seq, limit=_PAGE, checked=False):
+        yield from page
+        seq = page[-1].seq
+
+
+def _note(entry: Entry) -> str:
+    facts = entry_record(entry, is_intact=True, with_body=False)["facts"]
+    return "" if facts is None else cast(str, facts["note"])
+
+
+def _follow(hf: Holdfast, run_id: str, out: Output, *, until_blocked: bool) -> Exit:
+    """Write entries as they come, then the run; with JSON an object on each line."""
+    entries = _until_blocked(hf, run_id) if until_blocked else hf.journal.tail(run_id)
+    for entry in entries:
+        record = entry_record(entry, is_intact=True, with_body=False)
+        if out.is_json:
+            write(to_json(record))
+        elif out.is_for_people:
+            write(_entry_line(record))
+    last = _everything(hf, run_id)
+    if out.is_for_people:
+        write("")
+    Output("jsonl" if out.is_json else out.format).one(last, ids="run_id", draw=_draw)
+    return _OUTCOMES.get(Status(last["status"]), Exit.OK)
+
+
+def _until_blocked(hf: Holdfast, run_id: str) -> Iterator[Entry]:
+    """Entries until the run has ended, or stands until an operator acts."""
+    for entry in hf.journal.tail(run_id):
+        yield entry
+        if entry.kind == Kind.RUN_BLOCKED:
+            later = {after.kind for after in _entries_after(hf, run_id, entry.seq)}
+            if not later & {Kind.RUN_UNBLOCKED, Kind.RUN_CANCELLED}:
+                return
+
+
+def _entry_line(record: Record) -> str:
+    told: Record = record["facts"] or {}
+    facts = {name: value for name, value in told.items() if value and name not in _UNTOLD}
+    parts = [f"{record['seq']:>6}", record["at"] or "", f"{printable(record['kind']):<20}"]
+    return "  ".join([*parts, short(facts) if facts else ""]).rstrip()
 
 
 def _draw(record: Record) -> None:
     lists = {"open_waits": _WAIT_COLUMNS, "unsettled_effects": _EFFECT_COLUMNS}
-    output.fields({name: value for name, value in record.items() if name not in lists})
+    trace = _traceback(record)
+    hidden = {*lists, *(["result"] if trace else [])}
+    output.fields({name: value for name, value in record.items() if name not in hidden})
     for name, columns in lists.items():
         if record[name]:
             write("")
             output.table(columns, empty="")(record[name])
+    for line in trace:
+        write(printable(line))
+    if record["status"] == Status.BLOCKED:
+        say(_advice(record))
+
+
+def _traceback(record: Record) -> list[str]:
+    """The lines of what a failed run's agent raised, with a blank one in front."""
+    details: Any = record["result"] if record["status"] == Status.FAILED else None
+    if not isinstance(details, dict) or "traceback" not in details:
+        return []
+    return ["", *str(cast("dict[str, Any]", details)["traceback"]).splitlines()]
+
+
+def _advice(record: Record) -> str:
+    if record["blocked_reason"] == BlockedReason.UNKNOWN_EFFECT:
+        ids = [effect["effect_id"] for effect in record["unsettled_effects"]]
+        return "it goes on when this is resolved: " + ", ".join(
+            f"`holdfast effects resolve {effect_id}`" for effect_id in ids
+        )
+    return f"`holdfast runs unblock {record['run_id']}` gives it back to the workers"
+
+
+def _draw_started(record: Record) -> None:
+    what = (
+        "is recorded for the workers" if record["is_new"] else f"exists; it is {record['status']}"
+    )
+    write(f"run {printable(record['run_id'])} {what}")
+
+
+def _draw_status(record: Record) -> None:
+    write(f"run {printable(record['run_id'])}: {record['status']}")

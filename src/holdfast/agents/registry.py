@@ -1,0 +1,325 @@
+"""A registry of tools for people who bring their own loop: no call is repeated blindly.
+
+    validation ─▶ permission ─▶ loop check ─▶ key ─▶ replay | intent on disk ─▶ the tool ─▶ outcome
+
+What a call comes to is always a `ToolResult`, errors of the tool too. What is raised concerns the
+store, and means that the call may have to be looked at again.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from holdfast import faults
+from holdfast.agents.call_log import CallLog
+from holdfast.agents.calls import attempt, error_text, usable_id
+from holdfast.agents.checkpointer import Checkpointer, check_pending_tool_calls
+from holdfast.agents.messages import ToolResult
+from holdfast.agents.rules import Permission, Refused, Repeats, Rules
+from holdfast.agents.tools import Arguments, Happened, Place, Tool, text_of, tool
+from holdfast.engine.effects import Begun, EffectRequest
+from holdfast.errors import IllegalMove, MisuseError, NotDone, UnsupportedValue
+from holdfast.kernel.effects import Effect, Status
+from holdfast.telemetry import log
+
+_FIRST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.25
+_UNKNOWN: Final = "(whether it happened is not known)"
+
+
+class _Call(msgspec.Struct):
+    """One call on its way."""
+
+    tool: Tool[..., Any]
+    arguments: Arguments
+    call_id: str
+    key: str
+    session_id: str = ""
+    attempts: int = 0
+
+    @property
+    def request(self) -> EffectRequest:
+        return EffectRequest(
+            tool=self.tool.name,
+            args=self.arguments.values,
+            call_id=usable_id(self.call_id),
+            key=self.key,
+            limit_seconds=self.tool.policy.limit_seconds,
+        )
+
+    def result(self, content: str) -> ToolResult:
+        limit = self.tool.policy.max_result_chars
+        if len(content) > limit:
+            content = (
+                f"{content[:limit]}\n[{limit:,} of {len(content):,} characters are shown; what is "
+                "on record of the call is whole]"
+            )
+        return ToolResult(self.call_id, content)
+
+    def failed(self, content: str) -> ToolResult:
+        return ToolResult(self.call_id, content, is_error=True)
+
+
+class ToolRegistry:
+    """Tools by name. With a checkpointer and a session, calls with consequences are on record."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool[..., Any] | Callable[..., Any]],
+        checkpointer: Checkpointer | None = None,
+        session_id: str | None = None,
+        *,
+        permission: Permission | None = None,
+        loop_limit: int = 5,
+    ) -> None:
+        if checkpointer is not None and not session_id:
+            raise MisuseError("a registry with a checkpointer needs the id of its session")
+        known = [_as_tool(each) for each in tools]
+        self.tools = {each.name: each for each in known}
+        if len(self.tools) < len(known):
+            raise MisuseError("two tools have the same name")
+        self._rules = Rules(tools=self.tools, permission=permission, loop_limit=loop_limit)
+        self._checkpointer = checkpointer
+        self._session_id = session_id or ""
+        self._repeats = Repeats()
+        self._version = -1
+        self._counts: Counter[tuple[str, bytes]] = Counter()
+
+    async def adispatch(self, name: str, args: Mapping[str, Any] | str, call_id: str) -> ToolResult:
+        """Make a call, unless it was made before: then its result is given back.
+
+        Of identical calls at the same time, in any process, one is made and the others get its
+        result.
+        """
+        try:
+            tool = self._rules.find(name)
+            arguments = self._rules.parse(tool, args)
+            await self._rules.permit(tool, arguments)
+            self._repeats = self._repeats.after(tool.name, arguments.digest)
+            self._rules.check_repeats(self._repeats)
+        except Refused as refused:
+            return ToolResult(call_id, str(refused), is_error=True)
+        if tool.policy.effect == "read" or self._checkpointer is None:
+            call = _Call(tool, arguments, call_id, self._key(tool, arguments, call_id, nth=0))
+            return await _call_only(call)
+        call = await self._place(tool, arguments, call_id)
+        return await _Dispatch(await self._checkpointer.calls(), call).finish()
+
+    async def verify_pending(self) -> list[dict[str, Any]]:
+        """Ask the tools' `verify` about calls that were interrupted; those that stay pending.
+
+        What is found out is recorded. Do so when a session is resumed, before its loop goes on.
+        """
+        if self._checkpointer is None:
+            return []
+        calls = await self._checkpointer.calls()
+        for effect in await calls.of_session(self._session_id):
+            if effect.status in (Status.ISSUED, Status.UNKNOWN) and effect.tool in self.tools:
+                await self._verify(calls, self.tools[effect.tool], effect)
+        return await check_pending_tool_calls(self._checkpointer, self._session_id)
+
+    async def _verify(self, calls: CallLog, tool: Tool[..., Any], effect: Effect) -> None:
+        if calls.is_running_here(effect):
+            return
+        try:
+            arguments = self._rules.parse(tool, await calls.args_of(effect))
+        except Refused as refused:
+            log.warning("%s takes other arguments by now, and was not asked: %s", tool, refused)
+            return
+        call = _Call(tool, arguments, effect.call_id, effect.key)
+        found = await calls.find(effect.key)  # if its time is over, that is recorded here
+        if found is not None and found.answer in ("in_flight", "unknown"):
+            await _Dispatch(calls, call).ask_tool(found)
+
+    async def _place(self, tool: Tool[..., Any], arguments: Arguments, call_id: str) -> _Call:
+        """A call with its key: the same again when a turn is repeated after a crash."""
+        assert self._checkpointer is not None, "only recorded calls have a place"
+        version = await self._checkpointer.latest_version(self._session_id)
+        if version != self._version:
+            self._version = version
+            self._counts.clear()
+        nth = self._counts[tool.name, arguments.digest]
+        self._counts[tool.name, arguments.digest] += 1
+        key = self._key(tool, arguments, call_id, nth=nth)
+        return _Call(tool, arguments, call_id, key, self._session_id)
+
+    def _key(self, tool: Tool[..., Any], arguments: Arguments, call_id: str, *, nth: int) -> str:
+        session = self._session_id
+        place = Place(session, session, self._version, usable_id(call_id), nth)
+        return tool.key_for(arguments, place)
+
+
+class _Dispatch:
+    """One call of a tool with consequences, taken to its end."""
+
+    def __init__(self, calls: CallLog, call: _Call) -> None:
+        self._calls = calls
+        self._call = call
+        self._policy = call.tool.policy
+
+    async def finish(self) -> ToolResult:
+        while True:
+            begun = await self._calls.begin(self._call.session_id, self._call.request)
+            if begun.answer == "fresh":
+                result = await self._execute(begun.effect)
+            elif begun.answer == "done":
+                return await self._replay(begun.effect)
+            elif self._calls.is_running_here(begun.effect):
+                result = await self._await_twin()
+            elif self._policy.effect == "idempotent":
+                result = await self._execute(begun.effect)
+            else:
+                result = await self._resolve_doubt(begun)
+            if result is not None:
+                return result
+
+    async def ask_tool(self, begun: Begun) -> ToolResult | None:
+        """Ask outside, and record the answer: a result if it happened, None if nobody can tell yet.
+
+        That it has not happened counts only when the call cannot be running any more.
+        """
+        effect = begun.effect
+        faults.point("tool.before_verify")
+        try:
+            verdict = await self._call.tool.verify(self._call.arguments, effect.key)
+        except Exception as error:
+            log.warning("verify of %s could not tell: %s", effect.tool, error)
+            return None
+        if isinstance(verdict, Happened):
+            text = _text(verdict.result)
+            await self._settle(effect, Status.COMPLETED, text, note="verified")
+            return self._call.result(text)
+        if isinstance(verdict, NotDone) and begun.answer == "unknown":
+            await self._settle(effect, Status.NOT_DONE, None, note="verified")
+        return None
+
+    async def _execute(self, effect: Effect) -> ToolResult | None:
+        """Call the tool, and record what came of it; None if the call is to be made again."""
+        call, policy = self._call, self._policy
+        if policy.effect == "mutate" and self._calls.is_late(effect):
+            note = "the process stood still too long before the call, and did not make it"
+            await self._settle(effect, Status.NOT_DONE, None, note=note)
+            return None
+        call.attempts += 1
+        try:
+            faults.point("tool.before_call")
+            value = await attempt(
+                call.tool, call.arguments, effect.key, limit_seconds=policy.limit_seconds
+            )
+            faults.point("tool.after_call")
+        except (NotDone, *policy.not_done_on) as error:
+            return await self._not_done(effect, error)
+        except asyncio.CancelledError:
+            await self._doubt(effect, None, "the call was cancelled")
+            raise
+        except Exception as error:
+            if policy.effect == "idempotent":
+                return await self._not_done(effect, error)
+            return await self._raised(effect, error_text(call.tool, error))
+        text = _text(value)
+        await self._settle(effect, Status.COMPLETED, text)
+        return call.result(text)
+
+    async def _not_done(self, effect: Effect, error: BaseException) -> ToolResult:
+        text = error_text(self._call.tool, error)
+        await self._settle(effect, Status.NOT_DONE, text)
+        return self._call.failed(text)
+
+    async def _raised(self, effect: Effect, text: str) -> ToolResult | None:
+        """A call with consequences raised: that it did not happen must be known from elsewhere."""
+        await self._doubt(effect, text, "it raised")
+        found = await self._calls.find(effect.key)
+        if found is not None and found.answer == "unknown":
+            verified = await self.ask_tool(found)
+            if verified is not None:
+                return verified
+            found = await self._calls.find(effect.key)
+        if found is None:
+            return self._call.failed(text)
+        if self._may_retry():
+            await self._settle(effect, Status.NOT_DONE, None, note="the tool's policy is to retry")
+            return None
+        return self._call.failed(f"{text} {_UNKNOWN}")
+
+    async def _resolve_doubt(self, begun: Begun) -> ToolResult | None:
+        """Find out what became of a call whose end nobody saw; None to look at it anew."""
+        verified = await self.ask_tool(begun)
+        if verified is not None:
+            return verified
+        if begun.answer == "in_flight":
+            return await self._await_twin()  # another process may be making it just now
+        if await self._calls.find(self._call.key) is None:
+            return None
+        if self._may_retry():
+            note = "the tool's policy is to retry"
+            await self._settle(begun.effect, Status.NOT_DONE, None, note=note)
+            return None
+        return self._call.failed(self._told(begun.effect))
+
+    def _may_retry(self) -> bool:
+        tries = max(1, self._policy.retries)
+        return self._policy.in_doubt == "retry" and self._call.attempts <= tries
+
+    def _told(self, effect: Effect) -> str:
+        what = f"{effect.tool} was begun before (call {effect.call_id}) and interrupted {_UNKNOWN}"
+        if self._policy.in_doubt != "ask":
+            return what
+        return (
+            f"{what}. It is not made again until somebody finds out: "
+            f"checkpointer.resolve_pending({effect.run_id!r}, {effect.call_id!r}, happened=True, "
+            f"result_text=…) or happened=False; or `holdfast effects resolve {effect.effect_id}`"
+        )
+
+    async def _replay(self, effect: Effect) -> ToolResult:
+        text = await self._calls.text_of(effect) or ""
+        return self._call.result(f"[idempotent replay of {effect.call_id}]: {text}")
+
+    async def _await_twin(self) -> None:
+        """Wait until the same operation, begun by somebody, has ended or its time is over."""
+        pause = _FIRST_PAUSE
+        while True:
+            found = await self._calls.find(self._call.key)
+            if found is None or found.answer != "in_flight":
+                return
+            await asyncio.sleep(pause)
+            pause = min(_LONGEST_PAUSE, pause * 1.5)
+
+    async def _doubt(self, effect: Effect, text: str | None, note: str) -> None:
+        """Record that nobody knows, even while this task is being cancelled."""
+        settling = asyncio.ensure_future(self._settle(effect, Status.UNKNOWN, text, note=note))
+        await asyncio.wait([settling])
+        settling.result()
+
+    async def _settle(
+        self, effect: Effect, status: Status, text: str | None, *, note: str = ""
+    ) -> None:
+        try:
+            await self._calls.settle(effect, status, text, note=note)
+        except IllegalMove as error:
+            # Somebody else said so first: what is on record stays.
+            log.warning("the outcome of %s was recorded by somebody else: %s", effect.tool, error)
+
+
+def _as_tool(given: Tool[..., Any] | Callable[..., Any]) -> Tool[..., Any]:
+    """A plain function is a tool with consequences, which is the safe guess."""
+    return cast("Tool[..., Any]", given) if isinstance(given, Tool) else tool(given)
+
+
+async def _call_only(call: _Call) -> ToolResult:
+    """Call a tool that leaves no record."""
+    limit = call.tool.policy.limit_seconds
+    try:
+        value = await attempt(call.tool, call.arguments, call.key, limit_seconds=limit)
+    except Exception as error:
+        return call.failed(error_text(call.tool, error))
+    return call.result(_text(value))
+
+
+def _text(value: object) -> str:
+    try:
+        return text_of(value)
+    except UnsupportedValue:
+        return str(value)

@@ -1,0 +1,230 @@
+"""`holdfast effects`: calls whose outcome is open, and a person's word on what became of them."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import click
+
+from holdfast import app
+from holdfast.cli import inputs, output
+from holdfast.cli.options import Count, Options, common
+from holdfast.cli.output import say, write
+from holdfast.cli.records import Record, record_of
+from holdfast.cli.text import moment, short
+from holdfast.clock import MICROSECONDS, SystemClock
+from holdfast.engine.journal import body_of
+from holdfast.errors import IllegalMove, IntegrityError
+from holdfast.kernel import effects, indexes
+from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.journal import Entry
+from holdfast.sync import Holdfast
+
+_COLUMNS = {
+    "EFFECT": "effect_id",
+    "RUN": "run_id",
+    "TOOL": "tool",
+    "CALL": "call_id",
+    "ARGUMENTS": "args",
+    "AGE": "age",
+    "LIMIT": "limit_at",
+    "STATUS": "status",
+}
+_ARGUMENTS_WIDTH = 60
+_RESOLVE = "`holdfast effects resolve ID` with --happened RESULT, --did-not-happen or --retry"
+
+
+@click.group()
+def command() -> None:
+    """See calls whose outcome is open, and say what became of them."""
+
+
+@command.command("list")
+@click.option("--run", "run_id", metavar="RUN", help="Only effects of this run.")
+@click.option("--unknown", is_flag=True, help="Only those that nobody can tell about by himself.")
+@click.option("--issued", is_flag=True, help="Only those that may be running.")
+@click.option("--limit", type=Count, default=100, show_default=True, help="At most so many.")
+@common
+def list_(options: Options, *, run_id: str | None, unknown: bool, issued: bool, limit: int) -> None:
+    """List effects whose outcome is open, over all runs.
+
+    One that was issued and whose time limit is over counts as unknown: its worker is gone.
+    """
+    with options.open_existing() as hf:
+        found = _of_run(hf, run_id) if run_id is not None else _of_all(hf, limit)
+        wanted = [e for e in found if _is_doubtful(e) in _doubtful_or_not(unknown, issued)]
+        records = [_record(hf, effect) for effect in wanted[:limit]]
+    options.output.many(records, ids="effect_id", draw=_draw_table)
+    if len(wanted) >= limit and options.output.is_for_people:
+        say(f"these are {limit}; there may be more: --limit")
+    if any(map(_is_doubtful, wanted)) and options.output.is_for_people:
+        say(f"find out what happened, then {_RESOLVE}")
+
+
+@command.command()
+@click.argument("effect", metavar="ID")
+@common
+def show(options: Options, *, effect: str) -> None:
+    """Show an effect: its call, its status, and what is on record of its outcome."""
+    with options.open_existing() as hf:
+        found = hf.effects.get(effect)
+        run = hf.runs.get(found.run_id)
+        record = _record(hf, found) | _outcome(hf, found) | {"run_status": run.status.value}
+    options.output.one(record, ids="effect_id", draw=output.fields)
+    if _is_doubtful(found) and options.output.is_for_people:
+        say(f"find out what happened, then {_RESOLVE}")
+
+
+class _Verdict(NamedTuple):
+    """What a person says became of an effect."""
+
+    status: Status
+    result: Any = None
+    retry: bool = False
+
+
+@command.command()
+@click.argument("effect", metavar="ID")
+@click.option("--happened", metavar="RESULT", help="It happened; its result, as JSON or text.")
+@click.option("--did-not-happen", is_flag=True, help="It did not; its agent is told so.")
+@click.option("--retry", is_flag=True, help="It did not; the call is made again.")
+@click.option("--by", metavar="NAME", help="Who says so [default: your user name].")
+@click.option("--note", default="", metavar="TEXT", help="Why, for the record.")
+@click.option("--force", is_flag=True, help="Even if its tool may be running just now.")
+@common
+def resolve(
+    options: Options,
+    *,
+    effect: str,
+    happened: str | None,
+    did_not_happen: bool,
+    retry: bool,
+    by: str | None,
+    note: str,
+    force: bool,
+) -> None:
+    """Say what became of an effect: a run that is blocked because of it goes on at once.
+
+    Find out first: what is said here is believed, and stays.
+    """
+    if [happened is not None, did_not_happen, retry].count(True) != 1:
+        raise click.UsageError("give exactly one of --happened RESULT, --did-not-happen, --retry")
+    verdict = _Verdict(Status.NOT_DONE, retry=retry)
+    if happened is not None:
+        verdict = _Verdict(Status.COMPLETED, inputs.value_of(happened))
+    who = by or inputs.user_name()
+    options.open_existing()  # refuses a store that is not there, before anything is opened
+    record = asyncio.run(_settle(options, effect, verdict, by=who, note=note, force=force))
+    options.output.one(record, ids="effect_id", draw=_draw_resolved)
+
+
+async def _settle(
+    options: Options, effect_id: str, verdict: _Verdict, *, by: str, note: str, force: bool
+) -> Record:
+    async with app.Holdfast(options.url, settings=options.settings) as hf:
+        _check_open(await hf.effects.get(effect_id), force=force)
+        settled = await hf.effects.settle(
+            effect_id,
+            verdict.status,
+            result=verdict.result,
+            retry=verdict.retry,
+            by=by,
+            note=note,
+        )
+        run = await hf.runs.get(settled.run_id)
+    return record_of(settled) | {"retry": verdict.retry, "run_status": run.status.value}
+
+
+def _check_open(effect: Effect, *, force: bool) -> None:
+    if effect.status in effects.SETTLED:
+        raise IllegalMove(
+            f"effect {effect.effect_id} is {effect.status} since {moment(effect.settled_at)}; an "
+            f"outcome never changes, and `holdfast effects show {effect.effect_id}` tells it"
+        )
+    if not (_is_doubtful(effect) or force):
+        raise IllegalMove(
+            f"{effect.tool} may be running until {moment(effect.limit_at)}; wait until then, or if "
+            "you know that nothing runs any more, say --force"
+        )
+
+
+def _of_run(hf: Holdfast, run_id: str) -> list[Effect]:
+    hf.runs.get(run_id)
+    return [e for e in hf.effects.of_run(run_id) if e.status not in effects.SETTLED]
+
+
+def _of_all(hf: Holdfast, limit: int) -> list[Effect]:
+    return [
+        effect
+        for status in (Status.UNKNOWN, Status.ISSUED)
+        for effect in hf.effects.unsettled(status=status, limit=limit)
+    ]
+
+
+def _doubtful_or_not(unknown: bool, issued: bool) -> set[bool]:
+    """Which are wanted; both unless one is named."""
+    return {True, False} if unknown == issued else {unknown}
+
+
+def _is_doubtful(effect: Effect) -> bool:
+    is_over = effects.is_doubtful(effect, now=SystemClock().now())
+    return effect.status is Status.UNKNOWN or is_over
+
+
+def _record(hf: Holdfast, effect: Effect) -> Record:
+    issued = _entry(hf, effect.run_id, effect.issued_seq)
+    age = (SystemClock().now() - effect.issued_at) / MICROSECONDS
+    return record_of(effect) | {
+        "args": None if issued is None else body_of(issued),
+        "age_seconds": round(max(0.0, age), 3),
+        "in_doubt": _is_doubtful(effect),
+    }
+
+
+def _outcome(hf: Holdfast, effect: Effect) -> Record:
+    entry = _entry(hf, effect.run_id, effect.result_seq) if effect.result_seq else None
+    if entry is None:
+        return {"settled_by": "", "note": "", "retry": False, "result": None}
+    facts = indexes.facts_of(entry)
+    return {
+        "settled_by": entry.actor,
+        "note": facts.note,
+        "retry": facts.retry,
+        "result": body_of(entry),
+    }
+
+
+def _entry(hf: Holdfast, run_id: str, seq: int) -> Entry | None:
+    """One entry that was checked; None if it is damaged."""
+    try:
+        (entry,) = hf.journal.read(run_id, after=seq - 1, limit=1)
+    except (IntegrityError, ValueError):
+        return None
+    return entry
+
+
+def _draw_table(records: Iterable[Record]) -> None:
+    rows = [
+        record
+        | {
+            "args": short(record["args"], limit=_ARGUMENTS_WIDTH),
+            "age": _age(record["age_seconds"]),
+            "status": record["status"]
+            + (", limit is over" if record["in_doubt"] and record["status"] == "issued" else ""),
+        }
+        for record in records
+    ]
+    output.table(_COLUMNS, empty="no effects whose outcome is open")(rows)
+
+
+def _draw_resolved(record: Record) -> None:
+    outcome = record["status"] + (", to be made again" if record["retry"] else "")
+    write(f"{record['tool']} {record['effect_id']}: {outcome}")
+    write(f"run {record['run_id']}: {record['run_status']}")
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,147 @@
+"""`holdfast worker`: a process that works on the runs of a program's agents until it is stopped."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any, Final
+
+import click
+
+from holdfast.agents.worker import Worker
+from holdfast.app import Holdfast
+from holdfast.cli import exits, loading
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import FORMATS, Output, say
+from holdfast.cli.records import Record
+from holdfast.cli.text import count
+from holdfast.errors import HoldfastError, MisuseError
+
+_AT_ONCE_SECONDS: Final = 5.0
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:NAME")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    default=8,
+    show_default=True,
+    help="At most so many runs at a time.",
+)
+@click.option("--agents", metavar="A,B", help="Only runs of these agents [default: all known].")
+@click.option("-o", "--output", type=click.Choice(FORMATS), help="Format of the summary.")
+@click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
+def command(
+    *, target: str, concurrency: int, agents: str | None, output: str | None, as_json: bool
+) -> Exit:
+    """Work on runs until stopped.
+
+    NAME in MODULE is a Holdfast with agents, or a function that returns one; its store is the one
+    it names, else HOLDFAST_STORE. SIGTERM or Ctrl-C stops the worker when the turns under way have
+    ended; a second one stops it at once.
+    """
+    if as_json and output not in (None, "json"):
+        raise click.UsageError(f"--json and -o {output} contradict each other; give one")
+    out = Output("json" if as_json else output or "table")
+    # A program that has set up its own logging keeps it: this does nothing then.
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        wanted = None if agents is None else _names(agents)
+        hf = loading.load(target)
+        record = asyncio.run(_work(hf, concurrency=concurrency, agents=wanted))
+    except (HoldfastError, OSError) as error:
+        return exits.tell(error, as_json=out.is_json)
+    out.one(record, ids="worker", draw=_draw)
+    return Exit.INTERRUPTED if record["stopped"] == "at once" else Exit.OK
+
+
+def _names(agents: str) -> list[str]:
+    names = [name.strip() for name in agents.split(",")]
+    if not all(names):
+        raise click.BadParameter("name agents with commas between them", param_hint="--agents")
+    return list(dict.fromkeys(names))
+
+
+async def _work(hf: Holdfast, *, concurrency: int, agents: list[str] | None) -> Record:
+    began = time.monotonic()
+    async with hf:
+        place = (await hf.info()).url
+        if place == "memory://":
+            raise MisuseError("a store in memory has no runs of other processes; name a file")
+        worker = hf.new_worker(concurrency=concurrency, agents=agents)
+        stopping = _Stopping(worker, asyncio.create_task(worker.run()))
+        say(
+            f"worker {hf.worker}: store {place}, agents {', '.join(worker.agents)}, "
+            f"at most {count(concurrency, 'run')} at a time"
+        )
+        await stopping.wait()
+    return {
+        "worker": hf.worker,
+        "store": place,
+        "agents": list(worker.agents),
+        "concurrency": concurrency,
+        "passes": worker.advanced,
+        "seconds": round(time.monotonic() - began, 3),
+        "stopped": stopping.how,
+    }
+
+
+class _Stopping:
+    """What signals do to a worker: the first asks, the second does not, the third ends."""
+
+    def __init__(self, worker: Worker, working: "asyncio.Task[None]") -> None:
+        self._worker = worker
+        self._working = working
+        self._signals = 0
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    @property
+    def how(self) -> str:
+        return "at once" if self._signals > 1 else "after its turns"
+
+    async def wait(self) -> None:
+        """Until the worker has stopped; raises what broke it."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._working
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            say(
+                f"{signal.Signals(number).name}: taking no more runs; those under way are handed "
+                "back when their turns have ended (a second signal stops them at once)"
+            )
+            self._worker.stop()
+        elif self._signals == 2:
+            say(f"{signal.Signals(number).name}: stopping at once")
+            _end_after(_AT_ONCE_SECONDS)
+            self._working.cancel()
+        else:
+            _end()
+
+
+def _end_after(seconds: float) -> None:
+    """End the process even if a tool's thread, or a loop that stands still, does not let it."""
+    timer = threading.Timer(seconds, _end)
+    timer.daemon = True
+    timer.start()
+
+
+def _end(*_: Any) -> None:
+    sys.stderr.flush()
+    os._exit(Exit.INTERRUPTED)
+
+
+def _draw(record: Record) -> None:
+    passes = record["passes"]
+    say(
+        f"worker {record['worker']} stopped {record['stopped']}: {passes:,} "
+        f"{'pass' if passes == 1 else 'passes'} over runs in {record['seconds']:.1f} s"
+    )

@@ -1,0 +1,42 @@
+"""`holdfast workers`: who works, and who is gone."""
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.options import Options, common
+from holdfast.cli.records import Record, record_of
+from holdfast.clock import SystemClock
+from holdfast.kernel.leases import Worker
+
+_COLUMNS = {
+    "WORKER": "worker",
+    "STARTED": "started_at",
+    "ALIVE UNTIL": "expires_at",
+    "ALIVE": "alive",
+    "RUNS": "held",
+}
+
+
+@click.group()
+def command() -> None:
+    """See who works on runs."""
+
+
+@command.command("list")
+@common
+def list_(options: Options) -> None:
+    """List all workers: since when, whether they are alive, and how many runs they hold."""
+    with options.open_existing() as hf:
+        found = hf.leases.workers()
+    options.output.many(
+        map(_record, found), ids="worker", draw=output.table(_COLUMNS, empty="no workers")
+    )
+
+
+def is_alive(worker: Worker) -> bool:
+    """Whether its lease has not run out, by this machine's clock."""
+    return worker.expires_at > SystemClock().now()
+
+
+def _record(worker: Worker) -> Record:
+    return record_of(worker) | {"alive": is_alive(worker)}

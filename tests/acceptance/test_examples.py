@@ -1,0 +1,169 @@
+"""The examples as people run them: processes in a folder of their own, killed and started again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIMIT_SECONDS = 60
+ENVIRONMENT = os.environ | {"PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": "1"}
+
+
+def command(example: str, *arguments: str) -> list[str]:
+    return [sys.executable, str(EXAMPLES / example / "main.py"), *arguments]
+
+
+def run(
+    folder: Path, example: str, *arguments: str, typed: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command(example, *arguments),
+        cwd=folder,
+        env=ENVIRONMENT,
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+
+
+def told(output: str) -> list[str]:
+    """The calls that a process of the research example told, in order."""
+    return [line.strip() for line in output.splitlines() if line.startswith("  ")]
+
+
+def kinds(store: Path) -> list[str]:
+    """The entries of a store, read with nothing of Holdfast."""
+    if not store.exists():
+        return []
+    connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        return [kind for (kind,) in connection.execute("SELECT kind FROM journal ORDER BY id")]
+    except apsw.SQLError:
+        return []  # its schema is not there yet
+    finally:
+        connection.close()
+
+
+def kill_when(child: "subprocess.Popen[str]", is_reached: Any) -> None:
+    """Kill a process with SIGKILL as soon as something has happened."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not is_reached():
+        assert child.poll() is None, "it ended by itself"
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.02)
+    child.kill()
+    child.communicate()
+    assert child.returncode == -signal.SIGKILL
+
+
+def test_chat_goes_on_in_the_next_process(tmp_path: Path) -> None:
+    first = run(tmp_path, "chat", "--session", "a", typed="add milk\nlist\n")
+    assert (first.returncode, first.stderr) == (0, "")
+    assert "agent: Done: added milk." in first.stdout
+    assert "agent: Done: milk." in first.stdout
+    second = run(tmp_path, "chat", "--session", "a", typed="add milk\nlist\nhello\n")
+    assert second.returncode == 0, second.stderr
+    assert "session a has 8 messages" in second.stdout
+    assert "agent: Done: milk, milk." in second.stdout, "what is asked for twice is done twice"
+    assert "That was your message 5" in second.stdout
+    other = run(tmp_path, "chat", "--session", "b", typed="list\n")
+    assert "agent: Done: nothing." in other.stdout
+
+
+@pytest.mark.parametrize("moment", ["before the reply", "after the line was written"])
+def test_chat_that_was_killed_answers_when_it_is_started_again(moment: str, tmp_path: Path) -> None:
+    folder = tmp_path / "chat-data"
+    items = folder / "a.txt"
+    thinking = "30" if moment == "before the reply" else "3"
+    child = subprocess.Popen(
+        command("chat", "--session", "a", "--think", thinking),
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdin is not None
+    child.stdin.write("add bread\n")
+    child.stdin.flush()
+    if moment == "before the reply":
+        kill_when(child, lambda: "RUN_LEASED" in kinds(folder / "chat.db"))
+        assert not items.exists()
+    else:
+        kill_when(child, lambda: items.exists() and "bread" in items.read_text())
+    again = run(tmp_path, "chat", "--session", "a")
+    assert again.returncode == 0, again.stderr
+    assert "you: add bread\nagent: Done: added bread." in again.stdout
+    assert items.read_text().count("bread") == 1
+
+
+def test_chat_talks_to_a_model_of_pydantic_ai(tmp_path: Path) -> None:
+    done = run(tmp_path, "chat", "--model", "test", typed="hello\n")
+    assert done.returncode == 0, done.stderr
+    assert 'agent: {"add_item":"added a"' in done.stdout
+
+
+def test_research_writes_a_report_and_gives_back_the_stored_answer(tmp_path: Path) -> None:
+    first = run(tmp_path, "research")
+    assert (first.returncode, first.stderr) == (0, "")
+    assert len([call for call in told(first.stdout) if call.startswith("model")]) == 4
+    assert sorted(path.name for path in (tmp_path / "notes").iterdir()) == [
+        "kelp.txt",
+        "tide.txt",
+        "urchins.txt",
+    ]
+    second = run(tmp_path, "research")
+    assert told(second.stdout) == []
+    assert "the report is in report.md" in second.stdout
+    assert report_of(tmp_path).count("# Life on a rocky coast") == 1
+    other = run(tmp_path, "research", "Something else")
+    assert other.returncode == 1
+    assert "another input" in other.stderr
+
+
+def report_of(folder: Path) -> str:
+    return (folder / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("calls", "last", "repeated"),
+    [
+        (1, "model: a plan", True),
+        (4, "read otters.txt", True),
+        (6, "model: a summary about kelp", True),
+        (7, "note kelp", True),
+        (19, "publish report.md", False),
+    ],
+)
+def test_research_that_was_killed_goes_on(
+    calls: int, last: str, repeated: bool, tmp_path: Path
+) -> None:
+    first = run(tmp_path, "research", "--crash-after", str(calls))
+    assert first.returncode == -signal.SIGKILL
+    assert len(told(first.stdout)) == calls + 1, "and the kill"
+    killed_after = told(first.stdout)[-2]
+    # Files are read at the same time, in any order.
+    assert killed_after == last or (last.startswith("read") and killed_after.startswith("read"))
+    second = run(tmp_path, "research")
+    assert second.returncode == 0, second.stderr
+    assert (killed_after in told(second.stdout)) is repeated
+    assert report_of(tmp_path).count("# Life on a rocky coast") == 1
+    recorded = [call for call in told(first.stdout)[:-2] if call.startswith("model")]
+    assert not set(recorded) & set(told(second.stdout)), "a reply on record is not paid for again"
+
+
+def test_research_that_is_killed_again_and_again_publishes_once(tmp_path: Path) -> None:
+    for calls in (7, 9, 12):
+        assert run(tmp_path, "research", "--crash-after", str(calls)).returncode != 0
+    last = run(tmp_path, "research")
+    assert last.returncode == 0, last.stderr
+    assert report_of(tmp_path).count("# Life on a rocky coast") == 1

@@ -1,0 +1,108 @@
+"""Workers to be killed: `python -m tests.agents.victims STORE LEDGER`.
+
+The process imports everything once and forks a worker for each command, so that the next victim is
+there at once. A command is [fault point or "", how often to pass it]; the answer is the worker's
+pid. "wait" waits until it is gone, and answers how it ended.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast import Happened, Key, Message, NotDone, Settings, ToolCall
+from holdfast.testing import arm
+from tests.agents.ledger import Ledger
+
+LEASE_SECONDS = 0.3
+LIMIT_SECONDS = 0.4
+
+
+def spender(ledger: Ledger) -> holdfast.Agent[[int], int]:
+    """An agent that charges, takes a note and looks something up in each turn, all at once."""
+
+    async def find_charge(run: str, turn: int, key: str) -> Happened[str] | NotDone:
+        return Happened(f"receipt {turn}") if ledger.has("charge", key) else NotDone()
+
+    @holdfast.tool(verify=find_charge, limit_seconds=LIMIT_SECONDS)
+    async def charge(run: str, turn: int, *, key: Key) -> str:
+        await asyncio.sleep(0.001)
+        ledger.write("charge", run, turn, key)
+        await asyncio.sleep(0.001)
+        return f"receipt {turn}"
+
+    @holdfast.tool(effect="idempotent")
+    async def note(run: str, turn: int, *, key: Key) -> str:
+        ledger.write("note", run, turn, key)
+        return f"noted {turn}"
+
+    @holdfast.tool(effect="read")
+    def look(run: str, turn: int) -> str:
+        return f"seen {turn}"
+
+    async def model(talk: Any, run: str, turn: int) -> Message:
+        ledger.write("model", run, turn)
+        args = {"run": run, "turn": turn}
+        names = ("look", "charge", "note", "charge")
+        calls = [ToolCall(f"{turn}-{n}", name, args) for n, name in enumerate(names)]
+        return Message.assistant(f"turn {turn}", calls)
+
+    @holdfast.agent(tools=[charge, note, look], name="spender", loop_limit=0)
+    async def agent(run: holdfast.Run, turns: int) -> int:
+        talk = run.log("transcript", Message)
+        done = run.value("done", int, 0)
+        while done.get() < turns:
+            reply = await run.model(model, talk, run.run_id, done.get())
+            talk.append(reply)
+            results = await run.tools(reply.tool_calls)
+            contents = [message.results[0].content for message in results]
+            turn = done.get()
+            assert contents[:3] == [f"seen {turn}", f"receipt {turn}", f"noted {turn}"], contents
+            assert contents[3] == f"[idempotent replay of {turn}-1]: receipt {turn}", contents
+            talk.extend(results)
+            done.set(turn + 1)
+            await run.checkpoint()
+        assert len(talk) == 5 * turns, len(talk)
+        return done.get()
+
+    return agent
+
+
+def settings() -> Settings:
+    return Settings(lease_seconds=LEASE_SECONDS, wakeup_poll_seconds=0.1)
+
+
+async def work(store: str, ledger: Ledger) -> None:
+    async with holdfast.Holdfast(store, agents=[spender(ledger)], settings=settings()) as hf:
+        worker = hf.new_worker(concurrency=4)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+        await worker.run()
+
+
+def main(store: str, ledger: Ledger) -> None:
+    pid = 0
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command == "wait":
+            say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            continue
+        pid = os.fork()
+        if pid == 0:
+            if command[0]:
+                arm(command[0], "kill", skip=command[1])
+            asyncio.run(work(store, ledger))
+            os._exit(0)
+        say(pid)
+
+
+def say(what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Ledger(Path(sys.argv[2])))
