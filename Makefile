@@ -1,4 +1,4 @@
-# make demo   see it survive kill -9 (STORE=postgres: on a PostgreSQL of its own)
+# make demo   see an agent survive kill -9 (STORE=postgres: on a PostgreSQL of its own)
 # make test   everything CI runs              make check  format, lint, types, layers
 # make chaos  the same faults, many times     make bench  measure, and write docs/performance.md
 # make mission  which rows of the mission are shown by tests
@@ -15,10 +15,10 @@ STORE ?= sqlite
 demo: demo-$(STORE)
 
 demo-sqlite: .venv/core
-	@$(BIN)/holdfast demo
+	@$(BIN)/holdfast demo crash
 
 demo-postgres: .venv/dev
-	@$(BIN)/python -m holdfast.testing.with_postgres $(BIN)/holdfast demo --store {url}
+	@$(BIN)/python -m holdfast.testing.with_postgres $(BIN)/holdfast demo crash --store {url}
 	@echo "(That server was made for the demo, and is gone.)"
 
 chaos: .venv/dev
@@ -28,8 +28,8 @@ test: .venv/dev
 	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: .venv/dev
-	@$(BIN)/ruff format --check src tests benchmarks
-	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/ruff format --check src tests benchmarks examples
+	@$(BIN)/ruff check src tests benchmarks examples
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-cache
 

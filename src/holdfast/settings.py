@@ -17,7 +17,7 @@ class Settings:
     """What can be tuned; every field has a default that is safe."""
 
     tenant: str = "default"
-    lease_seconds: float = 60.0
+    lease_seconds: float = 15.0
     busy_timeout_seconds: float = 10.0
     max_body_bytes: int = 64 * 1024 * 1024
     batch_commits: int = 1024

@@ -198,20 +198,6 @@ def test_tail_follows_a_run_of_another_process_until_it_ends(store: str) -> None
     assert (tail.returncode, told) == (0, "")
 
 
-def test_demo_tells_its_steps_on_a_server(store: str) -> None:
-    done = run("demo", "--store", store)
-    for step in ("turn 5 is saved", "kill -9", "takes the run over", "chain is whole", "Shown:"):
-        assert step in done.stdout
-
-
-def test_demo_runs_on_a_server(store: str) -> None:
-    done = run("demo", "--store", store, "-o", "json")
-    record = json.loads(done.stdout)
-    assert record["nothing_lost"]
-    assert record["chain_whole"]
-    assert record["resumed_at"] >= record["acknowledged"] >= 5
-
-
 @async_test
 async def test_missing_driver_is_said_with_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,

@@ -7,6 +7,7 @@ import pytest
 import holdfast
 from holdfast.errors import (
     AgentNotFound,
+    InputDiffers,
     MisuseError,
     RunCancelled,
     RunWaiting,
@@ -211,3 +212,16 @@ def test_what_is_no_agent_is_refused_when_it_is_made() -> None:
             holdfast.agent(bad)  # type: ignore[arg-type]
     with pytest.raises(MisuseError, match="two agents"):
         holdfast.Holdfast("memory://", agents=[echo, holdfast.agent(name="echo")(echo.function)])
+
+
+@async_test
+async def test_input_that_was_written_down_in_another_way_is_the_same(store: str) -> None:
+    @holdfast.agent
+    async def greet(run: holdfast.Run, name: str) -> str:
+        return f"hello {name}"
+
+    async with holdfast.Holdfast(store, agents=[greet]) as hf:
+        await hf.runs.create("r", agent="greet", input="ann")
+        assert await hf.run(greet, "ann", run_id="r") == "hello ann"
+        with pytest.raises(InputDiffers):
+            await hf.run(greet, "bob", run_id="r")

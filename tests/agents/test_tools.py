@@ -532,3 +532,67 @@ async def test_messages_of_tools_keep_the_order_of_the_calls(store: str) -> None
 
     async with holdfast.Holdfast(store, agents=[caller]) as hf:
         assert await hf.run(caller) == ["0", "1", "2"]
+
+
+@async_test
+async def test_fork_that_waits_for_an_effect_of_its_lineage_goes_on_when_it_is_settled(
+    store: str,
+) -> None:
+    bank = Bank()
+    bank.breaks = [ConnectionError("lost the answer")]
+
+    @holdfast.tool
+    async def charge(cents: int, *, key: Key) -> str:
+        return await bank.charge(cents, key)
+
+    @holdfast.agent(tools=[charge])
+    async def sell(run: holdfast.Run) -> str:
+        if run.version == 0:
+            await run.checkpoint()
+        return await run.call(charge, 5)
+
+    async with holdfast.Holdfast(store, agents=[sell]) as hf:
+        with pytest.raises(RunBlocked):
+            await hf.run(sell, run_id="r")
+        await hf.runs.fork("r", 1, new_run_id="fork")
+        assert await advance(hf, "fork") is not None
+        assert (await hf.runs.get("fork")).blocked_reason == "unknown_effect"
+        (effect,) = await hf.effects.unsettled()
+        assert effect.run_id == "r"
+        await hf.effects.settle(effect.effect_id, "completed", result="receipt 1")
+        assert [(await hf.runs.get(r)).status for r in ("r", "fork")] == ["ready", "ready"]
+        assert await advance(hf, "fork") is not None
+        assert await hf.runs.result("fork") == "receipt 1"
+        assert await hf.run(sell, run_id="r") == "receipt 1"
+    assert len(bank.charges) == 1
+
+
+@async_test
+async def test_cancelled_blocking_tool_is_waited_for_and_its_end_is_known(store: str) -> None:
+    running = threading.Event()
+    let_go = threading.Event()
+    done: list[int] = []
+
+    @holdfast.tool(in_doubt="fail")
+    def charge() -> str:
+        running.set()
+        let_go.wait(30)
+        done.append(1)
+        return "receipt"
+
+    @holdfast.agent(tools=[charge])
+    async def caller(run: holdfast.Run) -> str:
+        return await run.call(charge)
+
+    async with holdfast.Holdfast(store, agents=[caller]) as hf:
+        task = asyncio.create_task(hf.run(caller, run_id="r"))
+        while not running.is_set():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        let_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert [effect.status for effect in await hf.effects.of_run("r")] == ["unknown"]
+    assert done == [1]

@@ -25,13 +25,16 @@ async def ended(hf: holdfast.Holdfast, *run_ids: str) -> None:
 @async_test
 async def test_worker_takes_runs_up_to_its_concurrency(store: str) -> None:
     running = most = 0
+    full = asyncio.Event()
 
     @holdfast.agent
     async def busy(run: holdfast.Run, n: int) -> int:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.02)
+        if running == 3:
+            full.set()
+        await asyncio.wait_for(full.wait(), 30)
         running -= 1
         return n
 

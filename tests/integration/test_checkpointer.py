@@ -51,7 +51,7 @@ from holdfast.errors import (
 )
 from holdfast.faults import install
 from holdfast.testing.store_suite import async_test
-from tests.backends import Backend
+from tests.backends import Backend, SQLiteBackend
 from tests.holding import holder_of
 
 SCRIPT = """
@@ -179,7 +179,8 @@ async def test_checkpointer_makes_its_folder_and_opens_at_the_first_call(tmp_pat
     assert path.parent.is_dir()
     assert not path.exists()
     await asyncio.gather(*(checkpointer.start_session(f"s{n}") for n in range(8)))
-    assert path.exists()
+    with SQLiteBackend(path).raw() as raw:
+        assert raw.rows("PRAGMA journal_mode") == [("wal",)]
     await checkpointer.close()
     await checkpointer.close()
     assert not [t.name for t in threading.enumerate() if t.name.startswith("holdfast")]

@@ -365,7 +365,8 @@ async def attempt(
             raise
         except TimeoutError as error:
             if tried == retries:
-                raise TimeoutError(str(error) or f"it took over {limit_seconds:g} s") from error
+                limit = tool.policy.limit_seconds
+                raise TimeoutError(str(error) or f"it took over {limit:g} s") from error
         except Exception:
             if tried == retries:
                 raise

@@ -16,7 +16,7 @@ from holdfast.agents.leaving import Block, Delay, Gate, HandBack, Suspend, Wait,
 from holdfast.agents.memo import Memo
 from holdfast.agents.run import Run
 from holdfast.engine import effects as engine_effects
-from holdfast.engine import turns
+from holdfast.engine import sweeper, turns
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import (
@@ -24,6 +24,7 @@ from holdfast.errors import (
     ConflictError,
     Fenced,
     HoldfastError,
+    IntegrityError,
     RunEnded,
     TurnDiverged,
     UnavailableError,
@@ -33,6 +34,7 @@ from holdfast.kernel.runs import BlockedReason
 from holdfast.telemetry import log
 
 CLOSING_SECONDS: Final = 5.0
+AFTER_ERROR_SECONDS: Final = 1.0
 INTERRUPTED: Final = "the worker was stopped in the middle of a turn"
 
 
@@ -70,11 +72,8 @@ class Pass:
         except asyncio.CancelledError:
             await _within(self._close(INTERRUPTED), CLOSING_SECONDS)
             raise
-        except TurnDiverged as error:
-            return await self._leave_blocked(error)
         except HoldfastError as error:
-            await self._close(str(error), error)
-            return Ending(False, error)
+            return await self._give_up(error)
 
     async def _play(self) -> Ending:
         held = self.held
@@ -141,9 +140,15 @@ class Pass:
         await held.fail(storable(text), details={"traceback": storable(trace)})
         return Ending(True, error)
 
-    async def _leave_blocked(self, error: TurnDiverged) -> Ending:
-        self.held.discard()
-        await self.held.block(BlockedReason.BREAKER, note=str(error)[: names.MAX_TEXT])
+    async def _give_up(self, error: HoldfastError) -> Ending:
+        """Leave a run that cannot be advanced here, so that it is not tried again at once."""
+        if isinstance(error, TurnDiverged):
+            self.held.discard()
+            await self.held.block(BlockedReason.BREAKER, note=str(error)[: names.MAX_TEXT])
+        elif isinstance(error, IntegrityError):
+            await sweeper.block_damaged(self.context, self.run_id, error)
+        else:
+            await self._close(str(error), error)
         return Ending(False, error)
 
     async def _close(self, note: str, error: HoldfastError | None = None) -> None:
@@ -155,7 +160,9 @@ class Pass:
                     await engine_effects.report(self.context, self.run_id, draft)
             if not isinstance(error, Fenced | RunEnded):
                 self.held.discard()
-                await self.held.release(note=storable(note)[: names.MAX_TEXT])
+                delay = AFTER_ERROR_SECONDS if error is not None else 0.0
+                note = storable(note)[: names.MAX_TEXT]
+                await self.held.release(delay_seconds=delay, note=note)
         except HoldfastError as worse:
             log.warning("run %s could not be given back: %s", self.run_id, worse)
 

@@ -25,6 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel import runs as kernel_runs
 from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.signals import Signal
 
 R = TypeVar("R")
 
@@ -87,6 +88,10 @@ class Session(Generic[R]):
     async def state(self, version: int | None = None) -> State:
         """What the session has stored: its transcript, plan and whatever its agent keeps."""
         return await Checkpoints(self._work.context).load(self.session_id, version)
+
+    async def unanswered(self) -> list[Signal]:
+        """The messages that have come and are not answered yet, in their order."""
+        return await self._signals.untaken(self.session_id, MESSAGE)
 
     async def _begin(self) -> None:
         self._work.agents.add(self._agent)

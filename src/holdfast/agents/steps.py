@@ -8,11 +8,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
-import anyio.to_thread
-
 from holdfast import codec, faults, names
 from holdfast.agents import shapes
 from holdfast.agents.memo import Memo
+from holdfast.agents.threads import call_in_thread
 from holdfast.agents.views import Log, Value
 from holdfast.codec import Ref
 from holdfast.engine.leased_run import LeasedRun
@@ -112,7 +111,7 @@ async def _call(
 ) -> Any:
     if shapes.is_async(function):
         return await function(*args, **kwargs)
-    return await anyio.to_thread.run_sync(functools.partial(function, *args, **kwargs))
+    return await call_in_thread(function, *args, **kwargs)
 
 
 def _returned_type(function: Callable[..., Any]) -> Any:

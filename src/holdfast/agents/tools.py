@@ -13,11 +13,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
-import anyio.to_thread
 import msgspec
 
 from holdfast import codec, names
 from holdfast.agents import shapes
+from holdfast.agents.threads import call_in_thread
 from holdfast.errors import MisuseError, NotDone
 from holdfast.kernel import effects
 
@@ -180,8 +180,7 @@ class Tool(Generic[P, R]):
 async def _call(function: Callable[..., Any], values: dict[str, Any], *, is_blocking: bool) -> Any:
     if not is_blocking:
         return await cast("Awaitable[Any]", function(**values))
-    # Not abandoned on cancellation: what a thread does cannot be stopped, and must be known.
-    return await anyio.to_thread.run_sync(functools.partial(function, **values))
+    return await call_in_thread(function, **values)
 
 
 def _digest(*material: object) -> str:

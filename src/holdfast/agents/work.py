@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast import codec
+from holdfast.agents import shapes
 from holdfast.agents.agent import Agent, Agents
 from holdfast.agents.executor import Ending, Pass
 from holdfast.agents.session_pass import SessionPass, is_session
 from holdfast.clock import MICROSECONDS
-from holdfast.engine import turns
+from holdfast.engine import sweeper, turns
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
@@ -22,9 +23,11 @@ from holdfast.errors import (
     Fenced,
     IllegalMove,
     InputDiffers,
+    IntegrityError,
     LeaseHeld,
     RunEnded,
     RunExists,
+    UnsupportedValue,
 )
 from holdfast.kernel.runs import Run, Status
 
@@ -52,18 +55,33 @@ class Work:
         except RunExists:
             assert run_id is not None, "an id that was just made is free"
             found = await self._runs.get(run_id)
-            digest = codec.canonical_digest(given, name="input")
-            if found.agent != agent.name or found.input_digest != digest:
-                what = "input" if found.agent == agent.name else f"agent ({found.agent!r})"
-                raise InputDiffers(
-                    f"run {run_id!r} was started with another {what}; choose another run_id, or "
-                    "use hf.session() for a conversation"
-                ) from None
-            return found
+            if found.agent == agent.name and await self._is_same_input(agent, found, given):
+                return found
+            what = "input" if found.agent == agent.name else f"agent ({found.agent!r})"
+            raise InputDiffers(
+                f"run {run_id!r} was started with another {what}; choose another run_id, or "
+                "use hf.session() for a conversation"
+            ) from None
 
-    async def start_pass(self, held: LeasedRun) -> "asyncio.Task[Ending]":
-        """Pass over a run that is held, in a task of its own."""
-        given = await turns.input_of(self.context, held.run_id)
+    async def _is_same_input(
+        self, agent: Agent[..., Any], run: Run, given: Mapping[str, Any]
+    ) -> bool:
+        if run.input_digest == codec.canonical_digest(given, name="input"):
+            return True
+        # It may have been written down in another way: a single value without its name.
+        try:
+            stored = agent.arguments_of(await turns.input_of(self.context, run.run_id))
+            return shapes.plain(stored) == shapes.plain(agent.arguments_of(shapes.plain(given)))
+        except UnsupportedValue:
+            return False
+
+    async def start_pass(self, held: LeasedRun) -> "asyncio.Task[Ending] | None":
+        """Pass over a run that is held, in a task of its own; one that is damaged is blocked."""
+        try:
+            given = await turns.input_of(self.context, held.run_id)
+        except IntegrityError as damage:
+            await sweeper.block_damaged(self.context, held.run_id, damage)
+            return None
         kind = SessionPass if is_session(given) else Pass
         working = kind(self.context, self.agents, held)
         task = asyncio.create_task(working.play(), name=f"holdfast run {held.run_id}")

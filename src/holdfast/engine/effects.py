@@ -11,13 +11,16 @@ from holdfast import clock, codec, ids, names
 from holdfast.engine.context import Context
 from holdfast.engine.head import ConditionFailed, Plan
 from holdfast.engine.journal import body_of
+from holdfast.engine.turns import last_note
 from holdfast.errors import EffectNotFound, IllegalMove, IntegrityError, MisuseError
 from holdfast.kernel import effects, indexes, journal, runs
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.indexes import AddEffect
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.runs import Run
-from holdfast.stores.contract import Decision, Linked, Snapshot
+from holdfast.stores.contract import Decision, Linked, RunFilter, Snapshot
+
+_PAGE = 100
 
 
 class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -188,6 +191,8 @@ class Effects:
         actor = by and names.check(by, what="by")
         note = names.check_text(note, what="note")
         await settle(self._context, effect, known, body=body, by=actor, note=note, retry=retry)
+        if known is not Status.UNKNOWN:
+            await _unblock_others(self._context, effect, by=actor)
         return await self.get(effect_id)
 
 
@@ -229,6 +234,28 @@ async def settle(
         return Decision(None, (draft, Draft(Kind.RUN_UNBLOCKED, runs.Released(note=note))))
 
     await context.decide_late(effect.run_id, decide, by=by, effect_ids=(effect.effect_id,))
+
+
+async def _unblock_others(context: Context, effect: Effect, *, by: str) -> None:
+    """Give back other runs that wait for this effect: a fork, or one with the same key."""
+
+    def decide(snapshot: Snapshot) -> Decision:
+        run = snapshot.run
+        if run is None or not runs.is_blocked_by_effect(run):
+            return Decision(None)
+        return Decision(None, (Draft(Kind.RUN_UNBLOCKED, runs.Released(note="it is settled")),))
+
+    before: tuple[int, str] | None = None
+    while True:
+        wanted = RunFilter(status=runs.Status.BLOCKED, limit=_PAGE, before=before)
+        page = await context.store.runs.page(wanted)
+        for run in page:
+            is_other = run.run_id != effect.run_id and runs.is_blocked_by_effect(run)
+            if is_other and str(effect.effect_id) in await last_note(context, run.run_id):
+                await context.decide_late(run.run_id, decide, by=by)
+        if len(page) < _PAGE:
+            return
+        before = (page[-1].created_at, page[-1].run_id)
 
 
 async def report(context: Context, run_id: str, outcome: Draft) -> None:

@@ -7,6 +7,7 @@ from holdfast.agents import handles, sessions, worker
 from holdfast.engine.checkpoints import State
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import Status
+from holdfast.kernel.signals import Signal
 from holdfast.sync.loop import Face, Loop, blocking
 
 R = TypeVar("R")
@@ -55,6 +56,9 @@ class Session(Face[sessions.Session[R]], Generic[R]):
 
     def state(self, version: int | None = None) -> State:
         return self._call(self._inner.state, version)
+
+    def unanswered(self) -> list[Signal]:
+        return self._call(self._inner.unanswered)
 
 
 @blocking(worker.Worker)
