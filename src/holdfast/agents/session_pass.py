@@ -89,8 +89,8 @@ class SessionPass(Pass):
         if not reply.error:
             run.check_claimed()
         try:
-            await self.held.inbox.answer(message, reply)
+            await self.held.inbox.answer(message.signal_id, reply)
         except HoldfastError as error:
             if isinstance(error, ConflictError | UnavailableError | TurnDiverged):
                 raise
-            await self.held.inbox.answer(message, self._failed(error))
+            await self.held.inbox.answer(message.signal_id, self._failed(error))

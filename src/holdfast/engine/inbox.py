@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from holdfast import codec
+from holdfast import codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.head import ConditionFailed, Decide, Head, Plan
 from holdfast.engine.saving import About, Saving, check_size
@@ -42,15 +42,16 @@ class Inbox:
         found = await self._context.store.signals.untaken(self._head.run.run_id, name, limit=1)
         return found[0] if found else None
 
-    async def answer(self, signal: Signal, value: object = None) -> None:
+    async def answer(self, signal_id: str, value: object = None) -> None:
         """Take a signal: its answer and the edits, as a checkpoint before it, are one commit."""
         body = codec.encode(value, name="answer")
         check_size(body, "answer", self._context.settings.max_body_bytes)
-        saving = self._saving(About(), then=(signals.take(signal, body),))
+        names.check(signal_id, what="signal id")
+        saving = self._saving(About(), then=(signals.take(signal_id, body),))
         try:
             await self._save(saving)
         except ConditionFailed as failed:
-            raise IllegalMove(f"signal {signal.signal_id} was taken before") from failed
+            raise IllegalMove(f"signal {signal_id} was taken before, or never sent") from failed
 
     async def wait(self, *wanted: str) -> bool:
         """Leave the run until a signal of one of these names comes.

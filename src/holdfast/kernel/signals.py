@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from holdfast import codec
-from holdfast.errors import IllegalMove, IntegrityError
+from holdfast.errors import IntegrityError
 from holdfast.kernel import runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.runs import Run
@@ -102,11 +102,6 @@ def _first_for(run: Run, name: str, among: Iterable[Wait]) -> Wait | None:
     return min(waiting, key=lambda wait: (wait.opened_seq, wait.wait_id), default=None)
 
 
-def take(signal: Signal, body: bytes = b"") -> Draft:
-    """Record that the run has taken a signal, with its answer if there is one; once."""
-    if signal.is_taken:
-        raise IllegalMove(
-            f"signal {signal.signal_id} of run {signal.run_id} was taken already, by entry "
-            f"{signal.taken_seq}"
-        )
-    return Draft(Kind.SIGNAL_TAKEN, Taken(signal.signal_id), body)
+def take(signal_id: str, body: bytes = b"") -> Draft:
+    """Record that the run has taken a signal, with its answer; a store refuses the second time."""
+    return Draft(Kind.SIGNAL_TAKEN, Taken(signal_id), body)
