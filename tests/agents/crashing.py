@@ -14,7 +14,7 @@ class Crash(BaseException):
 async def advance(hf: holdfast.Holdfast, run_id: str) -> Ending | None:
     """One pass of another worker over a run, taken from whoever holds it; None if it crashed."""
     twin = hf.another_worker()
-    task = await twin._work.start_pass(await twin.leases.take(run_id, takeover=True))
+    task = twin._work.start_pass(await twin.leases.take(run_id, takeover=True))
     await asyncio.wait([task])
     if isinstance(task.exception(), Crash):
         return None

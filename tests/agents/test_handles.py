@@ -176,7 +176,7 @@ async def test_run_of_an_agent_that_is_not_known_here_says_so(store: str) -> Non
     async with holdfast.Holdfast(store) as hf:
         await hf.runs.create("r", agent="stranger")
         twin = hf.another_worker()
-        task = await twin._work.start_pass(await twin.leases.take("r"))
+        task = twin._work.start_pass(await twin.leases.take("r"))
         assert isinstance((await task).error, AgentNotFound)
         run = await hf.runs.get("r")
         assert (run.status, run.blocked_reason) == ("blocked", "no_agent")
@@ -190,7 +190,7 @@ async def test_input_that_does_not_fit_the_agent_fails_the_run_clearly(store: st
         await hf.runs.create("t", agent="echo", input="just words")
         for run_id in ("r", "s", "t"):
             twin = hf.another_worker()
-            task = await twin._work.start_pass(await twin.leases.take(run_id))
+            task = twin._work.start_pass(await twin.leases.take(run_id))
             assert isinstance((await task).error, UnsupportedValue)
             assert (await hf.runs.get(run_id)).status == "failed"
         with pytest.raises(MisuseError, match="cannot be started like this"):

@@ -510,7 +510,7 @@ async def test_frozen_worker_that_wakes_late_does_not_make_the_call(store: str) 
             return begun
 
         held.begin_effects = begin_and_freeze  # type: ignore[method-assign]
-        task = await twin._work.start_pass(held)
+        task = twin._work.start_pass(held)
         assert (await task).is_over
         statuses = [effect.status for effect in await hf.effects.of_run("r")]
         assert statuses == ["not_done", "completed"]

@@ -5,12 +5,16 @@ import resource
 import threading
 import time
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Settings, WaitSpec
+from holdfast.engine import turns
 from holdfast.errors import AgentNotFound, MisuseError
+from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds
 
@@ -222,5 +226,54 @@ async def test_ten_thousand_waiting_runs_cost_nothing(store: str) -> None:
         assert spent < 0.6  # of 3 seconds
         info = await hf.info()
         assert info.runs == {"waiting": 10_000}
+        worker.stop()
+        await task
+
+
+@async_test
+async def test_run_that_was_just_taken_is_handed_back_by_a_worker_that_stops(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = asyncio.Event()
+    input_of = turns.input_of
+
+    async def slowly(*args: Any) -> Any:
+        looked.set()
+        await asyncio.sleep(0.05)
+        return await input_of(*args)
+
+    @holdfast.agent
+    async def two_turns(run: holdfast.Run) -> str:
+        await run.checkpoint()
+        return "done"
+
+    async with holdfast.Holdfast(store, agents=[two_turns]) as hf:
+        monkeypatch.setattr(turns, "input_of", slowly)
+        await hf.start(two_turns, run_id="r")
+        worker = hf.new_worker()
+        task = asyncio.create_task(worker.run())
+        await looked.wait()
+        worker.stop()
+        await task
+        run = await hf.runs.get("r")
+        assert (run.status, run.attempts) == ("ready", 0)
+
+
+@async_test
+async def test_workers_that_were_lost_long_ago_are_forgotten(tmp_path: Path) -> None:
+    @holdfast.agent
+    async def nothing(run: holdfast.Run) -> str:
+        return ""
+
+    clock = ManualClock()
+    async with holdfast.Holdfast(str(tmp_path / "s.db"), agents=[nothing], clock=clock) as hf:
+        lost = hf.another_worker()
+        await lost.leases.renew()
+        clock.advance(2 * 86_400)
+        worker = hf.new_worker()
+        task = asyncio.create_task(worker.run())
+        async for _ in hf.runs.watch((await hf.start(nothing)).run_id):
+            pass
+        assert [w.worker for w in await hf.leases.workers()] == [hf.worker]
         worker.stop()
         await task

@@ -248,7 +248,7 @@ DONE_AGAIN = "Done: [idempotent replay of c1]: charged 7"
 async def advance(hf: holdfast.Holdfast) -> Any:
     """One pass over the run by another worker; None if it crashed."""
     twin = hf.another_worker()
-    task = await twin._work.start_pass(await twin.leases.take("r", takeover=True))
+    task = twin._work.start_pass(await twin.leases.take("r", takeover=True))
     try:
         return await task
     except Crash:

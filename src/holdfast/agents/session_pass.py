@@ -44,9 +44,12 @@ def metadata_of(given: object) -> dict[str, Any]:
 
 
 class SessionPass(Pass):
-    """Answers what is there, one message after another."""
+    """Answers what is there, one message after another; a run that is no session is passed over
+    as one."""
 
     async def enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
+        if not is_session(given):
+            return await super().enter(agent, memo, given)
         inbox, signals = self.held.inbox, Signals(self.context)
         while True:
             message = await inbox.next(MESSAGE)

@@ -12,9 +12,9 @@ from holdfast import codec
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent, Agents
 from holdfast.agents.executor import Ending, Pass
-from holdfast.agents.session_pass import SessionPass, is_session
+from holdfast.agents.session_pass import SessionPass
 from holdfast.clock import MICROSECONDS
-from holdfast.engine import sweeper, turns
+from holdfast.engine import turns
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
@@ -23,7 +23,6 @@ from holdfast.errors import (
     Fenced,
     IllegalMove,
     InputDiffers,
-    IntegrityError,
     LeaseHeld,
     RunEnded,
     RunExists,
@@ -75,15 +74,9 @@ class Work:
         except UnsupportedValue:
             return False
 
-    async def start_pass(self, held: LeasedRun) -> "asyncio.Task[Ending] | None":
-        """Pass over a run that is held, in a task of its own; one that is damaged is blocked."""
-        try:
-            given = await turns.input_of(self.context, held.run_id)
-        except IntegrityError as damage:
-            await sweeper.block_damaged(self.context, held.run_id, damage)
-            return None
-        kind = SessionPass if is_session(given) else Pass
-        working = kind(self.context, self.agents, held)
+    def start_pass(self, held: LeasedRun) -> "asyncio.Task[Ending]":
+        """Pass over a run that is held, in a task of its own."""
+        working = SessionPass(self.context, self.agents, held)
         task = asyncio.create_task(working.play(), name=f"holdfast run {held.run_id}")
         self._passes[task] = working
         task.add_done_callback(self._passes.pop)
@@ -98,7 +91,7 @@ class Work:
             return None
         self._taking.add(run.run_id)
         try:
-            return await self.start_pass(await self._leases.take(run.run_id))
+            return self.start_pass(await self._leases.take(run.run_id))
         except (LeaseHeld, IllegalMove, RunEnded, Fenced):
             return None  # taken, ended or blocked by somebody else in this moment
         finally:

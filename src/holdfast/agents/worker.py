@@ -7,9 +7,10 @@ from typing import Final
 from holdfast import names
 from holdfast.agents.executor import Ending
 from holdfast.agents.work import Work
+from holdfast.engine import sweeper
 from holdfast.engine.heart import Heart
 from holdfast.engine.leases import Leases
-from holdfast.errors import AgentNotFound, MisuseError, UnavailableError
+from holdfast.errors import AgentNotFound, HoldfastError, MisuseError
 from holdfast.telemetry import log
 
 _LOOK_SECONDS: Final = 60.0
@@ -50,6 +51,7 @@ class Worker:
         if self._taking is not None:
             raise MisuseError("this worker runs already")
         self._leases.heart = self._leases.heart or self._heart
+        await sweeper.forget_lost_workers(self._work.context)
         self._taking = asyncio.create_task(self._take_runs())
         try:
             await asyncio.wait([self._taking])
@@ -74,11 +76,12 @@ class Worker:
             await self._free.acquire()
             try:
                 held = await self._leases.next(agents=self._names, timeout_seconds=_LOOK_SECONDS)
-                task = None if held is None else await self._work.start_pass(held)
-            except UnavailableError as error:
-                log.warning("the store is away, trying again: %s", error)
+                task = None if held is None else self._work.start_pass(held)
+            except HoldfastError as error:
+                log.warning("no run could be taken, trying again: %s", error)
+                self._free.release()
                 await asyncio.sleep(_AWAY_SECONDS)
-                task = None
+                continue
             except BaseException:
                 self._free.release()
                 raise

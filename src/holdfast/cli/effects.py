@@ -1,12 +1,9 @@
 """`holdfast effects`: calls whose outcome is open, and a person's word on what became of them."""
 
-import asyncio
 from collections.abc import Iterable
-from typing import Any, NamedTuple
 
 import click
 
-from holdfast import app
 from holdfast.cli import inputs, output
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import say, write
@@ -75,14 +72,6 @@ def show(options: Options, *, effect: str) -> None:
         say(f"find out what happened, then {_RESOLVE}")
 
 
-class _Verdict(NamedTuple):
-    """What a person says became of an effect."""
-
-    status: Status
-    result: Any = None
-    retry: bool = False
-
-
 @command.command()
 @click.argument("effect", metavar="ID")
 @click.option("--happened", metavar="RESULT", help="It happened; its result, as JSON or text.")
@@ -109,30 +98,15 @@ def resolve(
     """
     if [happened is not None, did_not_happen, retry].count(True) != 1:
         raise click.UsageError("give exactly one of --happened RESULT, --did-not-happen, --retry")
-    verdict = _Verdict(Status.NOT_DONE, retry=retry)
-    if happened is not None:
-        verdict = _Verdict(Status.COMPLETED, inputs.value_of(happened))
+    status = Status.NOT_DONE if happened is None else Status.COMPLETED
+    result = None if happened is None else inputs.value_of(happened)
     who = by or inputs.user_name()
-    options.open_existing()  # refuses a store that is not there, before anything is opened
-    record = asyncio.run(_settle(options, effect, verdict, by=who, note=note, force=force))
+    with options.open_existing() as hf:
+        _check_open(hf.effects.get(effect), force=force)
+        settled = hf.effects.settle(effect, status, result=result, retry=retry, by=who, note=note)
+        run = hf.runs.get(settled.run_id)
+    record = record_of(settled) | {"retry": retry, "run_status": run.status.value}
     options.output.one(record, ids="effect_id", draw=_draw_resolved)
-
-
-async def _settle(
-    options: Options, effect_id: str, verdict: _Verdict, *, by: str, note: str, force: bool
-) -> Record:
-    async with app.Holdfast(options.url, settings=options.settings) as hf:
-        _check_open(await hf.effects.get(effect_id), force=force)
-        settled = await hf.effects.settle(
-            effect_id,
-            verdict.status,
-            result=verdict.result,
-            retry=verdict.retry,
-            by=by,
-            note=note,
-        )
-        run = await hf.runs.get(settled.run_id)
-    return record_of(settled) | {"retry": verdict.retry, "run_status": run.status.value}
 
 
 def _check_open(effect: Effect, *, force: bool) -> None:

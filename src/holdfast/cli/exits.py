@@ -28,7 +28,7 @@ class Exit(IntEnum):
     NOT_FOUND = 3
     NOT_ALLOWED = 4
     CONFLICT = 5
-    NEEDS_PERSON = 6  # kept for commands that wait for a run; none does yet
+    NEEDS_PERSON = 6  # the run that is waited for is blocked
     INTEGRITY = 7
     UNAVAILABLE = 8
     INTERRUPTED = 130

@@ -17,10 +17,11 @@ from holdfast.kernel import leases, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.runs import Status
 from holdfast.kernel.waits import GroupStatus, WaitStatus
-from holdfast.stores.contract import Decision, Snapshot, Sweep
+from holdfast.stores.contract import Beat, Decision, Snapshot, Sweep
 from holdfast.telemetry import log
 
 BATCH = 1000
+KEPT_SECONDS = 86_400
 
 
 class Sweeper:
@@ -73,6 +74,16 @@ async def expire_lost_leases(context: Context, *, limit: int) -> int:
             context, Sweep(context.tenant, "lost_runs", context.worker, limit, _expire_lease)
         )
     )
+
+
+async def forget_lost_workers(context: Context) -> None:
+    """Forget workers that were lost long ago and hold nothing: nobody looks for them any more."""
+    long_ago = context.now() - KEPT_SECONDS * MICROSECONDS
+    for worker in await context.store.workers.page():
+        if worker.expires_at < long_ago and not worker.held:
+            await context.store.submit(
+                Beat(context.tenant, worker.worker, worker.started_at, expires_at=0)
+            )
 
 
 async def swept(context: Context, sweep: Sweep) -> list[Any]:
