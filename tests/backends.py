@@ -44,6 +44,7 @@ class Backend(Protocol):
 class SQLiteRaw:
     def __init__(self, path: str) -> None:
         self._connection = apsw.Connection(path)
+        self._connection.set_busy_timeout(10_000)
 
     def execute(self, sql: str, *values: Any) -> int:
         self._connection.execute(sql, values)

@@ -25,6 +25,7 @@ class Sweep:
     def __init__(self, store: str, folder: Path, seed: int) -> None:
         self.store = store
         self.ledger = Ledger(folder / "ledger")
+        self.agent = spender(self.ledger)
         self.chance = random.Random(seed)
         self.kills = 0
         self.unblocked = 0
@@ -41,10 +42,9 @@ class Sweep:
         self._child.close()
 
     async def start(self, many: int) -> None:
-        agent = spender(self.ledger)
         for _ in range(many):
             run_id = f"r{len(self.runs)}"
-            await self.hf.start(agent, TURNS, run_id=run_id)
+            await self.hf.start(self.agent, TURNS, run_id=run_id)
             self.runs[run_id] = TURNS
 
     async def kill_at_random(self) -> None:

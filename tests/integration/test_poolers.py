@@ -85,7 +85,7 @@ async def test_prepared_statement_of_another_client_is_never_taken_for_ones_own(
             await hf.runs.create(name)
         for _ in range(2):
             assert (await hf.runs.get("a")).run_id == "a"
-        columns = ", ".join(holdfast.Run.__struct_fields__)
+        columns = ", ".join(holdfast.RunRow.__struct_fields__)
         for connection in pooled(hf):
             connection.pgconn.exec_(b"DEALLOCATE ALL")
             for number in range(200):

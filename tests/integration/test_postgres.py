@@ -302,9 +302,12 @@ async def check_ended_sessions(postgres_url: str, raw: PostgresRaw) -> None:
         group = await runs[0].open_waits(waits)
         ended = 0
 
-        async def work(run: holdfast.LeasedRun) -> None:
-            for n in range(15):
-                await save(run, n)
+        async def work(run: holdfast.LeasedRun) -> int:
+            saved = 0
+            while saved < 15 or ended < 3:
+                await save(run, saved)
+                saved += 1
+            return saved
 
         async def answer() -> int:
             answers = [await hf.waits.resolve(f"w{n}", n, by="alice") for n in range(20)]
@@ -313,10 +316,10 @@ async def check_ended_sessions(postgres_url: str, raw: PostgresRaw) -> None:
         working = asyncio.gather(answer(), *(work(run) for run in runs))
         while not working.done() and ended < 30:
             ended += await asyncio.to_thread(terminate, raw, "holdfast")
-        assert (await working)[0] == 20
-        assert ended >= 3
-        for run in runs:
-            await check_whole(hf, run.run_id, list(range(15)))
+        answered, *saved = await asyncio.wait_for(working, 60)
+        assert (answered, ended >= 3) == (20, True)
+        for run, many in zip(runs, saved, strict=True):
+            await check_whole(hf, run.run_id, list(range(many)))
         assert [r.value for r in await hf.waits.results("run-0", group)] == [
             int(w[1:]) for w in sorted(f"w{n}" for n in range(20))
         ]

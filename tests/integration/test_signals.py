@@ -224,7 +224,7 @@ async def test_value_that_was_tampered_with_is_not_used(sql: str, backend: Backe
         run = await hf.runs.open("a")
         for n in range(2):
             await hf.signals.send("a", "go", {"n": n}, id=f"s{n}")
-        taken = signals.take(await hf.signals.get("a", "s1"), b"\x01")
+        taken = signals.take("s1", b"\x01")
         assert await commit(hf, "a", taken) == Applied()
         assert [await hf.signals.value("a", f"s{n}") for n in range(2)] == [{"n": 0}, {"n": 1}]
         assert await hf.signals.answer("a", "s1") == 1
