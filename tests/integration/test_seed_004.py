@@ -303,6 +303,24 @@ async def test_row_of_a_middle_version_is_missed_and_rebuilt_and_resume_works(
         assert (await checkpointer.load_version("s", 2))["plan"] == {"step": 2}
 
 
+@pytest.mark.mission("S4-080")
+@async_test
+async def test_middle_version_deleted_by_tombstone_does_not_stop_a_resume(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf, Checkpointer(hf=hf) as checkpointer:
+        await four_versions(checkpointer)
+        versions = [row["version"] for row in await checkpointer.list_versions("s")]
+        assert versions == [1, 2, 3, 4]
+        story = [(await checkpointer.load_version("s", v))["plan"] for v in versions]
+        assert story == [{"step": v} for v in versions]
+        latest = await checkpointer.load_latest("s")
+        await checkpointer.delete_version("s", 2, note="asked for")
+        assert [row["version"] for row in await checkpointer.list_versions("s")] == [1, 3, 4]
+        assert await checkpointer.load_latest("s") == latest
+        assert await checkpointer.save_checkpoint("s", [{"turn": 9}], None, 9.0) == 5
+        assert await hf.journal.verify("s") == []
+
+
+@pytest.mark.mission("S4-080")
 @async_test
 async def test_deleted_middle_version_is_reported_and_an_earlier_one_can_go_on(
     backend: Backend,

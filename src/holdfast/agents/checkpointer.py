@@ -219,6 +219,14 @@ class Checkpointer:
             for c in reversed(found)
         ]
 
+    async def delete_version(self, session_id: str, version: int, *, note: str = "") -> None:
+        """Put a tombstone on a version: it is not loaded any more, later ones are; the last stays.
+
+        Deleting rows instead is found as damage, and nothing is given back in their place.
+        """
+        engine = (await self._open()).engine
+        await engine.checkpoints.delete(session_id, version, note=note)
+
     async def record_tool_call_issued(
         self,
         session_id: str,

@@ -85,6 +85,23 @@ def diff(options: Options, *, run: str, before: int, after: int) -> None:
     options.output.one(record, ids="parts", draw=_draw_diff)
 
 
+@command.command()
+@click.argument("run")
+@click.argument("version", type=Ordinal)
+@click.option("--note", default="", help="Why; kept on the record.")
+@common
+def delete(options: Options, *, run: str, version: int, note: str) -> None:
+    """Put a tombstone on a version: it is not loaded any more, later ones are."""
+    with options.open_existing() as hf:
+        hf.checkpoints.delete(run, version, note=note)
+    record: Record = {"run_id": run, "version": version, "deleted": True}
+    options.output.one(record, ids="version", draw=_draw_deleted)
+
+
+def _draw_deleted(record: Record) -> None:
+    write(f"version {record['version']} of {printable(record['run_id'])} has a tombstone now")
+
+
 def _diff_record(found: StateDiff) -> Record:
     changed = {name: {"before": old, "after": new} for name, (old, new) in found.changed.items()}
     return {

@@ -17,6 +17,7 @@ from holdfast.engine.context import Context
 from holdfast.errors import (
     CheckpointCorrupted,
     CheckpointNotFound,
+    IllegalMove,
     IntegrityError,
     RunNotFound,
 )
@@ -148,6 +149,28 @@ class Checkpoints:
                 before=before,
             )
         )
+
+    async def delete(self, run_id: str, version: int, *, by: str = "", note: str = "") -> None:
+        """Put a tombstone on a version: it is not listed and not loaded any more, later ones are.
+
+        What it stored stays in the journal, and the chain whole. The newest version stays.
+        """
+        checkpoint = await self._find(run_id, version)
+        if checkpoint is None:
+            raise CheckpointNotFound("there is no version 0 to delete")
+        actor = by and names.check(by, what="by")
+        facts = checkpoints.Deleted(
+            checkpoint.checkpoint_id, version, names.check_text(note, what="note")
+        )
+
+        def decide(snapshot: Snapshot) -> Decision:
+            if snapshot.checkpoint_seq <= checkpoint.seq:
+                raise IllegalMove(
+                    f"version {version} is the newest of run {run_id}, which goes on from it"
+                )
+            return Decision(None, (Draft(Kind.CHECKPOINT_DELETED, facts),))
+
+        await self._context.decide_late(run_id, decide, by=actor)
 
     async def diff(self, run_id: str, before: int, after: int) -> StateDiff:
         """What changed between two versions of a run."""

@@ -53,6 +53,14 @@ class Corrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fell_back_to: int
 
 
+class Deleted(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of CHECKPOINT_DELETED: the tombstone of a version. Later ones are made of it yet."""
+
+    checkpoint_id: UUID
+    version: int
+    note: str = ""
+
+
 class BaseFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of STATE_BASE: the version whose state it holds."""
 

@@ -32,6 +32,7 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.LEASE_EXPIRED: runs.LeaseExpired,
     Kind.CHECKPOINT_CREATED: checkpoints.Created,
     Kind.CHECKPOINT_CORRUPTED: checkpoints.Corrupted,
+    Kind.CHECKPOINT_DELETED: checkpoints.Deleted,
     Kind.STATE_VALUES: NoFacts,
     Kind.STATE_BASE: checkpoints.BaseFacts,
     Kind.STEP_RECORDED: checkpoints.Step,
@@ -59,6 +60,12 @@ class PutRun(msgspec.Struct, frozen=True, gc=False):
 
 class AddCheckpoint(msgspec.Struct, frozen=True, gc=False):
     checkpoint: Checkpoint
+
+
+class DropCheckpoint(msgspec.Struct, frozen=True, gc=False):
+    """Forget the row of a version that has a tombstone."""
+
+    version: int
 
 
 class AddEffect(msgspec.Struct, frozen=True, gc=False):
@@ -137,6 +144,7 @@ class TakeSignal(msgspec.Struct, frozen=True, gc=False):
 Change = (
     PutRun
     | AddCheckpoint
+    | DropCheckpoint
     | AddEffect
     | SettleEffect
     | AddGroup
@@ -176,6 +184,8 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
     match facts:
         case checkpoints.Created():
             return [AddCheckpoint(checkpoints.row_of(entry, facts))]
+        case checkpoints.Deleted(_, version):
+            return [DropCheckpoint(version)]
         case effects.Issued():
             return [AddEffect(_effect(entry, facts))]
         case effects.Settled(effect_id):
@@ -294,6 +304,8 @@ class Indexes:
                 if checkpoint.version != newest + 1:
                     raise ValueError(f"version {checkpoint.version} follows version {newest}")
                 self.checkpoints[checkpoint.version] = checkpoint
+            case DropCheckpoint(version):
+                self.checkpoints.pop(version, None)
             case AddEffect(effect):
                 self.effects[effect.effect_id] = effect
             case SettleEffect(effect_id, status, seq, at):

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     LEASE_EXPIRED = "LEASE_EXPIRED"  # the worker was not heard of in time
     CHECKPOINT_CREATED = "CHECKPOINT_CREATED"
     CHECKPOINT_CORRUPTED = "CHECKPOINT_CORRUPTED"  # a read found damage and said so
+    CHECKPOINT_DELETED = "CHECKPOINT_DELETED"  # a version is not to be loaded any more
     STATE_VALUES = "STATE_VALUES"  # values too large to sit beside log items
     STATE_BASE = "STATE_BASE"  # a shorter way to load the state of the checkpoint before it
     STEP_RECORDED = "STEP_RECORDED"  # a result that must not be computed or paid for twice

@@ -266,6 +266,9 @@ class Checkpoints(Face[checkpoints.Checkpoints]):
             before=before,
         )
 
+    def delete(self, run_id: str, version: int, *, by: str = "", note: str = "") -> None:
+        return self._call(self._inner.delete, run_id, version, by=by, note=note)
+
     def diff(self, run_id: str, before: int, after: int) -> StateDiff:
         return self._call(self._inner.diff, run_id, before, after)
 

@@ -20,6 +20,7 @@ from holdfast.kernel.indexes import (
     CloseGroup,
     CloseRunWaits,
     CountGroup,
+    DropCheckpoint,
     PutRun,
     SettleEffect,
     SettleWait,
@@ -44,6 +45,7 @@ class Condition(NamedTuple):
 _PARAMETER_OF: Final = {
     "put_run": "runs",
     "add_checkpoint": "checkpoints",
+    "drop_checkpoint": "dropped_checkpoints",
     "add_effect": "effects",
     "settle_effect_once": "settled_effects",
     "add_group": "groups",
@@ -87,6 +89,8 @@ class Changes:
                 self._put("put_run", run.run_id, run)
             case AddCheckpoint(checkpoint):
                 self._put("add_checkpoint", checkpoint.version, checkpoint)
+            case DropCheckpoint(version):
+                self._put("drop_checkpoint", version, self._of_run({"version": version}))
             case AddEffect(effect):
                 self._put("add_effect", effect.effect_id, effect)
                 self._require("add_effect", str(effect.effect_id), change)

@@ -21,6 +21,7 @@ PARTS: Final = (
     "append_entry",
     "put_run",
     "add_checkpoint",
+    "drop_checkpoint",
     "add_effect",
     "settle_effect_once",
     "add_group",

@@ -15,6 +15,7 @@ from holdfast.kernel.indexes import (
     CloseGroup,
     CloseRunWaits,
     CountGroup,
+    DropCheckpoint,
     PutRun,
     SettleEffect,
     SettleWait,
@@ -41,6 +42,8 @@ def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, 
     match change:
         case AddCheckpoint(checkpoint):
             yield "add_checkpoint", SHAPES.checkpoint.row(checkpoint)
+        case DropCheckpoint(version):
+            yield "drop_checkpoint", (tenant, run_id, version)
         case PutRun(run):
             yield "put_run", SHAPES.run.row(run)
         case AddEffect(effect):

@@ -11,6 +11,7 @@ import pytest
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import (
     CheckpointNotFound,
+    IllegalMove,
     MisuseError,
     RunNotFound,
     UnsupportedValue,
@@ -358,3 +359,31 @@ class CheckpointsSuite:
             fork.append("log", 3)
             await fork.checkpoint()
             assert (await hf.checkpoints.load("b")).parts == {"log": [1, 2, 3], "tags": []}
+
+    @async_test
+    async def test_deleted_version_has_a_tombstone_and_later_ones_still_load(
+        self, backend: Backend
+    ) -> None:
+        async with backend.open() as hf:
+            run = await hf.runs.open("a")
+            for n in range(1, 5):
+                run.append("log", n)
+                run.set("last", n)
+                await run.checkpoint()
+            await hf.checkpoints.delete("a", 2, by="ann", note="asked for")
+            assert [c.version for c in await hf.checkpoints.history("a")] == [4, 3, 1]
+            with pytest.raises(CheckpointNotFound):
+                await hf.checkpoints.load("a", 2)
+            with pytest.raises(CheckpointNotFound):
+                await hf.checkpoints.delete("a", 2)
+            with pytest.raises(IllegalMove, match="newest"):
+                await hf.checkpoints.delete("a", 4)
+            assert (await hf.checkpoints.load("a", 3))["log"] == [1, 2, 3]
+            run.append("log", 5)
+            assert (await run.checkpoint()).version == 5
+            before = await hf.checkpoints.history("a")
+            await hf.reindex("a")
+            assert await hf.checkpoints.history("a") == before
+            assert await hf.journal.verify("a") == []
+            again = await hf.another_worker().runs.open("a", takeover=True)
+            assert again.state() == {"log": [1, 2, 3, 4, 5], "last": 4}

@@ -47,3 +47,7 @@ LIMIT ?3;
 -- name: delete_checkpoint_rows
 -- Forget a run's rows before they are rebuilt from the journal.
 DELETE FROM checkpoints WHERE tenant = ?1 AND run_id = ?2;
+
+-- name: drop_checkpoint
+-- Forget the row of a version, in the commit of its tombstone.
+DELETE FROM checkpoints WHERE tenant = ?1 AND run_id = ?2 AND version = ?3;
