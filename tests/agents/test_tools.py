@@ -90,6 +90,7 @@ async def test_arguments_are_checked_before_anything_is_recorded(store: str) -> 
     assert bank.charges == []
 
 
+@pytest.mark.mission("S4-049", "S4-051", "S4-052")
 @async_test
 async def test_same_call_twice_in_a_run_is_one_operation_and_marked_as_a_replay(
     store: str,
@@ -130,6 +131,7 @@ async def test_key_policy_says_which_calls_of_two_runs_are_the_same(
     assert len(bank.charges) == expected
 
 
+@pytest.mark.mission("S4-032")
 @async_test
 async def test_reused_call_id_with_other_arguments_is_another_operation(store: str) -> None:
     bank = Bank()
@@ -180,6 +182,7 @@ async def test_exception_of_a_mutating_tool_is_unknown_until_verify_tells(store:
     assert len(bank.charges) == 1
 
 
+@pytest.mark.mission("S4-057", "S4-059")
 @async_test
 async def test_crash_after_the_effect_is_found_by_verify_at_once(store: str) -> None:
     bank = Bank()
@@ -213,6 +216,7 @@ async def test_crash_before_the_effect_is_repeated_only_after_its_time_limit(sto
     assert len(bank.charges) == 1
 
 
+@pytest.mark.mission("S4-058")
 @pytest.mark.parametrize("way", ["happened", "did not happen", "retry"])
 @async_test
 async def test_doubt_that_nobody_can_settle_blocks_the_run_until_an_operator_does(
@@ -302,6 +306,7 @@ async def test_idempotent_tool_is_tried_as_often_as_it_says(store: str) -> None:
         assert found == [("charge raised OSError: 1", True)]
 
 
+@pytest.mark.mission("S4-048")
 @async_test
 async def test_concurrent_identical_calls_run_once(store: str) -> None:
     running = 0

@@ -92,6 +92,7 @@ async def test_reply_is_not_paid_for_twice_when_the_agent_dies_after_it(store: s
     assert paid == [1]
 
 
+@pytest.mark.mission("S4-072")
 @async_test
 async def test_turn_with_tools_costs_two_commits(store: str) -> None:
     counts: dict[str, int] = {}
@@ -149,6 +150,7 @@ async def test_recorded_reply_is_named_in_the_transcript_not_stored_again(store:
         assert len((await hf.checkpoints.load("r"))["transcript"][0]["blocks"][0]["text"]) == 20_000
 
 
+@pytest.mark.mission("S4-008", "S4-065")
 @async_test
 async def test_values_come_back_as_their_own_types_after_a_crash(store: str) -> None:
     crashes = [True]

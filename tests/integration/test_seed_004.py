@@ -150,8 +150,8 @@ def kill(child: Child) -> None:
 
 
 @pytest.mark.mission(
-    *("S4-001", "S4-002", "S4-003", "S4-004", "S4-006", "S4-010", "S4-068", "S4-069", "S4-076"),
-    "S4-078",
+    *("S4-001", "S4-002", "S4-003", "S4-004", "S4-006", "S4-010", "S4-060", "S4-068", "S4-069"),
+    *("S4-070", "S4-071", "S4-076", "S4-078"),
 )
 def test_killed_in_turn_five_the_session_goes_on_where_it_was(store: str, tmp_path: Path) -> None:
     outbox = tmp_path / "outbox"

@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 
 from holdfast import clock, faults, names
-from holdfast.agents import shapes
+from holdfast.agents import doubt, shapes
+from holdfast.agents.doubt import Adopt, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.agents.leaving import Block, Delay, Gate, Suspend, first_of
 from holdfast.agents.memo import Memo, RecordedCall
-from holdfast.agents.tools import Arguments, Happened, Place, Tool, text_of
+from holdfast.agents.tools import Arguments, Place, Tool, text_of
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest
@@ -281,31 +282,37 @@ class Effects:
     ) -> Outcome | None:
         """Find out what became of an effect that nobody saw the end of; None to look anew."""
         effect = begun.effect
+        faults.point("tool.before_verify")
+        verdict = await doubt.ask(call.tool, call.arguments, effect)
         is_over = error is not None or effect.status is Status.UNKNOWN
-        is_over = is_over or effect.limit_at <= self._context.now()
-        verdict = await self._ask_tool(call, effect)
-        if isinstance(verdict, Happened):
-            await self._settle(begun, Status.COMPLETED, result=verdict.result, note="verified")
-            return Outcome(shapes.plain(verdict.result))
-        if not is_over:
-            # Its tool may be running yet, in a worker that is only slow.
-            raise Suspend(Delay(effect.limit_at, f"{effect.tool} may still be running"))
-        if isinstance(verdict, NotDone) and error is not None:
-            await self._settle(begun, Status.NOT_DONE, result=error, note="verified")
-            return Outcome(error=error)
-        if isinstance(verdict, NotDone):
-            return await self._again(call, begun, note="verified")
-        return await self._decide(call, begun, error=error)
+        judgement = doubt.judge(
+            verdict,
+            call.tool.policy,
+            error=error,
+            is_over=is_over or effect.limit_at <= self._context.now(),
+            attempts=call.attempts,
+        )
+        match judgement:
+            case Adopt(result):
+                await self._settle(begun, Status.COMPLETED, result=result, note="verified")
+                return Outcome(shapes.plain(result))
+            case TooEarly():
+                raise Suspend(Delay(effect.limit_at, f"{effect.tool} may still be running"))
+            case DidNot(text):
+                await self._settle(begun, Status.NOT_DONE, result=text, note="verified")
+                return Outcome(error=text)
+            case TryAgain(note):
+                return await self._again(call, begun, note=note)
+            case Undecided():
+                return await self._leave_unknown(call, begun, error)
 
-    async def _decide(self, call: Call, begun: Begun, *, error: str | None) -> Outcome | None:
+    async def _leave_unknown(self, call: Call, begun: Begun, error: str | None) -> Outcome:
         """What the tool's policy says when nobody can tell."""
-        policy, effect = call.tool.policy, begun.effect
-        if policy.in_doubt == "retry" and call.attempts <= max(1, policy.retries):
-            return await self._again(call, begun, note="the tool's policy is to retry")
+        effect = begun.effect
         if effect.status is Status.ISSUED:
             note = "it raised" if error else "its worker was lost"
             await self._settle(begun, Status.UNKNOWN, result=error, note=note)
-        if policy.in_doubt == "fail":
+        if call.tool.policy.in_doubt == "fail":
             told = error or f"{call.tool.name} was interrupted"
             return Outcome(error=f"{told} (whether it happened is not known)")
         raise Suspend(
@@ -320,14 +327,6 @@ class Effects:
         await self._settle(begun, Status.NOT_DONE, note=note, retry=True)
         await self._held.stage.flush()  # its key must be free before it is taken again
         await self._issue([call])
-
-    async def _ask_tool(self, call: Call, effect: Effect) -> Happened[Any] | NotDone | None:
-        faults.point("tool.before_verify")
-        try:
-            return await call.tool.verify(call.arguments, effect.key)
-        except Exception as error:
-            log.warning("verify of %s could not tell: %s", effect.tool, error)
-            return None
 
     async def _settle(
         self,

@@ -14,9 +14,11 @@ from typing import Any, Final, cast
 import msgspec
 
 from holdfast import faults
+from holdfast.agents import doubt
 from holdfast.agents.call_log import CallLog
 from holdfast.agents.calls import attempt, error_text, usable_id
 from holdfast.agents.checkpointer import Checkpointer, check_pending_tool_calls
+from holdfast.agents.doubt import Adopt, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.agents.messages import ToolResult
 from holdfast.agents.rules import Permission, Refused, Repeats, Rules
 from holdfast.agents.tools import Arguments, Happened, Place, Tool, text_of, tool
@@ -132,7 +134,7 @@ class ToolRegistry:
         call = _Call(tool, arguments, effect.call_id, effect.key)
         found = await calls.find(effect.key)  # if its time is over, that is recorded here
         if found is not None and found.answer in ("in_flight", "unknown"):
-            await _Dispatch(calls, call).ask_tool(found)
+            await _Dispatch(calls, call).verify(found)
 
     async def _place(self, tool: Tool[..., Any], arguments: Arguments, call_id: str) -> _Call:
         """A call with its key: the same again when a turn is repeated after a crash."""
@@ -172,29 +174,52 @@ class _Dispatch:
             elif self._policy.effect == "idempotent":
                 result = await self._execute(begun.effect)
             else:
-                result = await self._resolve_doubt(begun)
+                result = await self.resolve_doubt(begun)
             if result is not None:
                 return result
 
-    async def ask_tool(self, begun: Begun) -> ToolResult | None:
-        """Ask outside, and record the answer: a result if it happened, None if nobody can tell yet.
-
-        That it has not happened counts only when the call cannot be running any more.
-        """
+    async def verify(self, begun: Begun) -> None:
+        """Ask outside, and record the answer if it counts already."""
         effect = begun.effect
-        faults.point("tool.before_verify")
-        try:
-            verdict = await self._call.tool.verify(self._call.arguments, effect.key)
-        except Exception as error:
-            log.warning("verify of %s could not tell: %s", effect.tool, error)
-            return None
+        verdict = await doubt.ask(self._call.tool, self._call.arguments, effect)
         if isinstance(verdict, Happened):
             text = _text(verdict.result)
             await self._settle(effect, Status.COMPLETED, text, note="verified")
-            return self._call.result(text)
-        if isinstance(verdict, NotDone) and begun.answer == "unknown":
+        elif isinstance(verdict, NotDone) and begun.answer == "unknown":
             await self._settle(effect, Status.NOT_DONE, None, note="verified")
-        return None
+
+    async def resolve_doubt(self, begun: Begun, *, error: str | None = None) -> ToolResult | None:
+        """Find out what became of a call whose end nobody saw; None to look at it anew.
+
+        What is found out is recorded.
+        """
+        effect = begun.effect
+        faults.point("tool.before_verify")
+        judgement = doubt.judge(
+            await doubt.ask(self._call.tool, self._call.arguments, effect),
+            self._policy,
+            error=error,
+            is_over=error is not None or begun.answer == "unknown",
+            attempts=self._call.attempts,
+        )
+        match judgement:
+            case Adopt(result):
+                text = _text(result)
+                await self._settle(effect, Status.COMPLETED, text, note="verified")
+                return self._call.result(text)
+            case TooEarly():
+                return await self._await_twin()  # another process may be making it just now
+            case DidNot(text):
+                await self._settle(effect, Status.NOT_DONE, text, note="verified")
+                return self._call.failed(text)
+            case TryAgain(note):
+                await self._settle(effect, Status.NOT_DONE, None, note=note)
+                return None
+            case Undecided():
+                if begun.answer != "unknown":
+                    await self._doubt(effect, error, "it raised")
+                told = f"{error} {_UNKNOWN}" if error else self._told(effect)
+                return self._call.failed(told)
 
     async def _execute(self, effect: Effect) -> ToolResult | None:
         """Call the tool, and record what came of it; None if the call is to be made again."""
@@ -218,7 +243,8 @@ class _Dispatch:
         except Exception as error:
             if policy.effect == "idempotent":
                 return await self._not_done(effect, error)
-            return await self._raised(effect, error_text(call.tool, error))
+            raised = error_text(call.tool, error)
+            return await self.resolve_doubt(Begun("in_flight", effect), error=raised)
         text = _text(value)
         await self._settle(effect, Status.COMPLETED, text)
         return call.result(text)
@@ -227,41 +253,6 @@ class _Dispatch:
         text = error_text(self._call.tool, error)
         await self._settle(effect, Status.NOT_DONE, text)
         return self._call.failed(text)
-
-    async def _raised(self, effect: Effect, text: str) -> ToolResult | None:
-        """A call with consequences raised: that it did not happen must be known from elsewhere."""
-        await self._doubt(effect, text, "it raised")
-        found = await self._calls.find(effect.key)
-        if found is not None and found.answer == "unknown":
-            verified = await self.ask_tool(found)
-            if verified is not None:
-                return verified
-            found = await self._calls.find(effect.key)
-        if found is None:
-            return self._call.failed(text)
-        if self._may_retry():
-            await self._settle(effect, Status.NOT_DONE, None, note="the tool's policy is to retry")
-            return None
-        return self._call.failed(f"{text} {_UNKNOWN}")
-
-    async def _resolve_doubt(self, begun: Begun) -> ToolResult | None:
-        """Find out what became of a call whose end nobody saw; None to look at it anew."""
-        verified = await self.ask_tool(begun)
-        if verified is not None:
-            return verified
-        if begun.answer == "in_flight":
-            return await self._await_twin()  # another process may be making it just now
-        if await self._calls.find(self._call.key) is None:
-            return None
-        if self._may_retry():
-            note = "the tool's policy is to retry"
-            await self._settle(begun.effect, Status.NOT_DONE, None, note=note)
-            return None
-        return self._call.failed(self._told(begun.effect))
-
-    def _may_retry(self) -> bool:
-        tries = max(1, self._policy.retries)
-        return self._policy.in_doubt == "retry" and self._call.attempts <= tries
 
     def _told(self, effect: Effect) -> str:
         what = f"{effect.tool} was begun before (call {effect.call_id}) and interrupted {_UNKNOWN}"

@@ -1,30 +1,39 @@
-"""Functions that block, in threads. What a thread does cannot be stopped, so it is waited for."""
+"""Functions that block, each in a thread of its own: one that hangs holds up nobody else.
+
+What a thread does cannot be stopped, so it is waited for.
+"""
 
 import asyncio
 import contextvars
-import functools
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
-
-MOST_THREADS: Final = 64
-
-_pool: Final = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="holdfast-tool")
+from concurrent.futures import Future
+from typing import Any
 
 
 async def call_in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function in a thread; a cancellation is raised once the function has ended."""
+    ended: Future[Any] = Future()
     context = contextvars.copy_context()
-    call = functools.partial(context.run, function, *args, **kwargs)
-    future = asyncio.get_running_loop().run_in_executor(_pool, call)
+
+    def call() -> None:
+        try:
+            ended.set_result(context.run(function, *args, **kwargs))
+        except BaseException as error:
+            ended.set_exception(error)
+
+    name = f"holdfast-call-{getattr(function, '__name__', 'tool')}"
+    threading.Thread(target=call, name=name, daemon=True).start()
+    return await _wait_for(asyncio.wrap_future(ended))
+
+
+async def _wait_for(future: "asyncio.Future[Any]") -> Any:
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
-            await asyncio.shield(future)
+            await asyncio.wait([future])
         except asyncio.CancelledError as error:
             cancelled = error
-        except BaseException:
-            break  # the function's own
     if cancelled is not None:
         future.exception()
         raise cancelled
