@@ -17,7 +17,7 @@ import msgspec
 from holdfast import clock, faults, names
 from holdfast.agents import doubt, shapes
 from holdfast.agents.doubt import Adopt, DidNot, TooEarly, TryAgain, Undecided
-from holdfast.agents.leaving import Block, Delay, Gate, Suspend, first_of
+from holdfast.agents.leaving import Block, Delay, Gate, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo, RecordedCall
 from holdfast.agents.tools import Arguments, Place, Tool, text_of
 from holdfast.engine import effects as engine_effects
@@ -143,20 +143,12 @@ class Effects:
 
     async def _finish_all(self, calls: Sequence[Call]) -> list[Outcome]:
         tasks = [asyncio.create_task(self._finish(call)) for call in calls]
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            raise
-        errors = [error for task in tasks if (error := task.exception()) is not None]
-        ways = [error.way for error in errors if isinstance(error, Suspend)]
+        errors = await end_all(tasks)
         for error in errors:
             if not isinstance(error, Suspend):
                 raise error
-        if ways:
-            raise Suspend(first_of(ways))
+        if errors:
+            raise Suspend(first_of(ways_of(errors)))
         return [task.result() for task in tasks]
 
     async def _finish(self, call: Call) -> Outcome:

@@ -63,6 +63,25 @@ def first_of(ways: Sequence[Way]) -> Way:
     return max(delays, key=lambda delay: delay.until) if delays else ways[0]
 
 
+async def end_all(tasks: Sequence[asyncio.Task[Any]]) -> list[BaseException]:
+    """Wait until all tasks have ended; what they raised. If this is cancelled, so are they."""
+    if not tasks:
+        return []
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+    return [error for task in tasks if (error := task.exception()) is not None]
+
+
+def ways_of(errors: Sequence[BaseException]) -> list[Way]:
+    """How those of them that are suspensions want to leave."""
+    return [error.way for error in errors if isinstance(error, Suspend)]
+
+
 class Gate:
     """Knows which tasks are the agent's own, and whether it is being left."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 from holdfast.agents import shapes
 from holdfast.agents.blobs import Blobs
 from holdfast.agents.calls import Call, Effects, Outcome, usable_id
-from holdfast.agents.leaving import Gate, HandBack, Suspend, Way, first_of
+from holdfast.agents.leaving import Gate, HandBack, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage, usage_of
 from holdfast.agents.rules import Refused, Repeats, Rules
@@ -140,16 +140,8 @@ class Run:
         tasks = [asyncio.create_task(call) for call in calls]
         for task in tasks:
             self.gate.add_branch(task)
-        try:
-            if tasks:
-                await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            raise
-        errors = [error for task in tasks if (error := task.exception()) is not None]
-        ways: list[Way] = [error.way for error in errors if isinstance(error, Suspend)]
+        errors = await end_all(tasks)
+        ways = ways_of(errors)
         if ways:
             self.gate.leaving = Suspend(first_of(ways))
             self.gate.check()

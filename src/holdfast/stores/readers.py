@@ -171,9 +171,10 @@ class WorkerReader(_Reads):
 
 
 class Readers:
-    """All of them, for one tenant."""
+    """All of them, for one tenant: the reading side of a store."""
 
     def __init__(self, rows: Rows, shapes: Shapes, tenant: str) -> None:
+        self.tenant = tenant
         self.runs = RunReader(rows, shapes, tenant)
         self.journal = JournalReader(rows, shapes, tenant)
         self.checkpoints = CheckpointReader(rows, shapes, tenant)

@@ -27,7 +27,7 @@ from holdfast.stores.rows import Row
 from holdfast.telemetry import Telemetry, log
 
 
-class PostgresStore:
+class PostgresStore(Readers):
     """Durable rows in a PostgreSQL database, for any number of processes and machines."""
 
     def __init__(
@@ -40,16 +40,8 @@ class PostgresStore:
     ) -> None:
         self._server_clock = ServerClock() if clock is None else None
         self.clock: Clock = clock or self._server_clock or ServerClock()
-        self.tenant = settings.tenant
+        super().__init__(self._rows, SHAPES, settings.tenant)
         self.on_applied: Callable[[Iterable[str]], None] | None = None
-        reads = Readers(self._rows, SHAPES, self.tenant)
-        self.runs = reads.runs
-        self.journal = reads.journal
-        self.checkpoints = reads.checkpoints
-        self.effects = reads.effects
-        self.waits = reads.waits
-        self.signals = reads.signals
-        self.workers = reads.workers
         self._settings = settings
         self._telemetry = telemetry or Telemetry()
         self._connections = Connections(url, settings)

@@ -33,7 +33,7 @@ from holdfast.telemetry import Telemetry
 T = TypeVar("T")
 
 
-class SQLiteStore:
+class SQLiteStore(Readers):
     """Durable rows in one file; in memory when the path is empty, with the same code."""
 
     def __init__(
@@ -45,16 +45,8 @@ class SQLiteStore:
         telemetry: Telemetry | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
-        self.tenant = settings.tenant
+        super().__init__(self._rows, SHAPES, settings.tenant)
         self.on_applied: Callable[[Iterable[str]], None] | None = None
-        reads = Readers(self._rows, SHAPES, self.tenant)
-        self.runs = reads.runs
-        self.journal = reads.journal
-        self.checkpoints = reads.checkpoints
-        self.effects = reads.effects
-        self.waits = reads.waits
-        self.signals = reads.signals
-        self.workers = reads.workers
         self._path = os.path.abspath(path) if path else ""
         self._settings = settings
         self._telemetry = telemetry or Telemetry()
