@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from holdfast import ids
-from holdfast.agents.agent import Agent, Agents
+from holdfast.agents.agent import Agent, Agents, Taking0, Taking1, Taking2, Taking3
 from holdfast.agents.handles import Handle
 from holdfast.agents.sessions import Session
 from holdfast.agents.work import Work
@@ -97,7 +97,7 @@ class Holdfast:
     @overload
     async def run(
         self,
-        agent: Agent[[], R],
+        agent: Taking0[R],
         /,
         *,
         run_id: str | None = None,
@@ -106,7 +106,7 @@ class Holdfast:
     @overload
     async def run(
         self,
-        agent: Agent[[A], R],
+        agent: Taking1[A, R],
         a: A,
         /,
         *,
@@ -116,7 +116,7 @@ class Holdfast:
     @overload
     async def run(
         self,
-        agent: Agent[[A, B], R],
+        agent: Taking2[A, B, R],
         a: A,
         b: B,
         /,
@@ -127,7 +127,7 @@ class Holdfast:
     @overload
     async def run(
         self,
-        agent: Agent[[A, B, C], R],
+        agent: Taking3[A, B, C, R],
         a: A,
         b: B,
         c: C,
@@ -138,12 +138,12 @@ class Holdfast:
     ) -> R: ...
     async def run(
         self,
-        agent: Agent[..., R],
+        agent: Any,
         /,
         *args: Any,
         run_id: str | None = None,
         timeout: float | None = None,
-    ) -> R:
+    ) -> Any:
         """Start a run, or resume it, or give back the result it has: one task, by its `run_id`.
 
         It is advanced here unless another worker does so, and waited for while it waits. The same
@@ -153,22 +153,20 @@ class Holdfast:
         return await handle.result(timeout=timeout)
 
     @overload
-    async def start(self, agent: Agent[[], R], /, *, run_id: str | None = None) -> Handle[R]: ...
+    async def start(self, agent: Taking0[R], /, *, run_id: str | None = None) -> Handle[R]: ...
     @overload
     async def start(
-        self, agent: Agent[[A], R], a: A, /, *, run_id: str | None = None
+        self, agent: Taking1[A, R], a: A, /, *, run_id: str | None = None
     ) -> Handle[R]: ...
     @overload
     async def start(
-        self, agent: Agent[[A, B], R], a: A, b: B, /, *, run_id: str | None = None
+        self, agent: Taking2[A, B, R], a: A, b: B, /, *, run_id: str | None = None
     ) -> Handle[R]: ...
     @overload
     async def start(
-        self, agent: Agent[[A, B, C], R], a: A, b: B, c: C, /, *, run_id: str | None = None
+        self, agent: Taking3[A, B, C, R], a: A, b: B, c: C, /, *, run_id: str | None = None
     ) -> Handle[R]: ...
-    async def start(
-        self, agent: Agent[..., R], /, *args: Any, run_id: str | None = None
-    ) -> Handle[R]:
+    async def start(self, agent: Any, /, *args: Any, run_id: str | None = None) -> Handle[Any]:
         """Start a run and leave it to the workers; its handle's result helps too."""
         return await self._start(agent, args, run_id)
 

@@ -3,7 +3,17 @@
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from holdfast import names
 from holdfast.agents import shapes
@@ -16,6 +26,41 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
+A = TypeVar("A", contravariant=True)
+B = TypeVar("B", contravariant=True)
+C = TypeVar("C", contravariant=True)
+
+
+class Taking0(Protocol[R]):
+    """An agent that is started with no input. Agents with defaults fit several of these."""
+
+    @property
+    def rules(self) -> Rules: ...
+    def __call__(self, run: "Run", /) -> Awaitable[R]: ...
+
+
+class Taking1(Protocol[A, R]):
+    """An agent that is started with one input."""
+
+    @property
+    def rules(self) -> Rules: ...
+    def __call__(self, run: "Run", a: A, /) -> Awaitable[R]: ...
+
+
+class Taking2(Protocol[A, B, R]):
+    """An agent that is started with two inputs."""
+
+    @property
+    def rules(self) -> Rules: ...
+    def __call__(self, run: "Run", a: A, b: B, /) -> Awaitable[R]: ...
+
+
+class Taking3(Protocol[A, B, C, R]):
+    """An agent that is started with three inputs."""
+
+    @property
+    def rules(self) -> Rules: ...
+    def __call__(self, run: "Run", a: A, b: B, c: C, /) -> Awaitable[R]: ...
 
 
 class Agent(Generic[P, R]):

@@ -122,7 +122,11 @@ class Run:
             for call, p in zip(calls, prepared, strict=True)
         ]
 
-    async def call(self, tool: Tool[..., Awaitable[T]] | Tool[..., T], *args: Any, **kw: Any) -> T:
+    @overload
+    async def call(self, tool: Tool[..., Awaitable[T]], *args: Any, **kw: Any) -> T: ...
+    @overload
+    async def call(self, tool: Tool[..., T], *args: Any, **kw: Any) -> T: ...
+    async def call(self, tool: Tool[..., Any], *args: Any, **kw: Any) -> Any:
         """Call one tool from the agent's own code; raises ToolFailed with what a model would read.
 
         The key of the call is given by Holdfast.

@@ -22,7 +22,7 @@ from holdfast.errors import MisuseError, NotDone
 from holdfast.kernel import effects
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 
 EffectClass = Literal["read", "idempotent", "mutate"]
 InDoubt = Literal["ask", "fail", "retry"]

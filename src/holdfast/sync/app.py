@@ -3,10 +3,10 @@
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from holdfast import app
-from holdfast.agents.agent import Agent
+from holdfast.agents.agent import Agent, Taking0, Taking1, Taking2, Taking3
 from holdfast.clock import Clock
 from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
@@ -24,6 +24,9 @@ from holdfast.sync.loop import Face, Loop, blocking
 from holdfast.telemetry import Sink
 
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
 
 @blocking(app.Holdfast)
@@ -69,17 +72,66 @@ class Holdfast(Face[app.Holdfast]):
     def agents(self) -> list[str]:
         return self._inner.agents
 
+    @overload
+    def run(
+        self, agent: Taking0[R], /, *, run_id: str | None = None, timeout: float | None = None
+    ) -> R: ...
+    @overload
     def run(
         self,
-        agent: Agent[..., R],
+        agent: Taking1[A, R],
+        a: A,
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> R: ...
+    @overload
+    def run(
+        self,
+        agent: Taking2[A, B, R],
+        a: A,
+        b: B,
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> R: ...
+    @overload
+    def run(
+        self,
+        agent: Taking3[A, B, C, R],
+        a: A,
+        b: B,
+        c: C,
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> R: ...
+    def run(
+        self,
+        agent: Any,
         /,
         *args: Any,
         run_id: str | None = None,
         timeout: float | None = None,
-    ) -> R:
+    ) -> Any:
         return self.start(agent, *args, run_id=run_id).result(timeout=timeout)
 
-    def start(self, agent: Agent[..., R], /, *args: Any, run_id: str | None = None) -> Handle[R]:
+    @overload
+    def start(self, agent: Taking0[R], /, *, run_id: str | None = None) -> Handle[R]: ...
+    @overload
+    def start(self, agent: Taking1[A, R], a: A, /, *, run_id: str | None = None) -> Handle[R]: ...
+    @overload
+    def start(
+        self, agent: Taking2[A, B, R], a: A, b: B, /, *, run_id: str | None = None
+    ) -> Handle[R]: ...
+    @overload
+    def start(
+        self, agent: Taking3[A, B, C, R], a: A, b: B, c: C, /, *, run_id: str | None = None
+    ) -> Handle[R]: ...
+    def start(self, agent: Any, /, *args: Any, run_id: str | None = None) -> Handle[Any]:
         return Handle(self._loop, self._call(self._inner.start, agent, *args, run_id=run_id))
 
     def session(
