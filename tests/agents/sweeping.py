@@ -48,11 +48,13 @@ class Sweep:
             self.runs[run_id] = TURNS
 
     async def kill_at_random(self) -> None:
-        """A worker works for a moment, and is killed."""
+        """A worker has begun to work, and is killed a moment later."""
         if not await self._open_runs():
             await self.start(RUNS)
+        before = {worker.worker for worker in await self.hf.leases.workers()}
         pid = await self._ask(["", 0])
-        await asyncio.sleep(self.chance.uniform(0.0, 0.25))
+        await self._see_working(before)
+        await asyncio.sleep(self.chance.uniform(0.0, 0.1))
         os.kill(pid, signal.SIGKILL)
         assert await self._ask("wait") == -signal.SIGKILL
         self.kills += 1
@@ -99,6 +101,18 @@ class Sweep:
                 if effect.status not in ("completed", "not_done")
             ]
         return found
+
+    async def _see_working(self, before: set[str]) -> None:
+        """Wait until a worker that was not there before holds a run."""
+        async with asyncio.timeout(END_SECONDS):
+            while not any(
+                worker.held and worker.worker not in before
+                for worker in await self.hf.leases.workers()
+            ):
+                await self._unblock()
+                if not await self._open_runs():
+                    return
+                await asyncio.sleep(0.01)
 
     async def _ask(self, command: object) -> int:
         return await asyncio.to_thread(self._child.ask, command)
