@@ -1,5 +1,5 @@
 # make demo   see an agent survive kill -9 (STORE=postgres: on a PostgreSQL of its own)
-# make test   everything CI runs              make check  format, lint, types, layers
+# make test   all tests                       make check  format, lint, types, layers (CI runs both)
 # make chaos  the same faults, many times     make bench  measure, and write docs/performance.md
 # make mission  which rows of the mission are shown by tests
 SHELL := /bin/bash

@@ -22,6 +22,7 @@ from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
+from holdfast.errors import MisuseError
 from holdfast.settings import Settings, locate_store, store_url
 from holdfast.stores import open_store
 from holdfast.stores.contract import StoreInfo
@@ -185,6 +186,8 @@ class Holdfast:
     async def _start(
         self, agent: Agent[..., R], args: tuple[Any, ...], run_id: str | None
     ) -> Handle[R]:
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+            raise MisuseError(f"{agent!r} is not an agent; make it one with @holdfast.agent")
         run = await self._work.create(agent, agent.input_of(args, {}), run_id)
         return Handle(self._work, self.runs, self.journal, agent, run.run_id)
 

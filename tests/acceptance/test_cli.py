@@ -154,6 +154,11 @@ def test_exit_code_is_documented(code: exits.Exit) -> None:
     assert re.search(rf"^\| {code.value} \|", DOCS, re.MULTILINE)
 
 
+def test_no_words_at_all_give_the_help() -> None:
+    done = run()
+    assert "Commands" in done.stdout + done.stderr
+
+
 def test_help_lists_every_command_and_loads_none() -> None:
     script = (
         "import sys; sys.argv[1:] = ['--help']\nfrom holdfast import cli\n"

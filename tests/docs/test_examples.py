@@ -34,7 +34,8 @@ def test_example_runs(example: Example, tmp_path: Path) -> None:
         timeout=SECONDS,
     )
     assert done.returncode == 0, f"{example.id} fails:\n{done.stderr}"
-    assert done.stderr == ""
+    # A tool that raises is logged; anything else that is said there would be a fault.
+    assert not done.stderr or "raised, and may have happened" in done.stderr
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.id)

@@ -104,19 +104,28 @@ class Agent(Generic[P, R]):
         first = next(iter(self._signature.parameters))
         return {name: value for name, value in bound.arguments.items() if name != first}
 
+    def with_defaults(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments, and the defaults of those that were left out."""
+        defaults = {
+            name: parameter.default
+            for name, parameter in list(self._signature.parameters.items())[1:]
+            if parameter.default is not parameter.empty
+        }
+        return defaults | dict(arguments)
+
     def arguments_of(self, stored: Any) -> dict[str, Any]:
         """The arguments of the function from a stored input; raises UnsupportedValue."""
         wanted = self.parameters
         given: dict[str, Any]
         if isinstance(stored, dict) and set(cast("dict[str, Any]", stored)) <= set(wanted):
             given = cast("dict[str, Any]", stored)
-        elif len(wanted) == 1:
+        elif self.takes_one_input and stored is not None and not self._is_misnamed(stored):
             given = {wanted[0]: stored}
         elif stored is None:
             given = {}
         else:
             raise UnsupportedValue(
-                f"agent {self.name} takes {', '.join(wanted) or 'no input'}; this is not such an "
+                f"agent {self.name} takes: {', '.join(wanted) or 'no input'}. This is no such "
                 f"input: {str(cast(object, stored))[:200]}"
             )
         missing = [n for n in wanted if n not in given and self._is_required(n)]
@@ -132,6 +141,17 @@ class Agent(Generic[P, R]):
         kind = self._hints.get("return", Any)
         return shapes.convert(stored, kind, what=f"the result of {self.name}")
 
+    def _is_misnamed(self, stored: Any) -> bool:
+        """Whether an input is a dict of names, and the one parameter is not for a dict."""
+        kind = self._hints.get(self.parameters[0], Any)
+        return isinstance(stored, dict) and kind in (str, int, float, bool, bytes)
+
+    @property
+    def takes_one_input(self) -> bool:
+        """Whether it can be started with one input, as a session does for each message."""
+        required = [name for name in self.parameters if self._is_required(name)]
+        return bool(self.parameters) and len(required) <= 1
+
     def _is_required(self, name: str) -> bool:
         return self._signature.parameters[name].default is inspect.Parameter.empty
 
@@ -142,16 +162,24 @@ def _check_signature(function: Callable[..., Any], name: str) -> inspect.Signatu
     signature = inspect.signature(function)
     if not signature.parameters:
         raise MisuseError(f"agent {name} needs the run as its first parameter")
-    for parameter in signature.parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+    first, *rest = signature.parameters.values()
+    if isinstance(first.annotation, type) and cast("type[Any]", first.annotation).__name__ != "Run":
+        raise MisuseError(
+            f"the first parameter of agent {name} is {first}; it must be the run: holdfast.Run"
+        )
+    for parameter in rest:
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
             raise MisuseError(
-                f"agent {name} takes *{parameter.name}; its input needs named parameters"
+                f"agent {name} takes {parameter}; its input needs named parameters that can be "
+                "given by position"
             )
     return signature
 
 
 def tools_by_name(tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> dict[str, Any]:
     """Tools under their names; a plain function is a tool that mutates."""
+    if isinstance(tools, Tool):
+        raise MisuseError("tools is a list of tools; give [tool]")
     found: dict[str, Tool[..., Any]] = {}
     for given in tools:
         made: Tool[..., Any] = cast(Any, given) if isinstance(given, Tool) else tool(given)
@@ -165,6 +193,8 @@ class Agents:
     """The agents that are known here, by name."""
 
     def __init__(self, agents: Iterable[Agent[..., Any]] = ()) -> None:
+        if isinstance(agents, Agent):
+            raise MisuseError("agents is a list of agents; give [agent]")
         self._by_name: dict[str, Agent[..., Any]] = {}
         for agent in agents:
             self.add(agent)

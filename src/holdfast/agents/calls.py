@@ -38,6 +38,7 @@ class Outcome(msgspec.Struct, frozen=True):
     value: Any = None
     error: str | None = None
     replay_of: str | None = None
+    cause: BaseException | None = None
 
 
 class Flight:
@@ -191,14 +192,12 @@ class Effects:
 
     async def _read(self, call: Call) -> Outcome:
         tool = call.tool
+        limit = tool.policy.limit_seconds
         try:
-            return Outcome(
-                await attempt(
-                    tool, call.arguments, call.key, limit_seconds=tool.policy.limit_seconds
-                )
-            )
+            result = await attempt(tool, call.arguments, call.key, limit_seconds=limit)
         except Exception as error:
-            return Outcome(error=error_text(tool, error))
+            return Outcome(error=error_text(tool, error), cause=error)
+        return Outcome(_storable(tool.name, result))
 
     def _is_safe_to_repeat(self, call: Call, begun: Begun) -> bool:
         is_own = begun.effect.run_id == self._held.run_id and call.recorded is not None
@@ -229,6 +228,7 @@ class Effects:
     async def _broken(self, call: Call, begun: Begun, error: BaseException) -> Outcome | None:
         if call.tool.policy.effect != "mutate":
             return self._not_done(call, begun, error)
+        log.warning("%s raised, and may have happened", call.tool.name, exc_info=error)
         return await self._resolve_doubt(call, begun, error=error_text(call.tool, error))
 
     async def _invoke(self, call: Call, effect: Effect) -> Any:
@@ -243,19 +243,14 @@ class Effects:
 
     def _complete(self, begun: Begun, result: object) -> Any:
         """Record a result; the value as it will be given back from the record."""
-        try:
-            plain = shapes.plain(result)
-        except UnsupportedValue as error:
-            tool = begun.effect.tool
-            log.warning("%s returned what cannot be stored, its text is kept: %s", tool, error)
-            plain = str(result)
+        plain = _storable(begun.effect.tool, result)
         self._held.stage.outcome(begun, Status.COMPLETED, result=plain)
         return plain
 
     def _not_done(self, call: Call, begun: Begun, error: BaseException) -> Outcome:
         text = error_text(call.tool, error)
         self._held.stage.outcome(begun, Status.NOT_DONE, result=text, note=_type_of(error))
-        return Outcome(error=text)
+        return Outcome(error=text, cause=error)
 
     async def _await_twin(self, call: Call, effect: Effect) -> Outcome | None:
         """Wait for the same operation that somebody else has begun."""
@@ -295,10 +290,12 @@ class Effects:
                 return Outcome(error=text)
             case TryAgain(note):
                 return await self._again(call, begun, note=note)
-            case Undecided():
-                return await self._leave_unknown(call, begun, error)
+            case Undecided(reason):
+                return await self._leave_unknown(call, begun, error, reason)
 
-    async def _leave_unknown(self, call: Call, begun: Begun, error: str | None) -> Outcome:
+    async def _leave_unknown(
+        self, call: Call, begun: Begun, error: str | None, reason: str
+    ) -> Outcome:
         """What the tool's policy says when nobody can tell."""
         effect = begun.effect
         if effect.status is Status.ISSUED:
@@ -307,13 +304,12 @@ class Effects:
         if call.tool.policy.in_doubt == "fail":
             told = error or f"{call.tool.name} was interrupted"
             return Outcome(error=f"{told} (whether it happened is not known)")
-        raise Suspend(
-            Block(
-                BlockedReason.UNKNOWN_EFFECT,
-                f"nobody knows whether {effect.tool} happened: `holdfast effects resolve "
-                f"{effect.effect_id}` with --happened RESULT, --did-not-happen or --retry",
-            )
+        seen = "; ".join(filter(None, (error or "its worker was lost", reason)))
+        note = (
+            f"{seen}: nobody knows whether {effect.tool} happened. Find out, then "
+            f"`holdfast effects resolve {effect.effect_id}` with --happened RESULT, --did-not-happen or --retry"
         )
+        raise Suspend(Block(BlockedReason.UNKNOWN_EFFECT, note))
 
     async def _again(self, call: Call, begun: Begun, *, note: str) -> None:
         await self._settle(begun, Status.NOT_DONE, note=note, retry=True)
@@ -363,6 +359,15 @@ async def attempt(
                 raise
         await asyncio.sleep(min(5.0, 0.1 * 2**tried))
     raise AssertionError("the last try returns or raises")
+
+
+def _storable(tool: str, result: object) -> Any:
+    """A result as it comes back from the record; what cannot be stored as its text."""
+    try:
+        return shapes.plain(result)
+    except UnsupportedValue as error:
+        log.warning("%s returned what cannot be stored, its text is kept: %s", tool, error)
+        return str(result)
 
 
 def error_text(tool: Tool[..., Any], error: BaseException) -> str:

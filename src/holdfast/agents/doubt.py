@@ -40,14 +40,28 @@ class TryAgain(msgspec.Struct, frozen=True):
 
 
 class Undecided(msgspec.Struct, frozen=True):
-    """It stays unknown: the model is told if that is the policy, else a person is asked."""
+    """It stays unknown: the model is told if that is the policy, else a person is asked.
+
+    `reason` is why `verify` could not tell, if it was asked.
+    """
+
+    reason: str = ""
 
 
 Judgement = Adopt | TooEarly | DidNot | TryAgain | Undecided
 
 
+class CannotTell(msgspec.Struct, frozen=True):
+    """`verify` was asked, and broke."""
+
+    reason: str
+
+
+Answer = Verdict | CannotTell | None
+
+
 def judge(
-    verdict: Verdict | None, policy: Policy, *, error: str | None, is_over: bool, attempts: int
+    verdict: Answer, policy: Policy, *, error: str | None, is_over: bool, attempts: int
 ) -> Judgement:
     """What follows from an answer of `verify`, or from none.
 
@@ -61,13 +75,13 @@ def judge(
         return TryAgain("verified") if error is None else DidNot(error)
     if policy.in_doubt == "retry" and attempts <= max(1, policy.retries):
         return TryAgain(RETRIED)
-    return Undecided()
+    return Undecided("" if verdict is None else verdict.reason)
 
 
-async def ask(tool: Tool[..., Any], arguments: Arguments, effect: Effect) -> Verdict | None:
-    """What the tool's `verify` says; None if it cannot tell, or there is none."""
+async def ask(tool: Tool[..., Any], arguments: Arguments, effect: Effect) -> Answer:
+    """What the tool's `verify` says; None if there is none."""
     try:
         return await tool.verify(arguments, effect.key)
     except Exception as error:
-        log.warning("verify of %s could not tell: %s", effect.tool, error)
-        return None
+        log.warning("verify of %s could not tell", effect.tool, exc_info=True)
+        return CannotTell(f"verify raised {type(error).__name__}: {error}")

@@ -28,6 +28,7 @@ from holdfast.errors import (
     RunEnded,
     TurnDiverged,
     UnavailableError,
+    UnsupportedValue,
 )
 from holdfast.kernel.effects import Settled
 from holdfast.kernel.runs import BlockedReason
@@ -90,7 +91,11 @@ class Pass:
         """Let the agent work on its input, and end the run with what it returns."""
         run = self.begin(agent, memo)
         try:
-            result = await run_agent(agent, run, given)
+            arguments = agent.arguments_of(given)
+        except UnsupportedValue as error:
+            return await self._fail(error, trace="")
+        try:
+            result = await run_agent(agent, run, arguments)
         except Suspend as suspended:
             await self.leave(suspended.way)
             return Ending(False)
@@ -132,12 +137,12 @@ class Pass:
             case Wait(specs, mode):
                 await held.open_waits(specs, mode=mode, suspend=True)
 
-    async def _fail(self, error: BaseException) -> Ending:
+    async def _fail(self, error: BaseException, *, trace: str | None = None) -> Ending:
         held = self.held
         held.discard()
         text = f"{type(error).__name__}: {error}"[: names.MAX_TEXT]
-        trace = "".join(traceback.format_exception(error))[-20_000:]
-        await held.fail(storable(text), details={"traceback": storable(trace)})
+        told = "".join(traceback.format_exception(error))[-20_000:] if trace is None else trace
+        await held.fail(storable(text), details={"traceback": storable(told)})
         return Ending(True, error)
 
     async def _give_up(self, error: HoldfastError) -> Ending:
@@ -167,9 +172,8 @@ class Pass:
             log.warning("run %s could not be given back: %s", self.run_id, worse)
 
 
-async def run_agent(agent: Agent[..., Any], run: Run, given: object) -> Any:
+async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any]) -> Any:
     """Call the agent; what it is left by comes out, whatever its code made of that."""
-    arguments = agent.arguments_of(given)
     run.gate.open()
     try:
         result = await agent.function(run, **arguments)

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from holdfast.agents.agent import Agent
 from holdfast.agents.executor import Ending
 from holdfast.agents.work import Work
+from holdfast.clock import MICROSECONDS
 from holdfast.engine import turns
 from holdfast.engine.journal import Journal
 from holdfast.engine.runs import Runs
@@ -24,8 +25,10 @@ from holdfast.kernel import runs as kernel_runs
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import Wait, WaitStatus
+from holdfast.telemetry import log
 
 R = TypeVar("R")
+_MOMENT_SECONDS = 1.0
 
 
 class Handle(Generic[R]):
@@ -39,6 +42,7 @@ class Handle(Generic[R]):
         self._journal = journal
         self._agent = agent
         self.run_id = run_id
+        self._has_said = False
 
     def __repr__(self) -> str:
         return f"<handle of run {self.run_id}>"
@@ -62,11 +66,30 @@ class Handle(Generic[R]):
                 raise await self._still_going(run)
             task = await self._work.try_to_advance(run)
             if task is None:
+                await self._say_why_it_waits(run)
                 await self._work.pause(run, ticket, at_most=left)
                 continue
             ending = await self._follow(task, None if deadline is None else left)
             if ending is not None and isinstance(ending.error, UnavailableError):
                 raise ending.error
+
+    async def _say_why_it_waits(self, run: Run) -> None:
+        """Tell once what keeps the run for more than a moment, so that nobody wonders."""
+        seconds = (run.ready_at - self._work.context.now()) / MICROSECONDS
+        if self._has_said or (run.status is Status.READY and seconds < _MOMENT_SECONDS):
+            return
+        self._has_said = True
+        if run.status is Status.READY:
+            note = await turns.last_note(self._work.context, run.run_id)
+            log.warning("run %s goes on in %.0f s: %s", run.run_id, seconds, note)
+        elif run.status is Status.RUNNING and run.worker != self._work.context.worker:
+            lease = self._work.context.settings.lease_seconds
+            log.warning(
+                "run %s is held by worker %s; if that was killed, it is given back within %.0f s",
+                run.run_id,
+                run.worker,
+                lease,
+            )
 
     async def status(self) -> Status:
         """Where the run is now."""

@@ -59,6 +59,8 @@ class AgentLoop(Agent[[str], str]):
             )
         if max_turns < 1:
             raise MisuseError(f"max_turns must be 1 or more, not {max_turns}")
+        if budget_usd is not None and budget_usd <= 0:
+            raise MisuseError(f"budget_usd must be above 0, not {budget_usd}")
         rules = Rules(tools=tools_by_name(tools), permission=permission, loop_limit=loop_limit)
         super().__init__(self.play, name=name, rules=rules)
         self.system = system

@@ -72,7 +72,7 @@ class Memo:
         raise TurnDiverged(
             f"run {run_id} did this before and its code does not ask for it again: {named}. Its "
             "code was changed, or decided by something that is not recorded (wrap it in "
-            "run.step). Put the old code back and unblock the run, or fork it"
+            "run.step). Put the old code back and unblock the run, or fork it (hf.runs.fork)"
         )
 
     def _read(self, entry: Entry) -> None:

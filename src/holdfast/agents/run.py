@@ -20,7 +20,7 @@ from holdfast.agents.tools import Tool, text_of
 from holdfast.agents.views import UNSET, Log, Value
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
-from holdfast.errors import HoldfastError, MisuseError, ToolFailed
+from holdfast.errors import HoldfastError, MisuseError, ToolFailed, UnsupportedValue
 from holdfast.kernel.checkpoints import Checkpoint
 
 P = ParamSpec("P")
@@ -131,12 +131,17 @@ class Run:
 
         The key of the call is given by Holdfast.
         """
+        if not isinstance(tool, Tool):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+            raise MisuseError(f"{tool!r} is not a tool; make it one with @holdfast.tool")
         self.gate.check_own_task("run.call()")
         call = Call(tool, tool.bind(args, kw))
         (outcome,) = await self._carry_out([call])
         if outcome.error is not None:
-            raise ToolFailed(outcome.error)
-        return shapes.convert(outcome.value, tool.returns, what=f"the result of {tool.name}")
+            raise ToolFailed(outcome.error) from outcome.cause
+        try:
+            return shapes.convert(outcome.value, tool.returns, what=f"the result of {tool.name}")
+        except UnsupportedValue as error:
+            raise ToolFailed(f"{tool.name} happened, but {error}") from error
 
     async def gather(self, *calls: Coroutine[Any, Any, T]) -> list[T]:
         """Several calls of the run at once; all of them end before one suspends the run."""

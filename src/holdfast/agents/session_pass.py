@@ -75,7 +75,7 @@ class SessionPass(Pass):
 
     async def _reply(self, agent: Agent[..., Any], run: Run, content: object) -> Reply:
         try:
-            return Reply(result=await run_agent(agent, run, content))
+            return Reply(result=await run_agent(agent, run, agent.arguments_of(content)))
         except HoldfastError as error:
             if run.gate.leaving is error:
                 raise

@@ -47,7 +47,7 @@ class Session(Generic[R]):
         self._given = dict(metadata or {})
         self._signals = Signals(work.context)
         self.session_id = session_id
-        if len(agent.parameters) != 1:
+        if not agent.takes_one_input:
             raise MisuseError(
                 f"agent {agent.name} takes {len(agent.parameters)} inputs; the agent of a session "
                 "takes one, the message"
@@ -62,14 +62,19 @@ class Session(Generic[R]):
         taken again: its answer is given. Raises RunFailed with what the agent raised, RunWaiting
         after `timeout` seconds (the message is answered all the same), RunEnded if it was closed.
         """
+        self._agent.arguments_of(shapes.plain(message, what="message"))
         await self._begin()
         message_id = id or str(ids.uuid7())
         await self._signals.send(self.session_id, MESSAGE, message, id=message_id)
         return await self._answer_to(message_id, timeout)
 
     async def close(self) -> None:
-        """End the session when all its messages are answered; it takes no more from then on."""
-        await self._begin()
+        """End the session when all its messages are answered; it takes no more from then on.
+
+        Closing one that has ended changes nothing.
+        """
+        if (await self._runs.get(self.session_id)).status in kernel_runs.ENDED:
+            return
         await self._signals.send(self.session_id, CLOSE, id=CLOSE)
         async for _ in self._work.context.changes(f"run:{self.session_id}"):
             run = await self._runs.get(self.session_id)
@@ -108,6 +113,10 @@ class Session(Generic[R]):
         if found.agent != self._agent.name:
             raise InputDiffers(
                 f"session {self.session_id!r} is with agent {found.agent!r}; choose another id"
+            )
+        if self._given and self._given != await self.metadata():
+            raise InputDiffers(
+                f"session {self.session_id!r} was begun with other metadata, which stays"
             )
         kernel_runs.check_alive(found)
 

@@ -31,6 +31,14 @@ def plain(value: object, *, what: str = "result") -> Any:
     return codec.decode(codec.encode(value, name=what))
 
 
+def check(value: object, kind: type[Any], *, what: str) -> None:
+    """Refuse what would not come back as a `kind`, before it is stored."""
+    try:
+        convert(plain(value, what=what), kind, what=what)
+    except UnsupportedValue as error:
+        raise MisuseError(f"{error} (it is a {type(value).__name__})") from error
+
+
 def parse(value: object, kind: type[T]) -> T:
     """The same for what a model or a person wrote; raises msgspec.ValidationError."""
     try:

@@ -18,7 +18,6 @@ from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import MisuseError, UnsupportedValue
 
 _WORTH_NAMING: Final = 64
-_RECORDED: Final = object()
 
 
 class Steps:
@@ -56,27 +55,31 @@ class Steps:
             return self._given(function, name, ref)
         result = await _call(function, args, kwargs)
         faults.point("model.after_call")
+        _check_comes_back(function, name, result)
         ref = self._held.stage.step(name, result, args_digest=digest)
-        return self._given(function, name, ref, made=result)
+        return self._given(function, name, ref)
 
-    def _given(
-        self, function: Callable[..., Any], name: str, ref: Ref, made: object = _RECORDED
-    ) -> Any:
+    def _given(self, function: Callable[..., Any], name: str, ref: Ref) -> Any:
         body = self._held.stage.body_of(ref)
-        plain = codec.decode(body)
+        value = codec.decode(body)
         kind = _returned_type(function)
         if kind is not None:
-            value = shapes.convert(plain, kind, what=f"the result of {name}")
-        elif made is _RECORDED or plain == made:
-            value = plain
-        else:
-            raise MisuseError(
-                f"{name} returned a {type(made).__name__}, which would come back from the record "
-                f"as {type(plain).__name__}: say in its signature what it returns"
-            )
+            value = shapes.convert(value, kind, what=f"the result of {name}")
         if len(body) >= _WORTH_NAMING:
             self._refs[id(value)] = (value, ref)
         return value
+
+
+def _check_comes_back(function: Callable[..., Any], name: str, made: object) -> None:
+    """Refuse a result of no declared type that would come back from the record as another one."""
+    if (
+        _returned_type(function) is None
+        and shapes.plain(made, what=f"the result of {name}") != made
+    ):
+        raise MisuseError(
+            f"{name} returned a {type(made).__name__}, which would come back from the record as "
+            "plain data: say in its signature what it returns"
+        )
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -93,6 +93,7 @@ class Tool(Generic[P, R]):
         self._key_parameter, self._shape = _read_signature(function, name)
         _check(self, policy)
         functools.update_wrapper(self, function, updated=())
+        self.input_schema = _schema(self._shape, name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -101,15 +102,14 @@ class Tool(Generic[P, R]):
         return f"<tool {self.name} ({self.policy.effect})>"
 
     @functools.cached_property
-    def input_schema(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments, for a model."""
-        found = shapes.schema(self._shape)
-        return {name: value for name, value in found.items() if name != "title"}
-
-    @functools.cached_property
     def returns(self) -> Any:
         """The type of its result; Any if it is not declared."""
         return shapes.hints_of(self.function, what=f"tool {self.name}").get("return", Any)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of its arguments."""
+        return self._shape.__struct_fields__
 
     def parse(self, args: Mapping[str, object] | str) -> Arguments:
         """Check arguments against the signature; raises msgspec.ValidationError saying what."""
@@ -122,13 +122,14 @@ class Tool(Generic[P, R]):
         """Arguments as they are given in Python."""
         if self._key_parameter in kwargs:
             raise MisuseError(f"{self._key_parameter} of {self.name} is given by Holdfast")
-        hidden = {self._key_parameter: ""} if self._key_parameter else {}
+        whole = inspect.signature(self.function)
+        visible = [p for p in whole.parameters.values() if p.name != self._key_parameter]
         try:
-            bound = inspect.signature(self.function).bind(*args, **kwargs, **hidden)
+            bound = whole.replace(parameters=visible).bind(*args, **kwargs)
         except TypeError as error:
             raise MisuseError(f"{self.name}() cannot be called like this: {error}") from error
         bound.apply_defaults()
-        values = {n: v for n, v in bound.arguments.items() if n != self._key_parameter}
+        values = dict(bound.arguments)
         return Arguments(values, codec.canonical_digest(values, name=f"arguments of {self.name}"))
 
     def key_for(self, arguments: Arguments, place: Place) -> str:
@@ -197,8 +198,10 @@ def _read_signature(function: Callable[..., Any], name: str) -> tuple[str, type[
         if kind is Key:
             key_parameter = parameter.name
         elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise MisuseError(f"tool {name} takes {parameter}; a model needs named parameters")
+        elif parameter.name == "self" and parameter.name not in hints:
             raise MisuseError(
-                f"tool {name} takes *{parameter.name}; a model needs named parameters"
+                f"tool {name} is a method; make a tool of a bound one: holdfast.tool(object.{name})"
             )
         elif parameter.kind is parameter.POSITIONAL_ONLY:
             raise MisuseError(f"{parameter.name} of tool {name} cannot be given by name")
@@ -210,7 +213,36 @@ def _read_signature(function: Callable[..., Any], name: str) -> tuple[str, type[
     return key_parameter, msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
 
 
+def _schema(shape: type[msgspec.Struct], name: str) -> dict[str, Any]:
+    """The JSON Schema of a tool's arguments, for a model."""
+    try:
+        found = shapes.schema(shape)
+    except (TypeError, NotImplementedError) as error:
+        raise MisuseError(
+            f"a parameter of tool {name} has a type that a model cannot give: {error}. Use plain "
+            "types, dataclasses, enums, dates or Pydantic models"
+        ) from error
+    return {key: value for key, value in found.items() if key != "title"}
+
+
+def _check_verify(tool: Tool[..., Any], verify: Callable[..., Any], known: Collection[str]) -> None:
+    """A misnamed parameter would otherwise be found after a crash, when `verify` is needed."""
+    for parameter in inspect.signature(verify).parameters.values():
+        is_optional = parameter.default is not parameter.empty
+        is_open = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if not (is_optional or is_open) and parameter.name not in known:
+            raise MisuseError(
+                f"verify of {tool.name} takes {parameter.name!r}; it can be given: "
+                f"{', '.join(sorted(known))}"
+            )
+
+
 def _check(tool: Tool[..., Any], policy: Policy) -> None:
+    function = tool.function
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise MisuseError(f"tool {tool.name} yields; a tool returns its result")
+    if policy.verify is not None:
+        _check_verify(tool, policy.verify, {*tool.parameters, "key"})
     if policy.effect not in _EFFECTS:
         raise MisuseError(f"effect of tool {tool.name} must be one of {', '.join(_EFFECTS)}")
     if policy.in_doubt not in ("ask", "fail", "retry"):
@@ -267,6 +299,8 @@ def _make(
     side_effects: Collection[str] | None = None,
     **policy: Any,
 ) -> Tool[..., Any]:
+    if not callable(function):
+        raise MisuseError(f"{function!r} is not a function; write @holdfast.tool(effect=...)")
     if side_effects is not None:
         if effect is not None:
             raise MisuseError("give either effect or side_effects")

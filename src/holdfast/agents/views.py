@@ -50,7 +50,7 @@ class Log(Sequence[T], Generic[T]):
 
     def append(self, item: T) -> None:
         """Add an item to the end."""
-        self._held.append(self.name, self._ref_of(item) or item)
+        self._held.append(self.name, self._named(item))
         self._items.append(item)
 
     def extend(self, items: Iterable[T]) -> None:
@@ -60,7 +60,7 @@ class Log(Sequence[T], Generic[T]):
 
     def __setitem__(self, index: int, item: T) -> None:
         at = range(len(self))[index]
-        self._held.splice(self.name, at, 1, [self._ref_of(item) or item])
+        self._held.splice(self.name, at, 1, [self._named(item)])
         self._items[at] = item
 
     def __delitem__(self, index: int | slice) -> None:
@@ -74,6 +74,14 @@ class Log(Sequence[T], Generic[T]):
         if length < len(self):
             self._held.splice(self.name, length, len(self) - length)
             del self._items[length:]
+
+    def _named(self, item: T) -> object:
+        """What is stored for an item: the entry that it is already, or itself if it fits."""
+        ref = self._ref_of(item)
+        if ref is not None:
+            return ref
+        shapes.check(item, self.kind, what=f"an item of log {self.name!r}")
+        return item
 
     def _typed(self, item: object, at: int) -> T:
         return shapes.convert(item, self.kind, what=f"{self.name}[{at}]")
@@ -99,6 +107,7 @@ class Value(Generic[T]):
 
     def set(self, value: T) -> None:
         """Give it another value."""
+        shapes.check(value, self.kind, what=f"value {self.name!r}")
         self._held.set(self.name, value)
         self._value = value
 

@@ -49,6 +49,7 @@ class Work:
     ) -> Run:
         """A run of an agent; the one that is there if it was started with the same input."""
         self.agents.add(agent)
+        agent.arguments_of(shapes.plain(given, what="input"))  # raises before the id is used up
         try:
             return await self._runs.create(run_id, agent=agent.name, input=given)
         except RunExists:
@@ -70,7 +71,10 @@ class Work:
         # It may have been written down in another way: a single value without its name.
         try:
             stored = agent.arguments_of(await turns.input_of(self.context, run.run_id))
-            return shapes.plain(stored) == shapes.plain(agent.arguments_of(shapes.plain(given)))
+            asked = agent.arguments_of(shapes.plain(given))
+            return shapes.plain(agent.with_defaults(stored)) == shapes.plain(
+                agent.with_defaults(asked)
+            )
         except UnsupportedValue:
             return False
 

@@ -1,5 +1,6 @@
 """Exit codes, and how an error is told: the one table from families of errors to codes."""
 
+import itertools
 import json
 import os
 import re
@@ -77,7 +78,7 @@ def tell_json(name: str, message: str) -> None:
 
 def wants_json(arguments: list[str]) -> bool:
     """Whether the words of a command ask for JSON, also when they cannot be understood."""
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    pairs = itertools.pairwise([*arguments, ""])
     return any(
         word == "--json"
         or word in ("--output=json", "--output=jsonl", "-ojson", "-ojsonl")
