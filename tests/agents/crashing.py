@@ -15,6 +15,14 @@ async def advance(hf: holdfast.Holdfast, run_id: str) -> Ending | None:
     """One pass of another worker over a run, taken from whoever holds it; None if it crashed."""
     twin = hf.another_worker()
     task = twin._work.start_pass(await twin.leases.take(run_id, takeover=True))
+    working = twin._work._passes[task]
+    close = working._close
+
+    async def close_unless_crashed(note: str, error: BaseException | None = None) -> None:
+        if not isinstance(error, Crash):
+            await close(note, error)
+
+    working._close = close_unless_crashed  # type: ignore[method-assign]
     await asyncio.wait([task])
     if isinstance(task.exception(), Crash):
         return None

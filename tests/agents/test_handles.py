@@ -187,8 +187,7 @@ async def test_input_that_does_not_fit_the_agent_fails_the_run_clearly(store: st
     async with holdfast.Holdfast(store, agents=[echo]) as hf:
         await hf.runs.create("r", agent="echo", input={"words": 5})
         await hf.runs.create("s", agent="echo", input={"times": 5})
-        await hf.runs.create("t", agent="echo", input="just words")
-        for run_id in ("r", "s", "t"):
+        for run_id in ("r", "s"):
             twin = hf.another_worker()
             task = twin._work.start_pass(await twin.leases.take(run_id))
             assert isinstance((await task).error, UnsupportedValue)

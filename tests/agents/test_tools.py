@@ -599,5 +599,6 @@ async def test_cancelled_blocking_tool_is_waited_for_and_its_end_is_known(store:
         let_go.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert [effect.status for effect in await hf.effects.of_run("r")] == ["unknown"]
+        assert [effect.status for effect in await hf.effects.of_run("r")] == ["completed"]
+        assert await hf.run(caller, run_id="r") == "receipt"
     assert done == [1]

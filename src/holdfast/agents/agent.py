@@ -136,6 +136,12 @@ class Agent(Generic[P, R]):
             for name, value in given.items()
         }
 
+    def arguments_for(self, message: Any) -> dict[str, Any]:
+        """The arguments of the function for one message, whatever that looks like."""
+        name = self.parameters[0]
+        kind = self._hints.get(name, Any)
+        return {name: shapes.convert(message, kind, what=f"{name} of {self.name}")}
+
     def result_of(self, stored: object) -> R:
         """A stored result as the type that the function returns."""
         kind = self._hints.get("return", Any)

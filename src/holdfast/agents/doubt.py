@@ -5,10 +5,12 @@ verify says it did not    counts only when the call cannot be running any more
 nobody can tell           the tool's policy: ask a person, tell the model, or try again
 """
 
+import asyncio
 from typing import Any
 
 import msgspec
 
+from holdfast.agents.calls import is_being_cancelled
 from holdfast.agents.tools import Arguments, Happened, Policy, Tool, Verdict
 from holdfast.errors import NotDone
 from holdfast.kernel.effects import Effect
@@ -81,7 +83,12 @@ def judge(
 async def ask(tool: Tool[..., Any], arguments: Arguments, effect: Effect) -> Answer:
     """What the tool's `verify` says; None if there is none."""
     try:
-        return await tool.verify(arguments, effect.key)
+        async with asyncio.timeout(tool.policy.limit_seconds):
+            return await tool.verify(arguments, effect.key)
+    except asyncio.CancelledError:
+        if is_being_cancelled():
+            raise
+        return CannotTell("verify was cancelled")
     except Exception as error:
         log.warning("verify of %s could not tell", effect.tool, exc_info=True)
         return CannotTell(f"verify raised {type(error).__name__}: {error}")

@@ -6,12 +6,15 @@ else; and what a tool is known to have done is on record, even if the run is not
 
 import asyncio
 import traceback
+from collections.abc import Callable, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
 from holdfast import clock, names
 from holdfast.agents.agent import Agent, Agents
+from holdfast.agents.calls import describe, is_being_cancelled, storable_text
 from holdfast.agents.leaving import Block, Delay, Gate, HandBack, Suspend, Wait, Way
 from holdfast.agents.memo import Memo
 from holdfast.agents.run import Run
@@ -25,12 +28,13 @@ from holdfast.errors import (
     Fenced,
     HoldfastError,
     IntegrityError,
+    MisuseError,
     RunEnded,
     TurnDiverged,
     UnavailableError,
     UnsupportedValue,
 )
-from holdfast.kernel.effects import Settled
+from holdfast.kernel.effects import SETTLED, Settled
 from holdfast.kernel.runs import BlockedReason
 from holdfast.telemetry import log
 
@@ -49,8 +53,16 @@ class Ending(msgspec.Struct, frozen=True):
 class Pass:
     """One pass. `hand_back` asks it to end at the next boundary of a turn."""
 
-    def __init__(self, context: Context, agents: Agents, held: LeasedRun) -> None:
+    def __init__(
+        self,
+        context: Context,
+        agents: Agents,
+        held: LeasedRun,
+        *,
+        let_go: Callable[[LeasedRun], None],
+    ) -> None:
         self.context = context
+        self._let_go = let_go
         self._agents = agents
         self.held = held
         self._run: Run | None = None
@@ -75,6 +87,9 @@ class Pass:
             raise
         except HoldfastError as error:
             return await self._give_up(error)
+        except BaseException as error:
+            await self._close(f"its agent broke off: {describe(error)}", error)
+            raise
 
     async def _play(self) -> Ending:
         held = self.held
@@ -125,10 +140,11 @@ class Pass:
     async def leave(self, way: Way) -> None:
         """Do what leaving the agent's code asks for; its unsaved changes are forgotten."""
         held = self.held
-        held.discard()
+        await self._forget_edits()
         match way:
-            case Block(reason, note):
+            case Block(reason, note, effect_ids):
                 await held.block(reason, note=note[: names.MAX_TEXT])
+                await self._unblock_if_settled(effect_ids)
             case Delay(until, note):
                 seconds = max(0, until - self.context.now()) / clock.MICROSECONDS
                 await held.release(delay_seconds=seconds, note=note)
@@ -137,39 +153,58 @@ class Pass:
             case Wait(specs, mode):
                 await held.open_waits(specs, mode=mode, suspend=True)
 
+    async def _forget_edits(self) -> None:
+        """What was changed since the last checkpoint is repeated when the run goes on."""
+        await self.held.stage.settle()
+        self.held.discard()
+
+    async def _unblock_if_settled(self, effect_ids: Sequence[UUID]) -> None:
+        """Somebody may have said what became of an effect just before the run was blocked by it."""
+        found = [await self.context.store.effects.get(effect_id) for effect_id in effect_ids]
+        if found and all(effect is not None and effect.status in SETTLED for effect in found):
+            await engine_effects.unblock(self.context, self.run_id)
+
     async def _fail(self, error: BaseException, *, trace: str | None = None) -> Ending:
-        held = self.held
-        held.discard()
-        text = f"{type(error).__name__}: {error}"[: names.MAX_TEXT]
-        told = "".join(traceback.format_exception(error))[-20_000:] if trace is None else trace
-        await held.fail(storable(text), details={"traceback": storable(told)})
+        await self._forget_edits()
+        told = _traceback(error) if trace is None else trace
+        await self.held.fail(describe(error)[: names.MAX_TEXT], details={"traceback": told})
         return Ending(True, error)
 
     async def _give_up(self, error: HoldfastError) -> Ending:
         """Leave a run that cannot be advanced here, so that it is not tried again at once."""
-        if isinstance(error, TurnDiverged):
-            self.held.discard()
-            await self.held.block(BlockedReason.BREAKER, note=str(error)[: names.MAX_TEXT])
-        elif isinstance(error, IntegrityError):
-            await sweeper.block_damaged(self.context, self.run_id, error)
-        else:
-            await self._close(str(error), error)
+        try:
+            if isinstance(error, TurnDiverged):
+                await self._forget_edits()
+                await self.held.block(BlockedReason.BREAKER, note=str(error)[: names.MAX_TEXT])
+            elif isinstance(error, IntegrityError):
+                await sweeper.block_damaged(self.context, self.run_id, error)
+            elif isinstance(error, MisuseError):
+                return await self._fail(error)  # it would be the same again
+            else:
+                await self._close(describe(error), error)
+        except HoldfastError as worse:
+            log.warning("run %s could not be left: %s", self.run_id, worse)
+            self._let_go(self.held)
         return Ending(False, error)
 
-    async def _close(self, note: str, error: HoldfastError | None = None) -> None:
+    async def _close(self, note: str, error: BaseException | None = None) -> None:
         """Give the run back if it is still held, and report what its tools have done."""
         try:
             drafts = await self.held.stage.close()
             for draft in drafts:
                 if isinstance(draft.facts, Settled) and not draft.facts.retry:
                     await engine_effects.report(self.context, self.run_id, draft)
+            if self._run is not None:
+                called = self._run.called_effects
+                await engine_effects.take_back(self.context, self.held.run, called)
             if not isinstance(error, Fenced | RunEnded):
-                self.held.discard()
+                await self._forget_edits()
                 delay = AFTER_ERROR_SECONDS if error is not None else 0.0
-                note = storable(note)[: names.MAX_TEXT]
+                note = storable_text(note)[: names.MAX_TEXT]
                 await self.held.release(delay_seconds=delay, note=note)
         except HoldfastError as worse:
-            log.warning("run %s could not be given back: %s", self.run_id, worse)
+            log.warning("run %s could not be given back yet: %s", self.run_id, worse)
+            self._let_go(self.held)
 
 
 async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any]) -> Any:
@@ -177,10 +212,11 @@ async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any])
     run.gate.open()
     try:
         result = await agent.function(run, **arguments)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if run.gate.leaving is None or (task is not None and task.cancelling()):
+    except asyncio.CancelledError as error:
+        if is_being_cancelled():
             raise
+        if run.gate.leaving is None:
+            raise RuntimeError(f"{agent.name} awaited something that was cancelled") from error
     except BaseException:
         if run.gate.leaving is None:
             raise
@@ -191,9 +227,11 @@ async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any])
     raise AssertionError("a gate that is left raises")
 
 
-def storable(text: str) -> str:
-    """A text without what no store takes."""
-    return text.replace("\0", "�").encode("utf-8", "replace").decode()
+def _traceback(error: BaseException) -> str:
+    try:
+        return storable_text("".join(traceback.format_exception(error))[-20_000:])
+    except Exception:
+        return "(its traceback cannot be told)"
 
 
 async def _within(closing: Any, seconds: float) -> None:

@@ -8,6 +8,7 @@ left; what it changed since the last checkpoint is then forgotten, and repeated 
 import asyncio
 from collections.abc import Sequence
 from typing import Any, NoReturn
+from uuid import UUID
 
 import msgspec
 
@@ -21,6 +22,7 @@ class Block(msgspec.Struct, frozen=True):
 
     reason: BlockedReason
     note: str
+    effect_ids: tuple[UUID, ...] = ()
 
 
 class Delay(msgspec.Struct, frozen=True):
@@ -58,7 +60,9 @@ def first_of(ways: Sequence[Way]) -> Way:
     """The one that decides when several calls want to leave at once."""
     blocks = [way for way in ways if isinstance(way, Block)]
     if blocks:
-        return Block(blocks[0].reason, "; ".join(dict.fromkeys(block.note for block in blocks)))
+        notes = "; ".join(dict.fromkeys(block.note for block in blocks))
+        waited_for = tuple(effect_id for block in blocks for effect_id in block.effect_ids)
+        return Block(blocks[0].reason, notes, waited_for)
     delays = [way for way in ways if isinstance(way, Delay)]
     return max(delays, key=lambda delay: delay.until) if delays else ways[0]
 
@@ -67,14 +71,21 @@ async def end_all(tasks: Sequence[asyncio.Task[Any]]) -> list[BaseException]:
     """Wait until all tasks have ended; what they raised. If this is cancelled, so are they."""
     if not tasks:
         return []
-    try:
-        await asyncio.wait(tasks)
-    except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        raise
-    return [error for task in tasks if (error := task.exception()) is not None]
+    cancelled: asyncio.CancelledError | None = None
+    while not all(task.done() for task in tasks):
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            for task in tasks:
+                task.cancel()
+    if cancelled is not None:
+        raise cancelled
+    return [error for task in tasks if (error := _error_of(task)) is not None]
+
+
+def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
 def ways_of(errors: Sequence[BaseException]) -> list[Way]:
@@ -88,6 +99,7 @@ class Gate:
     def __init__(self) -> None:
         self._agent_task: asyncio.Task[Any] | None = None
         self._branches: set[asyncio.Task[Any]] = set()
+        self.branch_ways: list[Way] = []
         self.leaving: BaseException | None = None
 
     @property

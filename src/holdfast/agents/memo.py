@@ -1,7 +1,7 @@
 """The memo of a turn: what the run did since its last checkpoint, to be given back, not repeated.
 
-A call is matched by its kind, its name, the digest of its arguments, and how many such calls came
-before it in the turn. The code of an agent may do what it likes, as long as it makes them again.
+A step is matched by its name, the digest of its arguments and its place (`places`), an effect by
+its key. The code of an agent may do what it likes, as long as it makes the same calls again.
 """
 
 from collections import deque
@@ -38,7 +38,7 @@ class Memo:
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._steps: dict[tuple[str, bytes], deque[RecordedStep]] = {}
-        self._calls: dict[tuple[str, bytes], deque[RecordedCall]] = {}
+        self._calls: dict[str, deque[RecordedCall]] = {}
         self._by_effect: dict[Any, RecordedCall] = {}
         self.answered = False
         for entry in entries:
@@ -55,13 +55,9 @@ class Memo:
         """The result of the next such step, if it is on record."""
         return _next(self._steps, (name, digest))
 
-    def call(self, tool: str, digest: bytes) -> RecordedCall | None:
-        """What is known of the next such call, if its intent is on record."""
-        return _next(self._calls, (tool, digest))
-
-    def has_call(self, tool: str, digest: bytes) -> bool:
-        """Whether such a call is on record."""
-        return (tool, digest) in self._calls
+    def call(self, key: str) -> RecordedCall | None:
+        """What is known of the next call with this key, if its intent is on record."""
+        return _next(self._calls, key)
 
     def check_claimed(self, *, run_id: str) -> None:
         """Raise TurnDiverged if an effect is on record that no call has asked for."""
@@ -95,7 +91,7 @@ class Memo:
     def _issue(self, entry: Entry, facts: effects.Issued) -> None:
         (change,) = indexes.changes_of(entry, facts)
         assert isinstance(change, indexes.AddEffect), "an intent makes an effect"
-        calls = self._calls.setdefault((facts.tool, facts.args_digest), deque())
+        calls = self._calls.setdefault(facts.key, deque())
         if calls and calls[-1].is_to_be_retried:
             call = calls[-1]
             call.effect, call.attempts = change.effect, call.attempts + 1
@@ -116,7 +112,7 @@ def _settle(call: RecordedCall, entry: Entry, facts: effects.Settled) -> None:
     call.result = codec.decode(body) if body else None
 
 
-def _next(queues: dict[tuple[str, bytes], deque[Any]], key: tuple[str, bytes]) -> Any:
+def _next(queues: dict[Any, deque[Any]], key: Any) -> Any:
     queue = queues.get(key)
     if not queue:
         return None

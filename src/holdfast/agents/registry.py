@@ -150,7 +150,7 @@ class ToolRegistry:
 
     def _key(self, tool: Tool[..., Any], arguments: Arguments, call_id: str, *, nth: int) -> str:
         session = self._session_id
-        place = Place(session, session, self._version, usable_id(call_id), nth)
+        place = Place(session, session, self._version, usable_id(call_id), str(nth))
         return tool.key_for(arguments, place)
 
 

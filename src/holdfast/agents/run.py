@@ -7,13 +7,16 @@ on record, and given back: between checkpoints it must make the same calls again
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final, ParamSpec, TypeVar, overload
+from uuid import UUID
 
 from holdfast.agents import shapes
 from holdfast.agents.blobs import Blobs
-from holdfast.agents.calls import Call, Effects, Outcome, usable_id
+from holdfast.agents.calls import Call, Outcome, usable_id
+from holdfast.agents.effects import Effects
 from holdfast.agents.leaving import Gate, HandBack, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage, usage_of
+from holdfast.agents.places import Places, enter_branch
 from holdfast.agents.rules import Refused, Repeats, Rules
 from holdfast.agents.steps import Steps
 from holdfast.agents.tools import Tool, text_of
@@ -40,8 +43,9 @@ class Run:
         self._held = held
         self.gate = gate
         self._rules = rules
-        self._steps = Steps(held)
-        self._effects = Effects(context, held, gate)
+        self._places = Places()
+        self._steps = Steps(held, self._places)
+        self._effects = Effects(context, held, gate, self._places)
         self._blobs = Blobs(context, held)
         self._stop_note = ""
         self._views: dict[str, Log[Any] | Value[Any]] = {}
@@ -115,7 +119,9 @@ class Run:
         A call that is refused, or a tool that raises, is answered with an error the model reads.
         """
         self.gate.check_own_task("run.tools()")
-        prepared = [await self._prepare(call) for call in calls]
+        prepared: list[Call | str] = []
+        for call in calls:
+            prepared.append(await self._prepare(call, prepared))
         outcomes = iter(await self._carry_out([p for p in prepared if isinstance(p, Call)]))
         return [
             await self._answer(call, p if isinstance(p, str) else p.tool, outcomes)
@@ -135,6 +141,8 @@ class Run:
             raise MisuseError(f"{tool!r} is not a tool; make it one with @holdfast.tool")
         self.gate.check_own_task("run.call()")
         call = Call(tool, tool.bind(args, kw))
+        if not call.only_reads:
+            self._effects.place(call)
         (outcome,) = await self._carry_out([call])
         if outcome.error is not None:
             raise ToolFailed(outcome.error) from outcome.cause
@@ -146,11 +154,12 @@ class Run:
     async def gather(self, *calls: Coroutine[Any, Any, T]) -> list[T]:
         """Several calls of the run at once; all of them end before one suspends the run."""
         self.gate.check_own_task("run.gather()")
-        tasks = [asyncio.create_task(call) for call in calls]
+        gather = self._places.next_gather()
+        tasks = [asyncio.create_task(_branch(call, gather, at)) for at, call in enumerate(calls)]
         for task in tasks:
             self.gate.add_branch(task)
         errors = await end_all(tasks)
-        ways = ways_of(errors)
+        ways = [*self.gate.branch_ways, *ways_of(errors)]
         if ways:
             self.gate.leaving = Suspend(first_of(ways))
             self.gate.check()
@@ -187,7 +196,13 @@ class Run:
         """Leave the run to another worker at the end of its turn."""
         self._stop_note = note
 
+    @property
+    def called_effects(self) -> set[UUID]:
+        """Effects whose tools were called in this pass."""
+        return self._effects.called
+
     def _begin_turn(self, memo: Memo) -> None:
+        self._places.begin_turn()
         self._steps.begin_turn(memo)
         self._effects.begin_turn(memo)
         self._blobs.begin_turn(memo)
@@ -200,18 +215,28 @@ class Run:
         self.gate.check()
         return result
 
-    async def _prepare(self, call: ToolCall) -> Call | str:
+    async def _prepare(self, call: ToolCall, beside: Sequence[Call | str]) -> Call | str:
         """The call if it passes the rules, else the text that refuses it."""
         try:
             tool = self._rules.find(call.name)
             arguments = self._rules.parse(tool, call.args)
+            made = Call(tool, arguments, call_id=usable_id(call.id))
+            self._place(made, [other for other in beside if isinstance(other, Call)])
             self._repeats.set(self._repeats.get().after(tool.name, arguments.digest))
             self._rules.check_repeats(self._repeats.get())
-            if not self._effects.memo.has_call(tool.name, arguments.digest):
+            if made.recorded is None:
                 await self._rules.permit(tool, arguments)
         except Refused as refused:
             return str(refused)
-        return Call(tool, arguments, call_id=usable_id(call.id))
+        return made
+
+    def _place(self, call: Call, beside: Sequence[Call]) -> None:
+        if call.only_reads:
+            return
+        try:
+            self._effects.place(call, beside)
+        except MisuseError as error:
+            raise Refused(f"{call.tool.name} was not called: {error}") from error
 
     async def _answer(
         self, call: ToolCall, made: Tool[..., Any] | str, outcomes: Iterator[Outcome]
@@ -234,6 +259,7 @@ class Run:
             return await self._effects.carry_out(calls)
         except (Suspend, HoldfastError) as error:
             if isinstance(error, Suspend) and self.gate.is_concurrent:
+                self.gate.branch_ways.append(error.way)
                 raise  # run.gather lets the other branches end first
             self.gate.leave(error)
 
@@ -250,3 +276,8 @@ class Run:
     def _remember(self, name: str, view: T) -> T:
         self._views[name] = view  # pyright: ignore[reportArgumentType] - a log or a value
         return view
+
+
+async def _branch(call: Coroutine[Any, Any, T], gather: int, index: int) -> T:
+    enter_branch(gather, index)
+    return await call

@@ -10,16 +10,24 @@ import msgspec
 
 from holdfast import names
 from holdfast.agents.agent import Agent
-from holdfast.agents.executor import Ending, Pass, run_agent, storable
+from holdfast.agents.calls import describe
+from holdfast.agents.executor import Ending, Pass, run_agent
 from holdfast.agents.leaving import HandBack, Suspend
 from holdfast.agents.memo import Memo
 from holdfast.agents.run import Run
 from holdfast.engine.signals import Signals
-from holdfast.errors import ConflictError, HoldfastError, TurnDiverged, UnavailableError
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    MisuseError,
+    TurnDiverged,
+    UnavailableError,
+)
 from holdfast.kernel.signals import Signal
 
 MESSAGE: Final = "message"
 CLOSE: Final = "close"
+CLOSE_ID: Final = "holdfast.close"
 _MARK: Final = "holdfast.session"
 
 
@@ -75,18 +83,20 @@ class SessionPass(Pass):
 
     async def _reply(self, agent: Agent[..., Any], run: Run, content: object) -> Reply:
         try:
-            return Reply(result=await run_agent(agent, run, agent.arguments_of(content)))
+            return Reply(result=await run_agent(agent, run, agent.arguments_for(content)))
         except HoldfastError as error:
-            if run.gate.leaving is error:
+            is_misuse = isinstance(error, MisuseError) and not isinstance(error, TurnDiverged)
+            if run.gate.leaving is error and not is_misuse:
                 raise
-            return self._failed(error)
+            return await self._failed(error)
         except Exception as error:
-            return self._failed(error)
+            return await self._failed(error)
 
-    def _failed(self, error: Exception) -> Reply:
+    async def _failed(self, error: Exception) -> Reply:
         """The session goes on; whoever sent this message is told."""
+        await self.held.stage.settle()
         self.held.discard()
-        return Reply(error=storable(f"{type(error).__name__}: {error}")[: names.MAX_TEXT])
+        return Reply(error=describe(error)[: names.MAX_TEXT])
 
     async def _answer(self, run: Run, message: Signal, reply: Reply) -> None:
         if not reply.error:
@@ -96,4 +106,4 @@ class SessionPass(Pass):
         except HoldfastError as error:
             if isinstance(error, ConflictError | UnavailableError | TurnDiverged):
                 raise
-            await self.held.inbox.answer(message.signal_id, self._failed(error))
+            await self.held.inbox.answer(message.signal_id, await self._failed(error))

@@ -1,21 +1,31 @@
 """Sessions: conversations that outlive processes. A session is a run that takes messages."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from holdfast import ids
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent
-from holdfast.agents.session_pass import CLOSE, MESSAGE, Reply, metadata_of, session_input
+from holdfast.agents.session_pass import (
+    CLOSE,
+    CLOSE_ID,
+    MESSAGE,
+    Reply,
+    metadata_of,
+    session_input,
+)
 from holdfast.agents.work import Work
 from holdfast.engine import turns
 from holdfast.engine.checkpoints import Checkpoints, State
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.errors import (
+    ConflictError,
     InputDiffers,
     MisuseError,
+    NotFoundError,
     RunBlocked,
     RunEnded,
     RunExists,
@@ -62,10 +72,19 @@ class Session(Generic[R]):
         taken again: its answer is given. Raises RunFailed with what the agent raised, RunWaiting
         after `timeout` seconds (the message is answered all the same), RunEnded if it was closed.
         """
-        self._agent.arguments_of(shapes.plain(message, what="message"))
-        await self._begin()
+        self._agent.arguments_for(shapes.plain(message, what="message"))
         message_id = id or str(ids.uuid7())
-        await self._signals.send(self.session_id, MESSAGE, message, id=message_id)
+        if message_id == CLOSE_ID:
+            raise MisuseError(f"{CLOSE_ID!r} is what ends a session; give the message another id")
+        try:
+            await self._begin()
+            await self._signals.send(self.session_id, MESSAGE, message, id=message_id)
+        except RunEnded:
+            # It may have been answered before the end.
+            with contextlib.suppress(NotFoundError, ConflictError):
+                answer = await self._signals.answer(self.session_id, message_id)
+                return self._given_back(answer)
+            raise
         return await self._answer_to(message_id, timeout)
 
     async def close(self) -> None:
@@ -75,11 +94,12 @@ class Session(Generic[R]):
         """
         if (await self._runs.get(self.session_id)).status in kernel_runs.ENDED:
             return
-        await self._signals.send(self.session_id, CLOSE, id=CLOSE)
+        await self._signals.send(self.session_id, CLOSE, id=CLOSE_ID)
         async for _ in self._work.context.changes(f"run:{self.session_id}"):
             run = await self._runs.get(self.session_id)
             if run.status in kernel_runs.ENDED:
                 return
+            await self._check_going(run)
             await self._advance(run, None)
 
     async def status(self) -> Status:

@@ -31,6 +31,11 @@ def plain(value: object, *, what: str = "result") -> Any:
     return codec.decode(codec.encode(value, name=what))
 
 
+def size(value: object, *, what: str = "result") -> int:
+    """How many bytes a value is stored in; raises UnsupportedValue."""
+    return len(codec.encode(value, name=what))
+
+
 def check(value: object, kind: type[Any], *, what: str) -> None:
     """Refuse what would not come back as a `kind`, before it is stored."""
     try:

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from holdfast import codec, faults, names
 from holdfast.agents import shapes
 from holdfast.agents.memo import Memo
+from holdfast.agents.places import Places
 from holdfast.agents.threads import call_in_thread
 from holdfast.agents.views import Log, Value
 from holdfast.codec import Ref
@@ -23,8 +24,9 @@ _WORTH_NAMING: Final = 64
 class Steps:
     """The recorded calls of one pass over a run."""
 
-    def __init__(self, held: LeasedRun) -> None:
+    def __init__(self, held: LeasedRun, places: Places) -> None:
         self._held = held
+        self._place = places
         self._memo = Memo()
         self._refs: dict[int, tuple[object, Ref]] = {}
 
@@ -37,7 +39,9 @@ class Steps:
         found = self._refs.get(id(item))
         if found is None or not self._held.stage.can_name(found[1]):
             return None
-        return found[1]
+        # Somebody may have changed it meanwhile: then it is stored as it is.
+        is_same = codec.encode(item) == self._held.stage.body_of(found[1])
+        return found[1] if is_same else None
 
     async def call(
         self,
@@ -48,7 +52,7 @@ class Steps:
     ) -> Any:
         """The result of a call: the recorded one, or a new one that is staged to be recorded."""
         name = names.check(f"{kind}{name_of(function)}"[: names.MAX_LENGTH], what="a step's name")
-        digest = digest_of(args, kwargs)
+        digest = self._place.of("step", name, digest_of(args, kwargs))
         recorded = self._memo.step(name, digest)
         if recorded is not None:
             ref = self._held.stage.recall(*recorded)
@@ -91,10 +95,8 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def digest_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """What tells calls apart: a log by its name and length, what is no data by its type."""
-    given = {"args": [_plain(arg) for arg in args]} | {
-        name: _plain(arg) for name, arg in kwargs.items()
-    }
-    return codec.canonical_digest(given)
+    by_name = {name: _plain(arg) for name, arg in kwargs.items()}
+    return codec.canonical_digest([[_plain(arg) for arg in args], by_name])
 
 
 def _plain(argument: object) -> object:

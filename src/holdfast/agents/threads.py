@@ -1,6 +1,6 @@
 """Functions that block, each in a thread of its own: one that hangs holds up nobody else.
 
-What a thread does cannot be stopped, so it is waited for.
+What a thread does cannot be stopped, so it is waited for, and how it ended is not forgotten.
 """
 
 import asyncio
@@ -11,14 +11,26 @@ from concurrent.futures import Future
 from typing import Any
 
 
+class EndedLate(asyncio.CancelledError):
+    """The call was cancelled, and its function ended all the same: with a result or an error."""
+
+    def __init__(self, result: Any, error: BaseException | None) -> None:
+        super().__init__()
+        self.result = result
+        self.error = error
+
+
 async def call_in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function in a thread; a cancellation is raised once the function has ended."""
+    """Call a function in a thread; a cancellation is raised as EndedLate when it has ended."""
     ended: Future[Any] = Future()
     context = contextvars.copy_context()
 
     def call() -> None:
         try:
             ended.set_result(context.run(function, *args, **kwargs))
+        except StopIteration as error:
+            # A future cannot carry it.
+            ended.set_exception(RuntimeError(f"it raised StopIteration: {error}"))
         except BaseException as error:
             ended.set_exception(error)
 
@@ -34,7 +46,7 @@ async def _wait_for(future: "asyncio.Future[Any]") -> Any:
             await asyncio.wait([future])
         except asyncio.CancelledError as error:
             cancelled = error
-    if cancelled is not None:
-        future.exception()
-        raise cancelled
-    return future.result()
+    if cancelled is None:
+        return future.result()
+    error = future.exception()
+    raise EndedLate(None if error else future.result(), error) from cancelled

@@ -61,7 +61,7 @@ class Place(msgspec.Struct, frozen=True):
     run_id: str
     version: int
     call_id: str
-    nth: int
+    number: str
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ class Tool(Generic[P, R]):
             own = policy(**arguments.values)
             return names.check(f"{self.name}:{own}", what=f"the key of {self.name}")
         if self.policy.repeat or (policy == "call" and not place.call_id):
-            return _digest(place.run_id, place.version, self.name, arguments.digest, place.nth)
+            return _digest(place.run_id, place.version, self.name, arguments.digest, place.number)
         if policy == "tenant":
             return _digest(self.name, arguments.digest)
         if policy == "args":
@@ -147,7 +147,7 @@ class Tool(Generic[P, R]):
         where = (place.root_id,)
         if self.policy.effect == "idempotent":
             # Some models number their calls from 1 in every reply.
-            where = (place.run_id, place.version, place.nth)
+            where = (place.run_id, place.version, place.number)
         return _digest(*where, self.name, arguments.digest, place.call_id)
 
     async def invoke(self, arguments: Arguments, key: str) -> Any:

@@ -95,8 +95,8 @@ class Value(Generic[T]):
         self.name = name
         self.kind = kind
         self._value: T = default
-        stored = held.part(name)
-        if stored is not None:
+        stored = held.part(name, UNSET)
+        if stored is not UNSET:
             self._value = shapes.convert(stored, kind, what=f"value {name!r}")
 
     def get(self) -> T:

@@ -80,7 +80,8 @@ class Work:
 
     def start_pass(self, held: LeasedRun) -> "asyncio.Task[Ending]":
         """Pass over a run that is held, in a task of its own."""
-        working = SessionPass(self.context, self.agents, held)
+        let_go = self._leases.strays.let_go
+        working = SessionPass(self.context, self.agents, held, let_go=let_go)
         task = asyncio.create_task(working.play(), name=f"holdfast run {held.run_id}")
         self._passes[task] = working
         task.add_done_callback(self._passes.pop)
@@ -95,7 +96,7 @@ class Work:
             return None
         self._taking.add(run.run_id)
         try:
-            return self.start_pass(await self._leases.take(run.run_id))
+            return self.start_pass(await self._leases.take(run.run_id, only_ready=True))
         except (LeaseHeld, IllegalMove, RunEnded, Fenced):
             return None  # taken, ended or blocked by somebody else in this moment
         finally:
@@ -103,7 +104,7 @@ class Work:
 
     async def pause(self, run: Run, ticket: int, *, at_most: float) -> None:
         """Wait until a run may have changed; meanwhile what is due for any run is done."""
-        seconds = min(at_most, await self._leases.sweeper.sweep_if_due())
+        seconds = min(at_most, await self._leases.tend())
         if run.status is Status.READY and run.ready_at > self.context.now():
             seconds = min(seconds, (run.ready_at - self.context.now()) / MICROSECONDS)
         await self.context.wakeups.wait(f"run:{run.run_id}", ticket, timeout=max(0.001, seconds))

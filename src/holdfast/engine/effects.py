@@ -1,7 +1,7 @@
 """Effects: beginning them without ever repeating one, looking them up, settling doubtful ones."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Literal
 from uuid import UUID
 
@@ -236,8 +236,8 @@ async def settle(
     await context.decide_late(effect.run_id, decide, by=by, effect_ids=(effect.effect_id,))
 
 
-async def _unblock_others(context: Context, effect: Effect, *, by: str) -> None:
-    """Give back other runs that wait for this effect: a fork, or one with the same key."""
+async def unblock(context: Context, run_id: str, *, by: str = "") -> None:
+    """Give back a run that waits for somebody to say what became of an effect."""
 
     def decide(snapshot: Snapshot) -> Decision:
         run = snapshot.run
@@ -245,6 +245,21 @@ async def _unblock_others(context: Context, effect: Effect, *, by: str) -> None:
             return Decision(None)
         return Decision(None, (Draft(Kind.RUN_UNBLOCKED, runs.Released(note="it is settled")),))
 
+    await context.decide_late(run_id, decide, by=by)
+
+
+async def take_back(context: Context, run: Run, called: Container[UUID]) -> None:
+    """Say of the intents of a lease that their calls were never made, and are to be made again."""
+    for effect in await context.store.effects.of_run(run.run_id):
+        is_own = effect.lease_seq == run.lease_seq and effect.status is Status.ISSUED
+        if is_own and effect.effect_id not in called:
+            with contextlib.suppress(IllegalMove):
+                note = "its call was never made"
+                await settle(context, effect, Status.NOT_DONE, note=note, retry=True)
+
+
+async def _unblock_others(context: Context, effect: Effect, *, by: str) -> None:
+    """Give back other runs that wait for this effect: a fork, or one with the same key."""
     before: tuple[int, str] | None = None
     while True:
         wanted = RunFilter(status=runs.Status.BLOCKED, limit=_PAGE, before=before)
@@ -252,7 +267,7 @@ async def _unblock_others(context: Context, effect: Effect, *, by: str) -> None:
         for run in page:
             is_other = run.run_id != effect.run_id and runs.is_blocked_by_effect(run)
             if is_other and str(effect.effect_id) in await last_note(context, run.run_id):
-                await context.decide_late(run.run_id, decide, by=by)
+                await unblock(context, run.run_id, by=by)
         if len(page) < _PAGE:
             return
         before = (page[-1].created_at, page[-1].run_id)

@@ -44,7 +44,7 @@ class LeasedRun:
         self._max_bytes = context.settings.max_body_bytes
         self._edits = Edits(parts, max_bytes=self._max_bytes)
         self._staging = Staging(parts.recorded)
-        self.stage = Stage(self._staging, self._encode, self._advance_leased)
+        self.stage = Stage(self._staging, head, self._encode, self._advance_leased)
         self.inbox = Inbox(
             context, head, save=self._save, advance=self._advance, saving=self._saving
         )
@@ -70,9 +70,9 @@ class LeasedRun:
         """A copy of the state at the last checkpoint."""
         return self._parts.decode()
 
-    def part(self, name: str) -> Any:
-        """One part of the state at the last checkpoint, a log as a list; None if there is none."""
-        return self._parts.decode_part(name)
+    def part(self, name: str, default: Any = None) -> Any:
+        """One part of the state at the last checkpoint, a log as a list."""
+        return self._parts.decode_part(name, default)
 
     def append(self, log: str, *items: object) -> None:
         """Add items to the end of a log at the next checkpoint."""

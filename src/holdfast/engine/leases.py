@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine, Sequence
 from typing import Any
-from weakref import WeakSet
 
 from holdfast import clock, names
 from holdfast.engine import sweeper
@@ -18,18 +17,20 @@ from holdfast.engine.context import Context
 from holdfast.engine.head import Head
 from holdfast.engine.heart import Heart
 from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.strays import Strays
 from holdfast.errors import (
     CheckpointCorrupted,
     Fenced,
     HoldfastError,
+    IntegrityError,
+    LeaseHeld,
     MisuseError,
     RunNotFound,
     UnavailableError,
 )
-from holdfast.kernel import leases, runs
-from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel import leases
 from holdfast.kernel.leases import Worker
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import Status
 from holdfast.stores.contract import Beat, Decision, Snapshot, Sweep
 from holdfast.telemetry import log
 
@@ -45,13 +46,18 @@ class Leases:
         self.heart: Heart | None = None
         self.sweeper = sweeper.Sweeper(context)
         self._taking: set[asyncio.Task[Any]] = set()
-        self._held: WeakSet[LeasedRun] = WeakSet()
-        self._may_have_strays = False
+        self.strays = Strays(context)
 
-    async def take(self, run_id: str, *, takeover: bool = False) -> LeasedRun:
-        """Hold one run. Raises LeaseHeld while a living worker holds it, unless `takeover`."""
+    async def take(
+        self, run_id: str, *, takeover: bool = False, only_ready: bool = False
+    ) -> LeasedRun:
+        """Hold one run. Raises LeaseHeld while a living worker holds it, unless `takeover`.
+
+        This worker's own runs can be taken again, which fences whoever holds them here; with
+        `only_ready` they are refused too.
+        """
         names.check(run_id, what="run id")
-        held = await self._safely(self._take(run_id, takeover=takeover))
+        held = await self._safely(self._take(run_id, takeover=takeover, only_ready=only_ready))
         assert held is not None, "a run was leased, or an error raised"
         return held
 
@@ -70,13 +76,22 @@ class Leases:
         while True:
             ticket = self._context.wakeups.ticket("ready")
             # Also while there is always a run to give out: others wait for their time-outs.
-            pause = await self.sweeper.sweep_if_due()
-            await self._give_back_strays()
+            pause = await self.tend()
             held = await self._safely(self._take_ready(agents))
             remaining = deadline - loop.time()
             if held is not None or remaining <= 0:
                 return held
             await self._context.wakeups.wait("ready", ticket, timeout=min(remaining, pause))
+
+    async def tend(self) -> float:
+        """Do what is due for any run, and give back what is leased here and held by nobody.
+
+        The seconds until it should be asked again.
+        """
+        pause = await self.sweeper.sweep_if_due()
+        if not self._taking:  # else one of them may be what another task is just taking
+            await self.strays.give_back()
+        return pause
 
     async def renew(self) -> None:
         """Stay alive for another lease's length. A background task does so while runs are held."""
@@ -141,19 +156,25 @@ class Leases:
         except HoldfastError as error:
             log.warning("run %s could not be given back: %s", held.run_id, error)
 
-    async def _take(self, run_id: str, *, takeover: bool) -> LeasedRun:
+    async def _take(self, run_id: str, *, takeover: bool, only_ready: bool) -> LeasedRun:
         await self._stay_alive()
 
         def decide(snapshot: Snapshot) -> Decision:
             if snapshot.run is None:
                 raise RunNotFound(f"there is no run {run_id!r}")
+            if only_ready and snapshot.run.status is Status.RUNNING:
+                raise LeaseHeld(f"run {run_id} is held already")
             alive = snapshot.holder_expires_at > snapshot.now
             draft = leases.take(
                 snapshot.run, self._context.worker, holder_alive=alive, takeover=takeover
             )
             return Decision(snapshot.position.seq + 1, (draft,))
 
-        return await self._hold(run_id, await self._context.decide_late(run_id, decide))
+        try:
+            return await self._hold(run_id, await self._context.decide_late(run_id, decide))
+        except UnavailableError:
+            self.strays.suspect()
+            raise
 
     async def _take_ready(self, agents: Sequence[str]) -> LeasedRun | None:
         await self._stay_alive()
@@ -173,33 +194,9 @@ class Leases:
                     with contextlib.suppress(CheckpointCorrupted):
                         return await self._hold(*leased[0])
         except UnavailableError:
-            # A run may be leased to this worker now, and nobody here knows of it.
-            self._may_have_strays = True
+            self.strays.suspect()
             raise
         return None
-
-    async def _give_back_strays(self) -> None:
-        """Release runs that were leased to this worker while the store went away."""
-        if not self._may_have_strays:
-            return
-        found = await self._context.store.runs.held_by(self._context.worker)
-        if self._taking:
-            return  # one of them may be what another task is just taking
-        known = {(held.run_id, held.run.lease_seq) for held in self._held}
-        for run in found:
-            if (run.run_id, run.lease_seq) not in known:
-                await self._release_stray(run)
-        self._may_have_strays = False
-
-    async def _release_stray(self, stray: Run) -> None:
-        def decide(snapshot: Snapshot) -> Decision:
-            run = snapshot.run
-            if run is None or (run.worker, run.lease_seq) != (stray.worker, stray.lease_seq):
-                return Decision(None)
-            note = "it was leased while the store went away"
-            return Decision(None, (Draft(Kind.RUN_RELEASED, runs.Released(note=note)),))
-
-        await self._context.decide_late(stray.run_id, decide)
 
     async def _hold(self, run_id: str, lease_seq: int) -> LeasedRun:
         """The run as it was leased; one that cannot be loaded is blocked, and the error raised."""
@@ -208,12 +205,12 @@ class Leases:
             raise Fenced(f"run {run_id} was taken by another worker just after it was leased here")
         try:
             newest = await load_newest(self._context, run_id)
-        except CheckpointCorrupted as damage:
+        except IntegrityError as damage:
             await sweeper.block_damaged(self._context, run_id, damage)
             raise
         head = Head(self._context, found.run, found.position)
         held = LeasedRun(self._context, head, newest.parts)
-        self._held.add(held)
+        self.strays.add(held)
         return held
 
     async def _stay_alive(self) -> None:

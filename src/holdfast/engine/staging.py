@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from holdfast import names
 from holdfast.codec import Ref
 from holdfast.engine.effects import Begun
-from holdfast.engine.head import Decide, Plan
+from holdfast.engine.head import Decide, Head, Plan
 from holdfast.errors import HoldfastError
 from holdfast.kernel import checkpoints, effects
 from holdfast.kernel.journal import Draft, Entry, Kind
@@ -113,9 +113,14 @@ class Stage:
     """What is to be stored with the next commit of a run, whatever that is."""
 
     def __init__(
-        self, staging: Staging, encode: _Encode, commit: Callable[[], Awaitable[object]]
+        self,
+        staging: Staging,
+        head: Head,
+        encode: _Encode,
+        commit: Callable[[], Awaitable[object]],
     ) -> None:
         self._staging = staging
+        self._head = head
         self._encode = encode
         self._commit = commit
         self._is_flush_due = False
@@ -169,11 +174,18 @@ class Stage:
         """Commit what is staged, by itself."""
         await self._commit()
 
+    async def settle(self) -> None:
+        """Find out what became of a commit whose answer nobody saw, if there is one."""
+        if not self._head.is_settled:
+            await self._commit()
+
     async def close(self) -> list[Draft]:
         """Stage no more; what could not be stored."""
         self._is_flush_due = True
         if self._flushing:
             await asyncio.wait(self._flushing)
+        with contextlib.suppress(HoldfastError):
+            await self._commit()
         return self._staging.take()
 
     def _add(self, draft: Draft) -> Ref:

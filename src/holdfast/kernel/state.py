@@ -145,11 +145,11 @@ class Parts:
             state[name] = codec.decode(self.data_of(raw))
         return state
 
-    def decode_part(self, name: str) -> Any:
-        """One part as a plain value, a log as a list; None if there is none."""
+    def decode_part(self, name: str, default: Any = None) -> Any:
+        """One part as a plain value, a log as a list."""
         if name in self.logs:
             return [codec.decode(self.data_of(raw)) for raw in self.logs[name].items]
-        return codec.decode(self.data_of(self.values[name])) if name in self.values else None
+        return codec.decode(self.data_of(self.values[name])) if name in self.values else default
 
     def worthwhile_base(self) -> Base | None:
         """A base, if loading reads twice what is alive and a base would halve that."""

@@ -52,8 +52,8 @@ class LeasedRun(Face[leased_run.LeasedRun]):
     def state(self) -> dict[str, Any]:
         return self._inner.state()
 
-    def part(self, name: str) -> Any:
-        return self._inner.part(name)
+    def part(self, name: str, default: Any = None) -> Any:
+        return self._inner.part(name, default)
 
     def append(self, log: str, *items: object) -> None:
         return self._inner.append(log, *items)
@@ -133,8 +133,12 @@ class LeasedRun(Face[leased_run.LeasedRun]):
 class Leases(Face[leases.Leases]):
     """The runs this worker holds."""
 
-    def take(self, run_id: str, *, takeover: bool = False) -> LeasedRun:
-        return LeasedRun(self._loop, self._call(self._inner.take, run_id, takeover=takeover))
+    def take(self, run_id: str, *, takeover: bool = False, only_ready: bool = False) -> LeasedRun:
+        held = self._call(self._inner.take, run_id, takeover=takeover, only_ready=only_ready)
+        return LeasedRun(self._loop, held)
+
+    def tend(self) -> float:
+        return self._call(self._inner.tend)
 
     def next(self, *, agents: Sequence[str] = (), timeout_seconds: float = 0.0) -> LeasedRun | None:
         found = self._call(self._inner.next, agents=agents, timeout_seconds=timeout_seconds)

@@ -1,0 +1,369 @@
+"""Calls with consequences: intent on record before, outcome after, doubt never decided by guessing.
+
+    issued ─▶ the tool runs ─▶ completed | not_done | unknown ─▶ verify ─▶ ask | fail | retry
+
+All intents of one batch are one commit, together with the reply that asked for them; outcomes are
+staged as they come, and stored with the next commit or at the next turn of the event loop.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast import clock, faults
+from holdfast.agents import doubt
+from holdfast.agents.calls import (
+    Call,
+    Flight,
+    Outcome,
+    attempt,
+    error_text,
+    is_being_cancelled,
+    storable,
+    type_of,
+)
+from holdfast.agents.doubt import Adopt, DidNot, TooEarly, TryAgain, Undecided
+from holdfast.agents.leaving import Block, Delay, Gate, Suspend, end_all, first_of, ways_of
+from holdfast.agents.memo import Memo, RecordedCall
+from holdfast.agents.places import Places
+from holdfast.agents.threads import EndedLate
+from holdfast.agents.tools import Place, text_of
+from holdfast.engine import effects as engine_effects
+from holdfast.engine.context import Context
+from holdfast.engine.effects import Begun
+from holdfast.engine.leased_run import LeasedRun
+from holdfast.errors import NotDone
+from holdfast.kernel.effects import SETTLED, Effect, Status
+from holdfast.kernel.runs import BlockedReason
+from holdfast.telemetry import log
+
+_ANSWERS: Final[dict[Status, Any]] = {Status.ISSUED: "in_flight", Status.UNKNOWN: "unknown"}
+_MOST_LATE: Final = 3
+_LATE_PAUSE: Final = clock.MICROSECONDS
+_UNKNOWN: Final = "(whether it happened is not known)"
+
+
+class Effects:
+    """The calls of one pass over a run."""
+
+    def __init__(self, context: Context, held: LeasedRun, gate: Gate, places: Places) -> None:
+        self._context = context
+        self._held = held
+        self._gate = gate
+        self._places = places
+        self._flights: dict[str, Flight] = {}
+        self.called: set[UUID] = set()
+        self.memo = Memo()
+
+    def begin_turn(self, memo: Memo) -> None:
+        self.memo = memo
+
+    def place(self, call: Call, beside: Sequence[Call] = ()) -> None:
+        """Give a call its key, and what is on record of it; raises MisuseError for a bad key.
+
+        Of the calls beside it in a batch, the first with a key stands for all.
+        """
+        number = self._places.number("call", call.tool.name, call.arguments.digest)
+        run = self._held.run
+        where = Place(run.root_id, run.run_id, self._held.version, call.call_id, number)
+        call.key = call.tool.key_for(call.arguments, where)
+        if any(other.key == call.key for other in beside):
+            return
+        call.recorded = self.memo.call(call.key)
+        if call.recorded is not None:
+            call.attempts = call.recorded.attempts
+            call.begun = _begun_of(call.recorded)
+
+    async def carry_out(self, calls: Sequence[Call]) -> list[Outcome]:
+        """Make the calls, those with an outcome on record not again; in their order."""
+        self._take_off(calls)
+        try:
+            to_issue = [call for call in calls if call.is_to_be_issued]
+            if to_issue and not self._gate.is_concurrent:
+                self.memo.check_claimed(run_id=self._held.run_id)
+            await self._issue(to_issue)
+        except BaseException as error:
+            for call in calls:
+                self._land(call, error)
+            raise
+        if len(calls) > 1:
+            return await self._finish_all(calls)
+        return [await self._finish(call) for call in calls]
+
+    def _take_off(self, calls: Sequence[Call]) -> None:
+        """Each operation is led by one call; others that are under way are followed."""
+        for call in calls:
+            if call.only_reads:
+                continue
+            if call.recorded is None and call.key in self._flights:
+                call.leader = self._flights[call.key]
+            else:
+                call.flight = self._flights[call.key] = Flight(call.call_id)
+
+    def _land(self, call: Call, error: BaseException | None = None) -> None:
+        flight = call.flight
+        if flight is None:
+            return
+        flight.end(error)
+        if self._flights.get(call.key) is flight:
+            del self._flights[call.key]
+
+    async def _issue(self, calls: Sequence[Call]) -> None:
+        if not calls:
+            return
+        begun = await self._held.begin_effects([call.request for call in calls])
+        for call, answer in zip(calls, begun, strict=True):
+            call.begun = answer
+            call.recorded = None
+            call.attempts += answer.answer == "fresh"
+
+    async def _finish_all(self, calls: Sequence[Call]) -> list[Outcome]:
+        tasks = [asyncio.create_task(self._finish(call)) for call in calls]
+        errors = await end_all(tasks)
+        for error in errors:
+            if not isinstance(error, Suspend):
+                raise error
+        if errors:
+            raise Suspend(first_of(ways_of(errors)))
+        return [task.result() for task in tasks]
+
+    async def _finish(self, call: Call) -> Outcome:
+        """Take a call from whatever is known of it to its outcome."""
+        if call.only_reads:
+            return await self._read(call)
+        if call.leader is not None:
+            outcome = await call.leader.follow()
+            if outcome is not None:
+                return outcome
+            await self._lead(call)
+        try:
+            outcome = await self._carry_out_one(call)
+            if call.flight is not None:
+                call.flight.outcome = outcome
+        except BaseException as error:
+            self._land(call, error)
+            raise
+        self._land(call)
+        return outcome
+
+    async def _lead(self, call: Call) -> None:
+        """Do what the call that was followed has given up."""
+        call.leader = None
+        call.flight = self._flights[call.key] = Flight(call.call_id)
+        try:
+            await self._held.stage.flush()
+            await self._issue([call])
+        except BaseException as error:
+            self._land(call, error)
+            raise
+
+    async def _carry_out_one(self, call: Call) -> Outcome:
+        while True:
+            outcome = await self._take_a_step(call)
+            if outcome is not None:
+                return outcome
+
+    async def _take_a_step(self, call: Call) -> Outcome | None:
+        """What is to be done about a call by what is known of it; None to look again."""
+        begun, recorded = call.begun, call.recorded
+        assert begun is not None, "a call was issued or is on record"
+        policy = call.tool.policy
+        if recorded is not None and begun.effect.status in SETTLED:
+            return _recorded_outcome(recorded)
+        if recorded is not None and policy.effect == "idempotent":
+            return await self._execute(call, begun)
+        if recorded is not None and begun.answer == "unknown" and policy.in_doubt == "fail":
+            told = text_of(recorded.result) or f"{call.tool.name} was interrupted"
+            return Outcome(error=f"{told} {_UNKNOWN}")
+        if recorded is None and begun.answer == "done":
+            return Outcome(begun.result, replay_of=begun.effect.call_id)
+        if recorded is None and begun.answer == "fresh":
+            return await self._execute(call, begun)
+        if recorded is None and begun.answer == "in_flight":
+            return await self._await_twin(call, begun.effect)
+        if policy.effect == "idempotent":
+            return await self._again(call, begun, note="it is safe to repeat")
+        return await self._resolve_doubt(call, begun)
+
+    async def _read(self, call: Call) -> Outcome:
+        tool = call.tool
+        limit = tool.policy.limit_seconds
+        try:
+            result = await attempt(tool, call.arguments, call.key, limit_seconds=limit)
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            return Outcome(error=error_text(tool, error), cause=error)
+        except Exception as error:
+            return Outcome(error=error_text(tool, error), cause=error)
+        return Outcome(self._storable(tool.name, result))
+
+    async def _execute(self, call: Call, begun: Begun) -> Outcome | None:
+        """Run the tool; None if the call has to be looked at anew."""
+        tool, effect = call.tool, begun.effect
+        if tool.policy.effect == "mutate" and _is_late(effect, self._context.now()):
+            return await self._come_late(call, begun)
+        try:
+            result = await self._invoke(call, effect)
+        except EndedLate as late:
+            self._record_end(call, begun, late)
+            raise
+        except (NotDone, *tool.policy.not_done_on) as error:
+            return self._not_done(call, begun, error)
+        except asyncio.CancelledError as error:
+            if not is_being_cancelled():
+                return await self._broken(call, begun, error)  # the tool did this to itself
+            if tool.policy.effect == "mutate":
+                self._held.stage.outcome(begun, Status.UNKNOWN, note="the call was cancelled")
+            raise
+        except Exception as error:
+            return await self._broken(call, begun, error)
+        return Outcome(self._complete(begun, result))
+
+    async def _come_late(self, call: Call, begun: Begun) -> None:
+        if call.attempts > _MOST_LATE:
+            note = f"there is never time enough to begin {call.tool.name}: raise its limit_seconds"
+            self._held.stage.outcome(begun, Status.NOT_DONE, note=note, retry=True)
+            raise Suspend(Delay(self._context.now() + _LATE_PAUSE, note))
+        note = "the worker stood still too long before the call, and did not make it"
+        await self._again(call, begun, note=note)
+
+    def _record_end(self, call: Call, begun: Begun, late: EndedLate) -> None:
+        """A thread ended while its call was being cancelled: how it ended is known all the same."""
+        if late.error is None:
+            self._complete(begun, late.result)
+        elif isinstance(late.error, (NotDone, *call.tool.policy.not_done_on)):
+            self._not_done(call, begun, late.error)
+        elif call.tool.policy.effect == "mutate":
+            text = error_text(call.tool, late.error)
+            self._held.stage.outcome(begun, Status.UNKNOWN, result=text, note="it raised")
+
+    async def _broken(self, call: Call, begun: Begun, error: BaseException) -> Outcome | None:
+        if call.tool.policy.effect != "mutate":
+            return self._not_done(call, begun, error)
+        log.warning("%s raised, and may have happened", call.tool.name, exc_info=error)
+        return await self._resolve_doubt(call, begun, error=error_text(call.tool, error))
+
+    async def _invoke(self, call: Call, effect: Effect) -> Any:
+        tool, key = call.tool, effect.key
+        left = (effect.limit_at - self._context.now()) / clock.MICROSECONDS
+        if tool.policy.effect == "idempotent":
+            left = tool.policy.limit_seconds
+        self.called.add(effect.effect_id)
+        faults.point("tool.before_call")
+        result = await attempt(tool, call.arguments, key, limit_seconds=left)
+        faults.point("tool.after_call")
+        return result
+
+    def _storable(self, tool: str, result: object) -> Any:
+        return storable(tool, result, max_bytes=self._context.settings.max_body_bytes)
+
+    def _complete(self, begun: Begun, result: object) -> Any:
+        """Record a result; the value as it will be given back from the record."""
+        plain = self._storable(begun.effect.tool, result)
+        self._held.stage.outcome(begun, Status.COMPLETED, result=plain)
+        return plain
+
+    def _not_done(self, call: Call, begun: Begun, error: BaseException) -> Outcome:
+        text = error_text(call.tool, error)
+        self._held.stage.outcome(begun, Status.NOT_DONE, result=text, note=type_of(error))
+        return Outcome(error=text, cause=error)
+
+    async def _await_twin(self, call: Call, effect: Effect) -> Outcome | None:
+        """Wait for the same operation that somebody else has begun."""
+        async for _ in self._context.changes(f"run:{effect.run_id}"):
+            found = await engine_effects.find(self._context, call.key)
+            if found is None:
+                await self._issue([call])
+                return None
+            if found.answer != "in_flight":
+                call.begun = found
+                return None
+        return None
+
+    async def _resolve_doubt(
+        self, call: Call, begun: Begun, *, error: str | None = None
+    ) -> Outcome | None:
+        """Find out what became of an effect that nobody saw the end of; None to look anew."""
+        effect = begun.effect
+        faults.point("tool.before_verify")
+        verdict = await doubt.ask(call.tool, call.arguments, effect)
+        is_over = error is not None or effect.status is Status.UNKNOWN
+        judgement = doubt.judge(
+            verdict,
+            call.tool.policy,
+            error=error,
+            is_over=is_over or effect.limit_at <= self._context.now(),
+            attempts=call.attempts,
+        )
+        match judgement:
+            case Adopt(result):
+                plain = self._storable(effect.tool, result)
+                await self._settle(begun, Status.COMPLETED, result=plain, note="verified")
+                return Outcome(plain)
+            case TooEarly():
+                raise Suspend(Delay(effect.limit_at, f"{effect.tool} may still be running"))
+            case DidNot(text):
+                await self._settle(begun, Status.NOT_DONE, result=text, note="verified")
+                return Outcome(error=text)
+            case TryAgain(note):
+                return await self._again(call, begun, note=note)
+            case Undecided(reason):
+                return await self._leave_unknown(call, begun, error, reason)
+
+    async def _leave_unknown(
+        self, call: Call, begun: Begun, error: str | None, reason: str
+    ) -> Outcome:
+        """What the tool's policy says when nobody can tell."""
+        effect = begun.effect
+        if effect.status is Status.ISSUED:
+            note = "it raised" if error else "its worker was lost"
+            await self._settle(begun, Status.UNKNOWN, result=error, note=note)
+        if call.tool.policy.in_doubt == "fail":
+            return Outcome(error=f"{error or f'{call.tool.name} was interrupted'} {_UNKNOWN}")
+        seen = "; ".join(filter(None, (error or "its worker was lost", reason)))
+        note = (
+            f"{seen}: nobody knows whether {effect.tool} happened. Find out, then "
+            f"`holdfast effects resolve {effect.effect_id}` with --happened RESULT, "
+            "--did-not-happen or --retry"
+        )
+        raise Suspend(Block(BlockedReason.UNKNOWN_EFFECT, note, (effect.effect_id,)))
+
+    async def _again(self, call: Call, begun: Begun, *, note: str) -> None:
+        await self._settle(begun, Status.NOT_DONE, note=note, retry=True)
+        await self._held.stage.flush()  # its key must be free before it is taken again
+        await self._issue([call])
+
+    async def _settle(
+        self,
+        begun: Begun,
+        status: Status,
+        *,
+        result: object = None,
+        note: str = "",
+        retry: bool = False,
+    ) -> None:
+        """Record an outcome where the effect is: with this run's next commit, or in another run."""
+        if begun.effect.run_id == self._held.run_id:
+            self._held.stage.outcome(begun, status, result=result, note=note, retry=retry)
+            return
+        await engine_effects.Effects(self._context).settle(
+            begun.effect.effect_id, status, result=result, note=note, retry=retry
+        )
+
+
+def _is_late(effect: Effect, now: int) -> bool:
+    """Whether less than half of an effect's time is left: too little to begin its call."""
+    return now > effect.issued_at + (effect.limit_at - effect.issued_at) // 2
+
+
+def _begun_of(recorded: RecordedCall) -> Begun:
+    answer = _ANSWERS.get(recorded.effect.status, "done")
+    return Begun(answer, recorded.effect, recorded.result)
+
+
+def _recorded_outcome(recorded: RecordedCall) -> Outcome:
+    if recorded.effect.status is Status.COMPLETED:
+        return Outcome(recorded.result)
+    return Outcome(error=text_of(recorded.result) or f"{recorded.effect.tool} did not happen")
