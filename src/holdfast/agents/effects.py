@@ -35,6 +35,7 @@ from holdfast.engine.effects import Begun
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import NotDone
 from holdfast.kernel.effects import SETTLED, Effect, Status
+from holdfast.kernel.journal import Kind
 from holdfast.kernel.runs import BlockedReason
 from holdfast.telemetry import log
 
@@ -112,6 +113,8 @@ class Effects:
     async def _issue(self, calls: Sequence[Call]) -> None:
         if not calls:
             return
+        if any(draft.kind is Kind.EFFECT_NOT_DONE for draft in self._held.stage.drafts):
+            await self._held.stage.flush()  # a key must be free before it is taken again
         begun = await self._held.begin_effects([call.request for call in calls])
         for call, answer in zip(calls, begun, strict=True):
             call.begun = answer
@@ -152,7 +155,6 @@ class Effects:
         call.leader = None
         call.flight = self._flights[call.key] = Flight(call.call_id)
         try:
-            await self._held.stage.flush()
             await self._issue([call])
         except BaseException as error:
             self._land(call, error)
@@ -214,8 +216,9 @@ class Effects:
         except asyncio.CancelledError as error:
             if not is_being_cancelled():
                 return await self._broken(call, begun, error)  # the tool did this to itself
-            if tool.policy.effect == "mutate":
-                self._held.stage.outcome(begun, Status.UNKNOWN, note="the call was cancelled")
+            is_mutating = tool.policy.effect == "mutate"
+            status = Status.UNKNOWN if is_mutating else Status.NOT_DONE
+            self._held.stage.outcome(begun, status, note="the call was cancelled")
             raise
         except Exception as error:
             return await self._broken(call, begun, error)
@@ -332,7 +335,6 @@ class Effects:
 
     async def _again(self, call: Call, begun: Begun, *, note: str) -> None:
         await self._settle(begun, Status.NOT_DONE, note=note, retry=True)
-        await self._held.stage.flush()  # its key must be free before it is taken again
         await self._issue([call])
 
     async def _settle(

@@ -35,7 +35,7 @@ from holdfast.errors import (
     UnsupportedValue,
 )
 from holdfast.kernel.effects import SETTLED, Settled
-from holdfast.kernel.runs import BlockedReason
+from holdfast.kernel.runs import BlockedReason, Status
 from holdfast.telemetry import log
 
 CLOSING_SECONDS: Final = 5.0
@@ -143,8 +143,7 @@ class Pass:
         await self._forget_edits()
         match way:
             case Block(reason, note, effect_ids):
-                await held.block(reason, note=note[: names.MAX_TEXT])
-                await self._unblock_if_settled(effect_ids)
+                await self._block(reason, note[: names.MAX_TEXT], effect_ids)
             case Delay(until, note):
                 seconds = max(0, until - self.context.now()) / clock.MICROSECONDS
                 await held.release(delay_seconds=seconds, note=note)
@@ -158,11 +157,18 @@ class Pass:
         await self.held.stage.settle()
         self.held.discard()
 
-    async def _unblock_if_settled(self, effect_ids: Sequence[UUID]) -> None:
-        """Somebody may have said what became of an effect just before the run was blocked by it."""
-        found = [await self.context.store.effects.get(effect_id) for effect_id in effect_ids]
-        if found and all(effect is not None and effect.status in SETTLED for effect in found):
+    async def _block(self, reason: BlockedReason, note: str, effect_ids: Sequence[UUID]) -> None:
+        """Block the run, unless somebody says just now what became of the effects it waits for."""
+        if await self._are_settled(effect_ids):
+            await self.held.release(note="what it was to be blocked for is settled")
+            return
+        await self.held.block(reason, note=note)
+        if await self._are_settled(effect_ids):
             await engine_effects.unblock(self.context, self.run_id)
+
+    async def _are_settled(self, effect_ids: Sequence[UUID]) -> bool:
+        found = [await self.context.store.effects.get(effect_id) for effect_id in effect_ids]
+        return bool(found) and all(effect is None or effect.status in SETTLED for effect in found)
 
     async def _fail(self, error: BaseException, *, trace: str | None = None) -> Ending:
         await self._forget_edits()
@@ -197,7 +203,8 @@ class Pass:
             if self._run is not None:
                 called = self._run.called_effects
                 await engine_effects.take_back(self.context, self.held.run, called)
-            if not isinstance(error, Fenced | RunEnded):
+            is_gone = isinstance(error, Fenced | RunEnded)
+            if not is_gone and self.held.run.status is Status.RUNNING:
                 await self._forget_edits()
                 delay = AFTER_ERROR_SECONDS if error is not None else 0.0
                 note = storable_text(note)[: names.MAX_TEXT]

@@ -167,10 +167,12 @@ class Session(Generic[R]):
         if task is None:
             return False
         try:
-            await asyncio.wait([task], timeout=timeout)
+            done, _ = await asyncio.wait([task], timeout=timeout)
         except asyncio.CancelledError:
             self._work.hand_back_one(task, "whoever sent a message went away")
             raise
+        for ended in done:
+            ended.result()
         return True
 
     async def _check_going(self, run: Run) -> None:
