@@ -45,10 +45,11 @@ def kinds(store: Path) -> list[str]:
     if not store.exists():
         return []
     connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(10_000)
     try:
         return [kind for (kind,) in connection.execute("SELECT kind FROM journal ORDER BY id")]
-    except apsw.SQLError:
-        return []  # its schema is not there yet
+    except (apsw.SQLError, apsw.BusyError):
+        return []  # its schema is not there yet, or is just being made
     finally:
         connection.close()
 
@@ -56,12 +57,14 @@ def kinds(store: Path) -> list[str]:
 def kill_when(child: "subprocess.Popen[str]", is_reached: Any) -> None:
     """Kill a process with SIGKILL as soon as something has happened."""
     deadline = time.monotonic() + LIMIT_SECONDS
-    while not is_reached():
-        assert child.poll() is None, "it ended by itself"
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.02)
-    child.kill()
-    child.communicate()
+    try:
+        while not is_reached():
+            assert child.poll() is None, "it ended by itself"
+            assert time.monotonic() < deadline, "it took too long"
+            time.sleep(0.02)
+    finally:
+        child.kill()
+        child.communicate()
     assert child.returncode == -signal.SIGKILL
 
 
