@@ -93,10 +93,10 @@ def _from_plain(kind: Any, value: Any) -> Any:
         return value
     if hasattr(kind, "model_validate"):
         return kind.model_validate(value)
-    raise NotImplementedError(f"{shown(kind)} cannot be made from stored data")
+    raise ValueError(f"{shown(kind)} cannot be made from stored data")
 
 
 def _schema_of(kind: Any) -> dict[str, Any]:
     if hasattr(kind, "model_json_schema"):
         return kind.model_json_schema()
-    raise NotImplementedError(f"{shown(kind)} has no JSON Schema")
+    raise TypeError(f"{shown(kind)} has no JSON Schema")

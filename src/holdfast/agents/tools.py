@@ -217,7 +217,7 @@ def _schema(shape: type[msgspec.Struct], name: str) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments, for a model."""
     try:
         found = shapes.schema(shape)
-    except (TypeError, NotImplementedError) as error:
+    except TypeError as error:
         raise MisuseError(
             f"a parameter of tool {name} has a type that a model cannot give: {error}. Use plain "
             "types, dataclasses, enums, dates or Pydantic models"
