@@ -5,7 +5,7 @@ The same place again after a crash, whatever order branches and their calls end 
 
 import hashlib
 from collections import Counter
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Final
 
 _branch: Final[ContextVar[tuple[int, ...]]] = ContextVar("holdfast_branch", default=())
@@ -41,6 +41,6 @@ class Places:
         return self._counts[branch, "gather"]
 
 
-def enter_branch(gather: int, index: int) -> Token[tuple[int, ...]]:
+def enter_branch(gather: int, index: int) -> None:
     """The present task is a branch from here on."""
-    return _branch.set((*_branch.get(), gather, index))
+    _branch.set((*_branch.get(), gather, index))

@@ -4,7 +4,7 @@ A call that is refused is answered with a text the model can act on; nothing is 
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -59,7 +59,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
             return
         answer = self.permission(tool, arguments.values)
         if inspect.isawaitable(answer):
-            answer = await _awaited(answer)
+            answer = await answer
         if answer is False or isinstance(answer, str):
             raise Refused(f"{tool.name} was not called: {answer or 'it is not permitted'}")
 
@@ -69,7 +69,3 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
                 f"{repeats.tool} was not called: the same call was made {self.loop_limit} times in "
                 "a row, and its result does not change. Do something else"
             )
-
-
-async def _awaited(answer: Awaitable[Any]) -> Any:
-    return await answer

@@ -15,7 +15,6 @@ from holdfast import codec
 from holdfast.errors import MisuseError, UnsupportedValue
 
 T = TypeVar("T")
-ANY = cast("type[Any]", Any)
 
 
 def convert(value: object, kind: type[T], *, what: str) -> T:
