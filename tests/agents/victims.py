@@ -1,4 +1,6 @@
-"""Workers to be killed: `python -m tests.agents.victims STORE LEDGER`.
+"""Workers to be killed: `python -m tests.agents.victims STORE LEDGER [MODULE:MAKE]`.
+
+MAKE is a function from a `Ledger` to the agents of the worker; the spender unless it is named.
 
 The process imports everything once and forks a worker for each command, so that the next victim is
 there at once. A command is [fault point or "", how often to pass it]; the answer is the worker's
@@ -6,10 +8,12 @@ pid. "wait" waits until it is gone, and answers how it ended.
 """
 
 import asyncio
+import importlib
 import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +80,26 @@ def settings() -> Settings:
     return Settings(lease_seconds=LEASE_SECONDS, wakeup_poll_seconds=0.1)
 
 
-async def work(store: str, ledger: Ledger) -> None:
-    async with holdfast.Holdfast(store, agents=[spender(ledger)], settings=settings()) as hf:
+Make = Callable[[Ledger], Sequence[holdfast.Agent[..., Any]]]
+
+
+def make_spender(ledger: Ledger) -> Sequence[holdfast.Agent[..., Any]]:
+    return [spender(ledger)]
+
+
+def named(path: str) -> Make:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+async def work(store: str, ledger: Ledger, make: Make) -> None:
+    async with holdfast.Holdfast(store, agents=make(ledger), settings=settings()) as hf:
         worker = hf.new_worker(concurrency=4)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.run()
 
 
-def main(store: str, ledger: Ledger) -> None:
+def main(store: str, ledger: Ledger, make: Make) -> None:
     pid = 0
     for line in sys.stdin:
         command = json.loads(line)
@@ -94,7 +110,7 @@ def main(store: str, ledger: Ledger) -> None:
         if pid == 0:
             if command[0]:
                 arm(command[0], "kill", skip=command[1])
-            asyncio.run(work(store, ledger))
+            asyncio.run(work(store, ledger, make))
             os._exit(0)
         say(pid)
 
@@ -105,4 +121,5 @@ def say(what: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Ledger(Path(sys.argv[2])))
+    made = named(sys.argv[3]) if len(sys.argv) > 3 else make_spender
+    main(sys.argv[1], Ledger(Path(sys.argv[2])), made)

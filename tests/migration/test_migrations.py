@@ -31,6 +31,7 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
             (1, "initial"),
             (2, "statistics"),
             (3, "signals"),
+            (4, "questions"),
         ]
 
 
@@ -96,6 +97,7 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
             (1, "initial"),
             (2, "statistics"),
             (3, "signals"),
+            (4, "questions"),
         ]
 
 

@@ -153,6 +153,9 @@ class WaitReader(_Reads):
     async def next_deadline(self) -> int | None:
         return (await self._rows("next_deadline"))[0][0]
 
+    async def open_questions(self, *, after: tuple[int, str], limit: int) -> list[Wait]:
+        return await self._all(self._shapes.wait, "list_open_questions", *after, limit)
+
 
 class SignalReader(_Reads):
     async def get(self, run_id: str, signal_id: str) -> Signal | None:

@@ -139,6 +139,16 @@ FROM waits
 WHERE tenant = $1 AND run_id = $2 AND group_id = $3
 ORDER BY wait_id;
 
+-- name: list_open_questions
+-- What people are asked over all runs, the oldest first.
+SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
+       result_seq, settled_by, settled_at, duplicates, progress_at
+FROM waits
+WHERE tenant = $1 AND status = 'open' AND kind IN ('question', 'approval')
+  AND (opened_at, wait_id) > ($2, $3)
+ORDER BY opened_at, wait_id
+LIMIT $4;
+
 -- name: find_due_waits
 -- Open waits whose deadline has passed, the earliest first; not of runs that are damaged or have
 -- newer entries than the schema given. Each run
