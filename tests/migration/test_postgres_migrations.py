@@ -11,6 +11,7 @@ from holdfast.errors import SchemaMismatch, StoreNotPermitted
 from holdfast.kernel.signals import Signal
 from holdfast.settings import Settings
 from holdfast.stores import pending_migrations
+from holdfast.stores.postgres import schema
 from holdfast.testing.store_suite import async_test
 from tests.conftest import DATABASE, new_database
 
@@ -65,8 +66,6 @@ async def test_role_that_may_not_migrate_says_what_is_missing(
         pass
     with psycopg.connect(empty_database) as owner:
         owner.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {WORKER}")
-    from holdfast.stores.postgres import schema
-
     last = schema.MIGRATIONS[-1]
     number = last.number + 1
     more = last._replace(number=number, name="more", sql="CREATE TABLE more (n int)")
@@ -77,7 +76,7 @@ async def test_role_that_may_not_migrate_says_what_is_missing(
         async with holdfast.open(limited):
             pass
     async with holdfast.open(empty_database) as hf:
-        assert (await hf.info()).schema == 4
+        assert (await hf.info()).schema == number
     with psycopg.connect(empty_database) as owner:
         assert owner.execute("SELECT count(*) FROM more").fetchone() == (0,)
 
