@@ -11,6 +11,8 @@ PUBLIC = [
     "Agent",
     "AgentLoop",
     "Answer",
+    "Approval",
+    "Asked",
     "Begun",
     "BlockedReason",
     "Checkpoint",

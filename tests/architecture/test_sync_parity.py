@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import app, sync
+from holdfast.agents.approvals import Approvals
 from holdfast.agents.handles import Handle
 from holdfast.agents.sessions import Session
 from holdfast.agents.worker import Worker
@@ -33,6 +34,7 @@ PAIRS: list[tuple[type, type]] = [
     (Effects, sync.Effects),
     (Waits, sync.Waits),
     (Signals, sync.Signals),
+    (Approvals, sync.Approvals),
     (Leases, sync.Leases),
     (Handle, sync.Handle),
     (Session, sync.Session),

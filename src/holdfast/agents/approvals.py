@@ -197,7 +197,7 @@ class Approvals:
         answer = await self._waits.resolve(asked.wait_id, value, by=by)
         if answer.accepted:
             return answer
-        known = await self.get(asked.wait_id)
+        known = asked if asked.status is not WaitStatus.OPEN else await self.get(asked.wait_id)
         plain = codec.decode(codec.encode(value, name="answer"))
         if (known.status, known.answered_by, known.answer) == (WaitStatus.RESOLVED, by, plain):
             return answer  # the same person has said the same before
