@@ -35,7 +35,7 @@ async def one(hf: holdfast.Holdfast, run_id: str = "r") -> holdfast.Asked:
     return asked
 
 
-@pytest.mark.mission("S1-031", "S1-032")
+@pytest.mark.mission("S1-001", "S1-002")
 @async_test
 async def test_question_is_asked_once_and_its_answer_outlives_every_crash(store: str) -> None:
     got: list[Plan] = []
@@ -121,6 +121,7 @@ async def test_empty_answer_is_an_answer(store: str, answer: Any) -> None:
         assert await hf.run(agent, run_id="r") == [answer]
 
 
+@pytest.mark.mission("S1-006")
 @async_test
 async def test_several_questions_are_open_at_once_and_each_is_answered_by_itself(
     store: str,
