@@ -237,6 +237,23 @@ async def test_answer_that_its_type_refuses_after_all_is_asked_for_again(store: 
 
 
 @async_test
+async def test_answer_that_was_never_checked_is_asked_for_again(store: str) -> None:
+    @holdfast.agent
+    async def agent(run: holdfast.Run) -> str:
+        return await run.ask("Which?", choices=["a", "b"])
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await start(hf, agent)
+        await advance(hf, "r")
+        await hf.waits.resolve((await one(hf)).wait_id, "c", by="a program")
+        await advance(hf, "r")
+        again = await one(hf)
+        assert again.problem == '"c" is not one of the choices: "a", "b"'
+        await hf.approvals.answer(again.wait_id, "b", by="ann")
+        assert await hf.run(agent, run_id="r") == "b"
+
+
+@async_test
 async def test_misuse_is_refused_before_anything_is_written(store: str) -> None:
     asked: list[Any] = [
         lambda run: run.ask(""),

@@ -69,8 +69,8 @@ class Waiting:
             if found.status is not WaitStatus.RESOLVED:
                 return _or_default(found, default, what=f"nobody answered {prompt!r}")
             try:
-                return _typed(found.value, schema)
-            except UnsupportedValue as error:
+                return _typed(found.value, schema, choices=listed)
+            except (AnswerRefused, UnsupportedValue) as error:
                 problem = str(error)  # the next one is told why this one would not do
 
     async def sleep(self, *, seconds: float | None, until: datetime | None) -> None:
@@ -202,8 +202,11 @@ def _or_default(found: RecordedWait, default: Any, *, what: str) -> Any:
     raise NoAnswer(f"{what} {why}")
 
 
-def _typed(value: Any, schema: Any) -> Any:
-    """An answer as the type that was asked for; a JSON Schema asks for plain data."""
-    if schema is None or isinstance(schema, dict):
-        return value
-    return shapes.convert(value, schema, what="the answer")
+def _typed(value: Any, schema: Any, *, choices: list[Any] | None) -> Any:
+    """An answer as the type that was asked for; a JSON Schema asks for plain data.
+
+    It was checked when it was given, unless somebody has resolved the wait itself.
+    """
+    is_type = schema is not None and not isinstance(schema, dict)
+    questions.check_answer(value, schema=None if is_type else schema, choices=choices)
+    return shapes.convert(value, schema, what="the answer") if is_type else value
