@@ -6,7 +6,7 @@ Nothing is held meanwhile: no process, no timer, no connection.
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from holdfast import clock, codec, names
 from holdfast.agents import questions, shapes
@@ -207,6 +207,8 @@ def _typed(value: Any, schema: Any, *, choices: list[Any] | None) -> Any:
 
     It was checked when it was given, unless somebody has resolved the wait itself.
     """
-    is_type = schema is not None and not isinstance(schema, dict)
-    questions.check_answer(value, schema=None if is_type else schema, choices=choices)
-    return shapes.convert(value, schema, what="the answer") if is_type else value
+    if schema is None or isinstance(schema, dict):
+        questions.check_answer(value, schema=cast(Any, schema), choices=choices)
+        return value
+    questions.check_answer(value, schema=None, choices=choices)
+    return shapes.convert(value, schema, what="the answer")
