@@ -2,6 +2,7 @@
 
 from holdfast import errors
 from holdfast.agents.agent import Agent, agent
+from holdfast.agents.cadence import Every, every
 from holdfast.agents.handles import Handle
 from holdfast.agents.loop import AgentLoop
 from holdfast.agents.messages import (
@@ -34,6 +35,7 @@ from holdfast.kernel.runs import Run as RunRow
 from holdfast.kernel.runs import Status as RunStatus
 from holdfast.kernel.signals import Receipt, Signal
 from holdfast.kernel.state import LogDiff, StateDiff
+from holdfast.kernel.versions import Versions
 from holdfast.kernel.waits import Answer, Result, Wait, WaitStatus
 from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
@@ -49,6 +51,7 @@ __all__ = [
     "EffectRequest",
     "EffectStatus",
     "Entry",
+    "Every",
     "Handle",
     "Happened",
     "Holdfast",
@@ -78,6 +81,7 @@ __all__ = [
     "ToolResult",
     "Usage",
     "Value",
+    "Versions",
     "Wait",
     "WaitSpec",
     "WaitStatus",
@@ -85,6 +89,7 @@ __all__ = [
     "WorkerRow",
     "agent",
     "errors",
+    "every",
     "open",
     "tool",
 ]
