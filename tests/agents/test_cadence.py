@@ -461,6 +461,9 @@ async def test_ready_loop_has_a_cadence(store: str) -> None:
         assert set(await kinds(hf, "r")) == OWN
 
 
+async def idle(run: holdfast.Run) -> None: ...
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -468,12 +471,10 @@ async def test_ready_loop_has_a_cadence(store: str) -> None:
         lambda: every(turns=0),
         lambda: every(seconds=0),
         lambda: every(turns=True),
-        lambda: holdfast.agent(cadence="sometimes"),  # type: ignore[arg-type]
+        lambda: holdfast.agent(cadence="sometimes")(idle),  # type: ignore[arg-type]
+        lambda: holdfast.agent(cadence=3)(idle),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_cadence_is_refused(wrong: Callable[[], Any]) -> None:
-    async def nothing(run: holdfast.Run) -> None: ...
-
     with pytest.raises(MisuseError):
-        made = wrong()
-        made(nothing)
+        wrong()
