@@ -18,6 +18,7 @@ PUBLIC = [
     "EffectRequest",
     "EffectStatus",
     "Entry",
+    "Every",
     "Handle",
     "Happened",
     "Holdfast",
@@ -47,6 +48,7 @@ PUBLIC = [
     "ToolResult",
     "Usage",
     "Value",
+    "Versions",
     "Wait",
     "WaitSpec",
     "WaitStatus",
@@ -54,6 +56,7 @@ PUBLIC = [
     "WorkerRow",
     "agent",
     "errors",
+    "every",
     "open",
     "tool",
 ]
