@@ -8,6 +8,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -58,7 +59,9 @@ async def cadences(place: Place, sizes: Sizes) -> list[Row]:
         talking = await _cost(place, cadence, sizes.paced_turns, charges=False)
         charging = await _cost(place, cadence, sizes.paced_turns, charges=True)
         url = place.new_store()
+        began = time.monotonic()
         losses = [await _kill(url, name, seed) for seed in range(sizes.kills)]
+        print(f"{name}: killing took {time.monotonic() - began:.0f} s,", end=" ", file=sys.stderr)
         note = f"{_commits(talking)}; with an effect {_commits(charging)}, "
         note += f"{charging.ours / charging.raw:.2f} {TIMES}; {_told(losses)}"
         rows.append(

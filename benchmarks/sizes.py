@@ -26,7 +26,7 @@ class Sizes:
     waiting_rounds: int = 40
     imports: int = 7
     paced_turns: int = 300
-    kills: int = 6
+    kills: int = 4
 
 
 QUICK = Sizes(
