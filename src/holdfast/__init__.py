@@ -3,6 +3,7 @@
 from holdfast import errors
 from holdfast.agents.agent import Agent, agent
 from holdfast.agents.approvals import Asked
+from holdfast.agents.cadence import Every, every
 from holdfast.agents.handles import Handle
 from holdfast.agents.loop import AgentLoop
 from holdfast.agents.messages import (
@@ -35,6 +36,7 @@ from holdfast.kernel.runs import Run as RunRow
 from holdfast.kernel.runs import Status as RunStatus
 from holdfast.kernel.signals import Receipt, Signal
 from holdfast.kernel.state import LogDiff, StateDiff
+from holdfast.kernel.versions import Versions
 from holdfast.kernel.waits import Answer, Result, Wait, WaitStatus
 from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
@@ -52,6 +54,7 @@ __all__ = [
     "EffectRequest",
     "EffectStatus",
     "Entry",
+    "Every",
     "Handle",
     "Happened",
     "Holdfast",
@@ -81,6 +84,7 @@ __all__ = [
     "ToolResult",
     "Usage",
     "Value",
+    "Versions",
     "Wait",
     "WaitSpec",
     "WaitStatus",
@@ -88,6 +92,7 @@ __all__ = [
     "WorkerRow",
     "agent",
     "errors",
+    "every",
     "open",
     "tool",
 ]

@@ -20,6 +20,7 @@ PUBLIC = [
     "EffectRequest",
     "EffectStatus",
     "Entry",
+    "Every",
     "Handle",
     "Happened",
     "Holdfast",
@@ -49,6 +50,7 @@ PUBLIC = [
     "ToolResult",
     "Usage",
     "Value",
+    "Versions",
     "Wait",
     "WaitSpec",
     "WaitStatus",
@@ -56,6 +58,7 @@ PUBLIC = [
     "WorkerRow",
     "agent",
     "errors",
+    "every",
     "open",
     "tool",
 ]

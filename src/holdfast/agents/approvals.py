@@ -53,7 +53,7 @@ class Gatekeeper:
             if found.status is WaitStatus.OPEN:
                 return Wait(groups=(found.group_id,))
             is_usable = found.payload.get("args_digest") == digest and (
-                call.recorded is not None or self._is_valid(found, tool, wanted)
+                call.is_on_record or self._is_valid(found, tool, wanted)
             )
             if is_usable:
                 _check_verdict(found, tool)

@@ -14,6 +14,7 @@ from holdfast.agents.leaving import Gate, Wait
 from holdfast.agents.memo import Memo, RecordedWait
 from holdfast.agents.places import Places
 from holdfast.agents.questions import QUESTION, TIMER, Place, Question
+from holdfast.agents.record import Record
 from holdfast.agents.views import UNSET
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
@@ -29,11 +30,14 @@ _OF_SESSIONS: Final = frozenset({"message", "close"})
 class Waiting:
     """The waits of one pass over a run."""
 
-    def __init__(self, context: Context, held: LeasedRun, gate: Gate, places: Places) -> None:
+    def __init__(
+        self, context: Context, held: LeasedRun, gate: Gate, places: Places, record: Record
+    ) -> None:
         self._context = context
         self._held = held
         self._gate = gate
         self._places = places
+        self._record = record
         self._memo = Memo()
 
     def begin_turn(self, memo: Memo) -> None:
@@ -116,6 +120,7 @@ class Waiting:
     async def _take(self, name: str, place: bytes) -> str | None:
         """Take the oldest signal of a name; None if there is none."""
         while (signal := await self._held.inbox.next(name)) is not None:
+            self._record.open()
             if await self._held.inbox.take(signal.signal_id, place=place):
                 return signal.signal_id
         return None
