@@ -156,6 +156,10 @@ class Stage:
         """Where what was staged since the last checkpoint lies, once it is stored."""
         return self._staging.seq_of(ref.seq)
 
+    def add(self, draft: Draft) -> None:
+        """Put on record what has no result that may be named."""
+        self._add(draft)
+
     def outcome(
         self,
         begun: Begun,
