@@ -19,6 +19,7 @@ from holdfast import names
 from holdfast.agents import shapes
 from holdfast.agents.rules import Permission, Rules
 from holdfast.agents.tools import Tool, tool
+from holdfast.engine.costs import Budget, Cost
 from holdfast.errors import AgentNotFound, MisuseError, UnsupportedValue
 
 if TYPE_CHECKING:
@@ -233,12 +234,15 @@ def agent(
     tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
     permission: Permission | None = None,
     loop_limit: int = 5,
+    budget: Budget | None = None,
+    reserve: Cost | None = None,
 ) -> Callable[[Callable[Concatenate["Run", P], Awaitable[R]]], Agent[P, R]]: ...
 def agent(function: Any = None, /, **options: Any) -> Any:
     """Make an async function of a run and its input an agent.
 
     `tools` are those that `run.tools` may call; `permission` may refuse a call; the same call more
-    than `loop_limit` times in a row is refused (0: never).
+    than `loop_limit` times in a row is refused (0: never). A run that has no budget gets `budget`;
+    `reserve` is what each call of a model may cost, by default the most that one has cost so far.
     """
     if function is None:
         return functools.partial(_make, **options)
@@ -252,6 +256,14 @@ def _make(
     tools: Iterable[Any] = (),
     permission: Permission | None = None,
     loop_limit: int = 5,
+    budget: Budget | None = None,
+    reserve: Cost | None = None,
 ) -> Agent[..., Any]:
-    rules = Rules(tools=tools_by_name(tools), permission=permission, loop_limit=loop_limit)
+    rules = Rules(
+        tools=tools_by_name(tools),
+        permission=permission,
+        loop_limit=loop_limit,
+        budget=budget,
+        reserve=reserve,
+    )
     return Agent(function, name=name or function.__name__, rules=rules)

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast import codec
 from holdfast.errors import TurnDiverged
-from holdfast.kernel import checkpoints, effects, indexes, journal, signals
+from holdfast.kernel import budgets, checkpoints, effects, indexes, journal, signals
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.journal import Entry
 
@@ -41,6 +41,8 @@ class Memo:
         self._calls: dict[str, deque[RecordedCall]] = {}
         self._by_effect: dict[Any, RecordedCall] = {}
         self.answered = False
+        self.has_turn = False
+        self.paid: dict[str, budgets.Recorded] = {}
         for entry in entries:
             self._read(entry)
 
@@ -83,6 +85,9 @@ class Memo:
                 call = self._by_effect.get(effect_id)
                 if call is not None:  # else it belongs to an earlier turn
                     _settle(call, entry, facts)
+            case budgets.Recorded() if facts.spender == entry.run_id:
+                self.paid[facts.reservation_id] = facts
+                self.has_turn = self.has_turn or facts.amounts.turns > 0
             case signals.Taken():
                 self.answered = True
             case _:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.tools import Arguments, Tool
+from holdfast.engine.costs import Budget, Cost
 from holdfast.errors import UnsupportedValue
 
 Permission = Callable[[Tool[..., Any], Mapping[str, Any]], Any]
@@ -33,11 +34,16 @@ class Repeats(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What calls of an agent must pass. `loop_limit` 0 lets the same call be made for ever."""
+    """What calls of an agent must pass. `loop_limit` 0 lets the same call be made for ever.
+
+    A run without a budget gets `budget`; `reserve` is what a call of the model reserves.
+    """
 
     tools: Mapping[str, Tool[..., Any]]
     permission: Permission | None = None
     loop_limit: int = 5
+    budget: Budget | None = None
+    reserve: Cost | None = None
 
     def find(self, name: str) -> Tool[..., Any]:
         tool = self.tools.get(name)

@@ -18,6 +18,7 @@ from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage, usage_of
 from holdfast.agents.places import Places, enter_branch
 from holdfast.agents.rules import Refused, Repeats, Rules
+from holdfast.agents.spending import Spending
 from holdfast.agents.steps import Steps
 from holdfast.agents.tools import Tool, text_of
 from holdfast.agents.views import UNSET, Log, Value
@@ -45,7 +46,8 @@ class Run:
         self._rules = rules
         self._places = Places()
         self._steps = Steps(held, self._places)
-        self._effects = Effects(context, held, gate, self._places)
+        self._spending = Spending(context, held, gate, reserve=rules.reserve)
+        self._effects = Effects(context, held, gate, self._places, self._spending)
         self._blobs = Blobs(context, held)
         self._stop_note = ""
         self._views: dict[str, Log[Any] | Value[Any]] = {}
@@ -107,7 +109,7 @@ class Run:
         **kwargs: P.kwargs,
     ) -> T:
         """Call a model: the reply is on record, never paid for twice, and its usage is counted."""
-        reply = await self._step("model:", function, args, kwargs)
+        reply = await self._step("model:", function, args, kwargs, self._spending)
         used = usage_of(reply)
         if used is not None:
             self._usage.set(self._usage.get() + used)
@@ -204,14 +206,20 @@ class Run:
     def _begin_turn(self, memo: Memo) -> None:
         self._places.begin_turn()
         self._steps.begin_turn(memo)
+        self._spending.begin_turn(memo)
         self._effects.begin_turn(memo)
         self._blobs.begin_turn(memo)
 
     async def _step(
-        self, kind: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
+        self,
+        kind: str,
+        function: Any,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        paying: Spending | None = None,
     ) -> Any:
         self.gate.check()
-        result = await self._steps.call(kind, function, args, kwargs)
+        result = await self._steps.call(kind, function, args, kwargs, paying=paying)
         self.gate.check()
         return result
 

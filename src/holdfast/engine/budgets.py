@@ -71,11 +71,9 @@ class Budgets:
     async def costs(self, run_id: str) -> Costs:
         """What is on a run's record of costs: its own, and what descendants drew on its budget."""
         await self._check(run_id)
-        found: list[Recorded] = []
-        for entry in await read_after(self._context, run_id, ORIGIN):
-            if entry.kind == Kind.COST_RECORDED:
-                found.append(indexes.facts_of(entry))
-        return costs_of(run_id, found)
+        entries = await read_after(self._context, run_id, ORIGIN)
+        costs = [entry for entry in entries if entry.kind == Kind.COST_RECORDED]
+        return costs_of(run_id, list(map(indexes.facts_of, costs)))
 
     async def _check(self, run_id: str) -> None:
         names.check(run_id, what="run id")

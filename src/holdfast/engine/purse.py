@@ -254,8 +254,8 @@ class _Reserving:
     def keep(self, fitting: Sequence[Reserved], account: Account, *, at: int, is_own: bool) -> None:
         """One more budget has room for these only."""
         kept = {each.reservation_id for each in fitting}
-        for each in fitting:
-            account = budgets.drawn(account, budgets.DrawBudget(reserved=each.amounts))
+        together = budgets.total(each.amounts for each in fitting)
+        account = budgets.drawn(account, budgets.DrawBudget(spent=together))
         for each in self.open:
             if each.reservation_id in kept:
                 continue
