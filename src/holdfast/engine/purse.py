@@ -153,7 +153,8 @@ class Purse:
         run_id = self._head.run.run_id
         lost: list[tuple[Reservation, Recorded]] = []
         recorded = dict(paid)
-        for left in await self._context.store.budgets.reserved_by(run_id):
+        found = await self._context.store.budgets.reserved_by(run_id)
+        for left in sorted(found, key=lambda left: left.run_id != run_id):  # the own record first
             cost = recorded.get(left.reservation_id)
             if cost is None or left.run_id == run_id:
                 cost = self._lose(left, agent=agent, version=version)
