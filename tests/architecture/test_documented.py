@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import errors, faults, telemetry
+from holdfast.engine.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
 from holdfast.engine.journal import Journal
@@ -41,6 +42,7 @@ FACES = [
     Effects,
     Waits,
     Signals,
+    Budgets,
     Leases,
     holdfast.Holdfast,
 ]

@@ -8,12 +8,17 @@ import pytest
 import holdfast
 
 PUBLIC = [
+    "Account",
     "Agent",
     "AgentLoop",
+    "Amounts",
     "Answer",
     "Begun",
     "BlockedReason",
+    "Budget",
     "Checkpoint",
+    "Cost",
+    "Costs",
     "Effect",
     "EffectRequest",
     "EffectStatus",
@@ -31,6 +36,7 @@ PUBLIC = [
     "Reasoning",
     "Receipt",
     "Ref",
+    "Reservation",
     "Result",
     "Run",
     "RunRow",

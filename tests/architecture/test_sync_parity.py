@@ -15,6 +15,7 @@ from holdfast import app, sync
 from holdfast.agents.handles import Handle
 from holdfast.agents.sessions import Session
 from holdfast.agents.worker import Worker
+from holdfast.engine.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
 from holdfast.engine.journal import Journal
@@ -33,6 +34,7 @@ PAIRS: list[tuple[type, type]] = [
     (Effects, sync.Effects),
     (Waits, sync.Waits),
     (Signals, sync.Signals),
+    (Budgets, sync.Budgets),
     (Leases, sync.Leases),
     (Handle, sync.Handle),
     (Session, sync.Session),

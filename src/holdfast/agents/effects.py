@@ -87,7 +87,9 @@ class Effects:
             to_issue = [call for call in calls if call.is_to_be_issued]
             if to_issue and not self._gate.is_concurrent:
                 self.memo.check_claimed(run_id=self._held.run_id)
-            await self._spending.begin_calls([c for c in calls if c in to_issue or c.only_reads])
+            await self._spending.begin_calls(
+                [c for c in calls if c.is_to_be_issued or c.only_reads]
+            )
             await self._issue(to_issue)
         except BaseException as error:
             for call in calls:
