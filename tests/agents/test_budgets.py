@@ -376,6 +376,7 @@ async def test_raise_that_comes_while_the_run_is_being_blocked_is_not_missed(sto
         assert await hf.run(talker, "go", run_id="r") == "reply 1"
 
 
+@pytest.mark.mission("S4-010")
 @async_test
 async def test_session_keeps_its_budget_over_messages(store: str) -> None:
     paid = Paid(0.4)

@@ -17,7 +17,7 @@ import pytest
 import holdfast
 from holdfast import faults
 from holdfast.testing.store_suite import async_test
-from tests.agents import test_kill_sweep
+from tests.agents import test_budget_kills, test_kill_sweep
 from tests.backends import BACKENDS, Backend, Raw
 from tests.processes import Child
 
