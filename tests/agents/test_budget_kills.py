@@ -20,9 +20,9 @@ from tests.agents.sweeping import Sweep
 from tests.processes import Child
 
 CENT = 10_000
+BUDGET_POINTS = ["budget.after_reserve", "budget.before_settle"]
 POINTS = [
-    "budget.after_reserve",
-    "budget.before_settle",
+    *BUDGET_POINTS,
     "model.after_call",
     "tool.before_call",
     "tool.after_call",

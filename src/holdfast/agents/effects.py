@@ -87,9 +87,8 @@ class Effects:
             to_issue = [call for call in calls if call.is_to_be_issued]
             if to_issue and not self._gate.is_concurrent:
                 self.memo.check_claimed(run_id=self._held.run_id)
-            await self._spending.begin_calls(
-                [c for c in calls if c.is_to_be_issued or c.only_reads]
-            )
+            reading = [call for call in calls if call.only_reads]
+            await self._spending.begin_calls([*to_issue, *reading])
             await self._issue(to_issue)
         except BaseException as error:
             for call in calls:
