@@ -7,7 +7,7 @@ from holdfast import names
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget, Costs
 from holdfast.engine.head import read_after
-from holdfast.errors import MisuseError, RunNotFound
+from holdfast.errors import RunNotFound
 from holdfast.kernel import budgets, indexes, runs
 from holdfast.kernel.budgets import Account, Amounts, Limits, Recorded, Reservation
 from holdfast.kernel.journal import ORIGIN, Draft, Kind
@@ -92,7 +92,6 @@ class Budgets:
             if run is None:
                 raise RunNotFound(f"there is no run {run_id!r}")
             limits = change(None if account is None else account.limits)
-            _check_above(account, limits)
             drafts = [Draft(Kind.BUDGET_SET, budgets.Set(limits, account is None, note))]
             if is_blocked_by_budget(run):
                 drafts.append(_unblocked("its budget was raised"))
@@ -103,11 +102,6 @@ class Budgets:
         found = await self._context.store.budgets.get(run_id)
         assert found is not None, "it was set just now"
         return found
-
-
-def _check_above(account: Account | None, limits: Limits) -> None:
-    if account is not None and limits == account.limits:
-        raise MisuseError(f"run {account.run_id} has just these limits already")
 
 
 def costs_of(run_id: str, found: list[Recorded]) -> Costs:

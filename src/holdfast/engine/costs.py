@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast import names
 from holdfast.errors import MisuseError
-from holdfast.kernel.budgets import MICRO, Account, Amounts, Limits
+from holdfast.kernel.budgets import MICRO, Amounts, Limits
 
 _NOISE: Final = Decimal("0.000000001")
 _MOST: Final = 2**62
@@ -89,19 +89,3 @@ def micros(amount: float | Decimal, *, what: str) -> int:
 
 def _count(number: int, what: str) -> int:
     return number and names.check_count(number, what=what)
-
-
-def room_left(account: Account) -> Limits:
-    """What of each limit is neither spent nor reserved; of the time, the whole."""
-    drawn = account.spent + account.reserved
-
-    def left(limit: int | None, amount: int) -> int | None:
-        return None if limit is None else max(0, limit - amount)
-
-    return Limits(
-        left(account.usd_limit, drawn.usd_micros),
-        left(account.tokens_limit, drawn.tokens),
-        left(account.turns_limit, drawn.turns),
-        account.time_limit,
-        account.soft_percent,
-    )
