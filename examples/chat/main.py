@@ -16,7 +16,7 @@ from typing import Any
 from scripted import ScriptedModel
 
 import holdfast
-from holdfast import AgentLoop, Happened, Key, NotDone, Tool
+from holdfast import AgentLoop, Budget, Happened, Key, NotDone, Tool
 from holdfast.errors import HoldfastError, RunNotFound
 
 SYSTEM = "You keep a shopping list. Use your tools, and answer in one sentence."
@@ -75,9 +75,8 @@ def agent_for(args: argparse.Namespace) -> AgentLoop:
 
         model = PydanticAIModel(args.model)
     shopping = ShoppingList(args.folder / f"{args.session}.txt")
-    return AgentLoop(
-        model, tools=tools_for(shopping), system=SYSTEM, name="chat", budget_usd=args.budget
-    )
+    budget = None if args.budget is None else Budget(usd=args.budget)
+    return AgentLoop(model, tools=tools_for(shopping), system=SYSTEM, name="chat", budget=budget)
 
 
 class Chat:

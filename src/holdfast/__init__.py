@@ -22,10 +22,12 @@ from holdfast.agents.worker import Worker
 from holdfast.app import Holdfast, open
 from holdfast.codec import Ref
 from holdfast.engine.checkpoints import State
+from holdfast.engine.costs import Budget, Cost, Costs
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import NotDone
+from holdfast.kernel.budgets import Account, Amounts, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
@@ -42,14 +44,19 @@ from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
 
 __all__ = [
+    "Account",
     "Agent",
     "AgentLoop",
+    "Amounts",
     "Answer",
     "Approval",
     "Asked",
     "Begun",
     "BlockedReason",
+    "Budget",
     "Checkpoint",
+    "Cost",
+    "Costs",
     "Effect",
     "EffectRequest",
     "EffectStatus",
@@ -68,6 +75,7 @@ __all__ = [
     "Reasoning",
     "Receipt",
     "Ref",
+    "Reservation",
     "Result",
     "Run",
     "RunRow",

@@ -14,8 +14,10 @@ from holdfast.agents.sessions import Session
 from holdfast.agents.work import Work
 from holdfast.agents.worker import Worker
 from holdfast.clock import Clock
+from holdfast.engine.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
+from holdfast.engine.costs import Budget
 from holdfast.engine.effects import Effects
 from holdfast.engine.heart import Heart
 from holdfast.engine.journal import Journal
@@ -71,6 +73,7 @@ class Holdfast:
         self.waits = Waits(self._context)
         self.signals = Signals(self._context)
         self.approvals = Approvals(self._context)
+        self.budgets = Budgets(self._context)
         self._work = Work(self._context, self.leases, self.runs, self._agents)
         self._twins: list[Holdfast] = []
 
@@ -106,6 +109,8 @@ class Holdfast:
         *,
         run_id: str | None = None,
         timeout: float | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> R: ...
     @overload
     async def run(
@@ -116,6 +121,8 @@ class Holdfast:
         *,
         run_id: str | None = None,
         timeout: float | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> R: ...
     @overload
     async def run(
@@ -127,6 +134,8 @@ class Holdfast:
         *,
         run_id: str | None = None,
         timeout: float | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> R: ...
     @overload
     async def run(
@@ -139,6 +148,8 @@ class Holdfast:
         *,
         run_id: str | None = None,
         timeout: float | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> R: ...
     async def run(
         self,
@@ -147,32 +158,77 @@ class Holdfast:
         *args: Any,
         run_id: str | None = None,
         timeout: float | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> Any:
         """Start a run, or resume it, or give back the result it has: one task, by its `run_id`.
 
         It is advanced here unless another worker does so, and waited for while it waits. The same
         `run_id` with another input raises InputDiffers; see Handle.result for the others.
         """
-        handle = await self._start(agent, args, run_id)
+        handle = await self._start(agent, args, run_id, parent, budget)
         return await handle.result(timeout=timeout)
 
     @overload
-    async def start(self, agent: Taking0[R], /, *, run_id: str | None = None) -> Handle[R]: ...
-    @overload
     async def start(
-        self, agent: Taking1[A, R], a: A, /, *, run_id: str | None = None
+        self,
+        agent: Taking0[R],
+        /,
+        *,
+        run_id: str | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> Handle[R]: ...
     @overload
     async def start(
-        self, agent: Taking2[A, B, R], a: A, b: B, /, *, run_id: str | None = None
+        self,
+        agent: Taking1[A, R],
+        a: A,
+        /,
+        *,
+        run_id: str | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> Handle[R]: ...
     @overload
     async def start(
-        self, agent: Taking3[A, B, C, R], a: A, b: B, c: C, /, *, run_id: str | None = None
+        self,
+        agent: Taking2[A, B, R],
+        a: A,
+        b: B,
+        /,
+        *,
+        run_id: str | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> Handle[R]: ...
-    async def start(self, agent: Any, /, *args: Any, run_id: str | None = None) -> Handle[Any]:
-        """Start a run and leave it to the workers; its handle's result helps too."""
-        return await self._start(agent, args, run_id)
+    @overload
+    async def start(
+        self,
+        agent: Taking3[A, B, C, R],
+        a: A,
+        b: B,
+        c: C,
+        /,
+        *,
+        run_id: str | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
+    ) -> Handle[R]: ...
+    async def start(
+        self,
+        agent: Any,
+        /,
+        *args: Any,
+        run_id: str | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
+    ) -> Handle[Any]:
+        """Start a run and leave it to the workers; its handle's result helps too.
+
+        A new run gets `budget`, and draws on the budgets of its `parent` as well.
+        """
+        return await self._start(agent, args, run_id, parent, budget)
 
     async def signal(
         self, run_id: str, name: str, value: object = None, *, id: str | None = None, by: str = ""
@@ -196,11 +252,17 @@ class Holdfast:
         return Worker(self._work, self.leases, concurrency=concurrency, agents=agents, heart=heart)
 
     async def _start(
-        self, agent: Agent[..., R], args: tuple[Any, ...], run_id: str | None
+        self,
+        agent: Agent[..., R],
+        args: tuple[Any, ...],
+        run_id: str | None,
+        parent: str,
+        budget: Budget | None,
     ) -> Handle[R]:
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
             raise MisuseError(f"{agent!r} is not an agent; make it one with @holdfast.agent")
-        run = await self._work.create(agent, agent.input_of(args, {}), run_id)
+        given = agent.input_of(args, {})
+        run = await self._work.create(agent, given, run_id, parent_id=parent, budget=budget)
         return Handle(self._work, self.runs, self.journal, agent, run.run_id)
 
     async def info(self) -> StoreInfo:

@@ -19,6 +19,8 @@ POINTS: Final = (
     "migration.before_commit",
     "migration.after_commit",
     "reindex.before_commit",
+    "budget.after_reserve",
+    "budget.before_settle",
     "model.after_call",
     "tool.before_call",
     "tool.after_call",

@@ -1,5 +1,6 @@
 """The examples as people run them: processes in a folder of their own, killed and started again."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_SECONDS = 60
+MAIN = "from holdfast.cli import main; main()"
 ENVIRONMENT = os.environ | {"PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": "1"}
 
 
@@ -211,3 +213,42 @@ def test_approval_is_paid_once_though_it_is_killed_in_the_worst_moment(tmp_path:
     assert last.stdout == "ann got 5000 cents back\n", last.stderr
     assert len((tmp_path / "payments.txt").read_text().splitlines()) == 1
     assert holdfast(tmp_path, "audit", "verify", *store).returncode == 0
+
+
+def holdfast_command(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, *arguments, "--store", "budget.db"],
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_story_stops_at_its_budget_and_goes_on_when_it_is_raised(tmp_path: Path) -> None:
+    first = run(tmp_path, "budget")
+    assert "run story is blocked (budget)" in first.stdout, first.stderr
+    assert "spent 0.80 of 1.00 USD" in first.stdout
+    raised = holdfast_command(tmp_path, "runs", "budget", "story", "--add", "2usd")
+    assert "run story: ready" in raised
+    second = run(tmp_path, "budget")
+    assert "2 chapters are on record" in second.stdout, second.stderr
+    assert "6 chapters, ending with chapter 6 of story" in second.stdout
+    invoices = (tmp_path / "invoices.txt").read_text().splitlines()
+    assert invoices == [f"story chapter {n} 0.40" for n in range(1, 7)], "each was paid for once"
+    costs = holdfast_command(tmp_path, "runs", "costs", "story")
+    assert "2.40" in costs
+
+
+def test_call_of_a_story_that_was_lost_counts_as_spent(tmp_path: Path) -> None:
+    killed = run(tmp_path, "budget", "--run", "tale", "--crash-in", "2")
+    assert killed.returncode == -signal.SIGKILL
+    after = run(tmp_path, "budget", "--run", "tale")
+    assert "counts as spent: 0.40 USD" in after.stderr
+    assert "run tale is blocked (budget)" in after.stdout, after.stderr
+    found = json.loads(holdfast_command(tmp_path, "runs", "costs", "tale", "-o", "json"))
+    assert (found["total"]["usd"], found["lost"]["usd"]) == ("0.80", "0.40")
+    assert len((tmp_path / "invoices.txt").read_text().splitlines()) == 2

@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import errors, faults, telemetry
 from holdfast.agents.approvals import Approvals
+from holdfast.engine.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
 from holdfast.engine.journal import Journal
@@ -43,6 +44,7 @@ FACES = [
     Waits,
     Signals,
     Approvals,
+    Budgets,
     Leases,
     holdfast.Holdfast,
 ]

@@ -8,14 +8,19 @@ import pytest
 import holdfast
 
 PUBLIC = [
+    "Account",
     "Agent",
     "AgentLoop",
+    "Amounts",
     "Answer",
     "Approval",
     "Asked",
     "Begun",
     "BlockedReason",
+    "Budget",
     "Checkpoint",
+    "Cost",
+    "Costs",
     "Effect",
     "EffectRequest",
     "EffectStatus",
@@ -34,6 +39,7 @@ PUBLIC = [
     "Reasoning",
     "Receipt",
     "Ref",
+    "Reservation",
     "Result",
     "Run",
     "RunRow",

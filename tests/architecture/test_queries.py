@@ -17,7 +17,7 @@ FILES = sorted(
     file for file in SOURCE.rglob("*.py") if file.relative_to(SOURCE).parts[0] != "testing"
 )
 
-PRIMITIVES = {"runs", "journal", "checkpoints", "effects", "waits", "signals", "leases"}
+PRIMITIVES = {"runs", "journal", "checkpoints", "effects", "waits", "signals", "budgets", "leases"}
 PRIMITIVES |= {"store", "commits"}
 ONLY = {"sqlite": "-- SQLite only", "postgres": "-- PostgreSQL only"}
 TRANSACTION = ("PRAGMA ", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT ", "RELEASE ")

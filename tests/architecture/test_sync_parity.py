@@ -16,6 +16,7 @@ from holdfast.agents.approvals import Approvals
 from holdfast.agents.handles import Handle
 from holdfast.agents.sessions import Session
 from holdfast.agents.worker import Worker
+from holdfast.engine.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
 from holdfast.engine.journal import Journal
@@ -35,6 +36,7 @@ PAIRS: list[tuple[type, type]] = [
     (Waits, sync.Waits),
     (Signals, sync.Signals),
     (Approvals, sync.Approvals),
+    (Budgets, sync.Budgets),
     (Leases, sync.Leases),
     (Handle, sync.Handle),
     (Session, sync.Session),

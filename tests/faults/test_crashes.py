@@ -17,7 +17,7 @@ import pytest
 import holdfast
 from holdfast import faults
 from holdfast.testing.store_suite import async_test
-from tests.agents import test_kill_sweep
+from tests.agents import test_budget_kills, test_kill_sweep
 from tests.backends import BACKENDS, Backend, Raw
 from tests.processes import Child
 
@@ -208,7 +208,8 @@ REINDEX = ("reindex.before_commit",)
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_point_strikes_in_some_test_or_is_said_to_be_absent(name: str) -> None:
     struck = {point for backend, _, point, _ in CASES if backend == name}
-    elsewhere = {*MIGRATION, *REINDEX, *test_kill_sweep.AGENT_POINTS}
+    agents = {*test_kill_sweep.AGENT_POINTS, *test_budget_kills.BUDGET_POINTS}
+    elsewhere = {*MIGRATION, *REINDEX, *agents}
     assert struck | elsewhere | set(ABSENT[name]) == set(faults.POINTS)
     assert not struck & set(ABSENT[name])
 

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AgentLoop, BlockedReason, Key, Message, RunStatus, Tool, ToolCall, Usage
+from holdfast import (
+    AgentLoop,
+    BlockedReason,
+    Budget,
+    Key,
+    Message,
+    RunStatus,
+    Tool,
+    ToolCall,
+    Usage,
+)
 from holdfast.errors import MisuseError, RunBlocked, RunFailed
 from holdfast.testing.store_suite import async_test
 
@@ -150,16 +160,16 @@ async def test_started_run_is_answered_by_a_worker(store: str) -> None:
 async def test_run_is_blocked_when_its_budget_is_reached_and_goes_on_with_another(
     store: str,
 ) -> None:
-    poor = AgentLoop(Scripted(endless), tools=[look], name="loop", budget_usd=0.5)
+    poor = AgentLoop(Scripted(endless), tools=[look], name="loop", budget=Budget(usd=0.5))
     async with holdfast.Holdfast(store, agents=[poor]) as hf:
-        with pytest.raises(RunBlocked, match=r"budget.*have cost 0\.5000 USD"):
+        with pytest.raises(RunBlocked, match=r"budget.*0\.50 of 0\.50 USD is spent"):
             await hf.run(poor, "look", run_id="r")
         run = await hf.runs.get("r")
         assert (run.status, run.blocked_reason) == (RunStatus.BLOCKED, BlockedReason.BUDGET)
         assert len(await transcript_of(hf, "r")) == 5, "what was paid for is kept"
-    rich = AgentLoop(Scripted(echo), tools=[look], name="loop", budget_usd=1.0)
+    rich = AgentLoop(Scripted(echo), tools=[look], name="loop")
     async with holdfast.Holdfast(store, agents=[rich]) as hf:
-        await hf.runs.unblock("r", by="ann")
+        await hf.budgets.add("r", Budget(usd=0.5), by="ann")
         assert await hf.run(rich, "look", run_id="r") == "look"
 
 
@@ -167,7 +177,7 @@ async def test_run_is_blocked_when_its_budget_is_reached_and_goes_on_with_anothe
 async def test_message_to_a_session_without_budget_is_answered_when_there_is_more(
     store: str,
 ) -> None:
-    poor = AgentLoop(Scripted(echo), name="echo", budget_usd=0.25)
+    poor = AgentLoop(Scripted(echo), name="echo", budget=Budget(usd=0.25))
     async with holdfast.Holdfast(store, agents=[poor]) as hf:
         chat = hf.session(poor, "alpha")
         await chat.send("one")
@@ -175,7 +185,7 @@ async def test_message_to_a_session_without_budget_is_answered_when_there_is_mor
             await chat.send("two", id="m2")
     rich = AgentLoop(Scripted(echo), name="echo")
     async with holdfast.Holdfast(store, agents=[rich]) as hf:
-        await hf.runs.unblock("alpha", by="ann")
+        await hf.budgets.add("alpha", Budget(usd=0.25), by="ann")
         assert await hf.session(rich, "alpha").send("two", id="m2") == "one + two"
 
 

@@ -32,6 +32,7 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
             (2, "statistics"),
             (3, "signals"),
             (4, "questions"),
+            (5, "budgets"),
         ]
 
 
@@ -98,6 +99,7 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
             (2, "statistics"),
             (3, "signals"),
             (4, "questions"),
+            (5, "budgets"),
         ]
 
 

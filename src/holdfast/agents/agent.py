@@ -22,6 +22,7 @@ from holdfast.agents.cadence import Cadence
 from holdfast.agents.rules import Permission, Rules
 from holdfast.agents.tools import Tool, tool
 from holdfast.agents.versions import OnChange, check_on_change, versions_of
+from holdfast.engine.costs import Budget, Cost
 from holdfast.errors import AgentNotFound, MisuseError, UnsupportedValue
 
 if TYPE_CHECKING:
@@ -242,6 +243,8 @@ def agent(
     model: str = "",
     prompt: str = "",
     on_change: OnChange = "continue",
+    budget: Budget | None = None,
+    reserve: Cost | None = None,
 ) -> Callable[[Callable[Concatenate["Run", P], Awaitable[R]]], Agent[P, R]]: ...
 def agent(function: Any = None, /, **options: Any) -> Any:
     """Make an async function of a run and its input an agent.
@@ -249,7 +252,9 @@ def agent(function: Any = None, /, **options: Any) -> Any:
     `tools` are those that `run.tools` may call; `permission` may refuse a call; the same call more
     than `loop_limit` times in a row is refused (0: never). `cadence` says which ends of turns are
     stored. `version`, `model` and the digest of `prompt` are on record with each turn, and
-    `on_change` says what happens to a run under which they or the tools have changed.
+    `on_change` says what happens to a run under which they or the tools have changed. A run that
+    has no budget gets `budget`; `reserve` is what each call of a model may cost, by default the
+    most that one has cost so far.
     """
     if function is None:
         return functools.partial(_make, **options)
@@ -268,6 +273,8 @@ def _make(
     model: str = "",
     prompt: str = "",
     on_change: OnChange = "continue",
+    budget: Budget | None = None,
+    reserve: Cost | None = None,
 ) -> Agent[..., Any]:
     found = tools_by_name(tools)
     rules = Rules(
@@ -277,5 +284,7 @@ def _make(
         cadence=cadences.check(cadence),
         versions=versions_of(found, version=version, model=model, prompt=prompt),
         on_change=check_on_change(on_change),
+        budget=budget,
+        reserve=reserve,
     )
     return Agent(function, name=name or function.__name__, rules=rules)

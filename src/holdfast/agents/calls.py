@@ -8,10 +8,11 @@ import msgspec
 
 from holdfast import names
 from holdfast.agents import shapes
-from holdfast.agents.leaving import Suspend
+from holdfast.agents.leaving import Suspend, Way
 from holdfast.agents.memo import RecordedCall
 from holdfast.agents.tools import Arguments, Tool
 from holdfast.engine.effects import Begun, EffectRequest
+from holdfast.engine.purse import Ticket
 from holdfast.errors import NotDone, UnsupportedValue
 from holdfast.telemetry import log
 
@@ -70,6 +71,8 @@ class Call(msgspec.Struct):
     approval: str = ""
     place: bytes = b""
     seen: Outcome | None = None
+    ticket: Ticket | None = None
+    refused: Way | None = None
 
     @property
     def only_reads(self) -> bool:

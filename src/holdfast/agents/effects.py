@@ -29,6 +29,7 @@ from holdfast.agents.memo import Memo, RecordedCall
 from holdfast.agents.places import Places
 from holdfast.agents.reads import Reads
 from holdfast.agents.record import Record
+from holdfast.agents.spending import Spending
 from holdfast.agents.threads import EndedLate
 from holdfast.agents.tools import Place, text_of
 from holdfast.engine import effects as engine_effects
@@ -51,7 +52,14 @@ class Effects:
     """The calls of one pass over a run."""
 
     def __init__(
-        self, context: Context, held: LeasedRun, gate: Gate, places: Places, record: Record
+        self,
+        context: Context,
+        held: LeasedRun,
+        gate: Gate,
+        places: Places,
+        *,
+        record: Record,
+        spending: Spending,
     ) -> None:
         self._context = context
         self._held = held
@@ -59,6 +67,7 @@ class Effects:
         self._reads = Reads(record, places)
         self._gate = gate
         self._places = places
+        self._spending = spending
         self._flights: dict[str, Flight] = {}
         self.called: set[UUID] = set()
         self.memo = Memo()
@@ -93,6 +102,8 @@ class Effects:
             to_issue = [call for call in calls if call.is_to_be_issued]
             if to_issue and not self._gate.is_concurrent:
                 self.memo.check_claimed(run_id=self._held.run_id)
+            reading = [call for call in calls if call.only_reads]
+            await self._spending.begin_calls([*to_issue, *reading])
             await self._issue(to_issue)
         except BaseException as error:
             for call in calls:
@@ -121,6 +132,9 @@ class Effects:
             del self._flights[call.key]
 
     async def _issue(self, calls: Sequence[Call]) -> None:
+        """Put the intents on record of those that can be paid for."""
+        await self._spending.begin_calls([call for call in calls if call.refused is None])
+        calls = [call for call in calls if call.refused is None]
         if not calls:
             return
         if any(draft.kind is Kind.EFFECT_NOT_DONE for draft in self._held.stage.drafts):
@@ -131,6 +145,13 @@ class Effects:
             call.begun = answer
             call.recorded = None
             call.attempts += answer.answer == "fresh"
+            if answer.answer != "fresh":
+                await self._spending.end_call(call, is_free=True)
+
+    async def _issue_one(self, call: Call) -> None:
+        await self._issue([call])
+        if call.refused is not None:
+            raise Suspend(call.refused)
 
     async def _finish_all(self, calls: Sequence[Call]) -> list[Outcome]:
         tasks = [asyncio.create_task(self._finish(call)) for call in calls]
@@ -144,6 +165,10 @@ class Effects:
 
     async def _finish(self, call: Call) -> Outcome:
         """Take a call from whatever is known of it to its outcome."""
+        if call.refused is not None:
+            refused = Suspend(call.refused)
+            self._land(call, refused)
+            raise refused
         if call.only_reads:
             return await self._read(call)
         if call.leader is not None:
@@ -157,6 +182,8 @@ class Effects:
                 call.flight.outcome = outcome
         except BaseException as error:
             self._land(call, error)
+            if isinstance(error, Suspend):
+                await self._spending.end_call(call, is_free=True)
             raise
         self._land(call)
         return outcome
@@ -166,7 +193,7 @@ class Effects:
         call.leader = None
         call.flight = self._flights[call.key] = Flight(call.call_id)
         try:
-            await self._issue([call])
+            await self._issue_one(call)
         except BaseException as error:
             self._land(call, error)
             raise
@@ -212,7 +239,9 @@ class Effects:
                 raise
             return Outcome(error=error_text(tool, error), cause=error)
         except Exception as error:
+            await self._spending.end_call(call)
             return Outcome(error=error_text(tool, error), cause=error)
+        await self._spending.end_call(call, result=result)
         return Outcome(self._storable(tool.name, result))
 
     async def _execute(self, call: Call, begun: Begun) -> Outcome | None:
@@ -220,6 +249,9 @@ class Effects:
         tool, effect = call.tool, begun.effect
         if tool.policy.effect == "mutate" and _is_late(effect, self._context.now()):
             return await self._come_late(call, begun)
+        await self._spending.begin_calls([call])
+        if call.refused is not None:
+            raise Suspend(call.refused)
         try:
             result = await self._invoke(call, effect)
         except EndedLate as late:
@@ -236,7 +268,9 @@ class Effects:
             raise
         except Exception as error:
             return await self._broken(call, begun, error)
-        return Outcome(self._complete(begun, result))
+        completed = Outcome(self._complete(begun, result))
+        await self._spending.end_call(call, result=result)
+        return completed
 
     async def _come_late(self, call: Call, begun: Begun) -> None:
         if call.attempts > _MOST_LATE:
@@ -269,7 +303,12 @@ class Effects:
             left = tool.policy.limit_seconds
         self.called.add(effect.effect_id)
         faults.point("tool.before_call")
-        result = await attempt(tool, call.arguments, key, limit_seconds=left)
+        try:
+            result = await attempt(tool, call.arguments, key, limit_seconds=left)
+        except Exception as error:
+            is_free = isinstance(error, (NotDone, *tool.policy.not_done_on))
+            await self._spending.end_call(call, is_free=is_free)
+            raise
         faults.point("tool.after_call")
         return result
 
@@ -292,7 +331,7 @@ class Effects:
         async for _ in self._context.changes(f"run:{effect.run_id}"):
             found = await engine_effects.find(self._context, call.key)
             if found is None:
-                await self._issue([call])
+                await self._issue_one(call)
                 return None
             if found.answer != "in_flight":
                 call.begun = found
@@ -349,7 +388,7 @@ class Effects:
 
     async def _again(self, call: Call, begun: Begun, *, note: str) -> None:
         await self._settle(begun, Status.NOT_DONE, note=note, retry=True)
-        await self._issue([call])
+        await self._issue_one(call)
 
     async def _settle(
         self,

@@ -19,6 +19,7 @@ from holdfast.agents.leaving import Block, Delay, Gate, HandBack, Suspend, Wait,
 from holdfast.agents.memo import Memo
 from holdfast.agents.run import Run
 from holdfast.agents.versions import Change, InFlight, judge
+from holdfast.engine import budgets as engine_budgets
 from holdfast.engine import effects as engine_effects
 from holdfast.engine import sweeper, turns
 from holdfast.engine.context import Context
@@ -102,12 +103,23 @@ class Pass:
             return Ending(False, error)
         entries = await turns.entries_since_checkpoint(self.context, held.run_id)
         self._in_flight = InFlight(entries)
+        memo = Memo(entries)
+        await self._open_purse(agent, memo)
         given = await turns.input_of(self.context, held.run_id)
         try:
-            return await self.enter(agent, Memo(entries), given)
+            return await self.enter(agent, memo, given)
         except Suspend as suspended:
             await self.leave(suspended.way)
             return Ending(False)
+
+    async def _open_purse(self, agent: Agent[..., Any], memo: Memo) -> None:
+        """Settle what was left reserved; a run without a budget gets its agent's."""
+        purse, version = self.held.purse, self.held.version + 1
+        has_turn = await purse.settle_lost(memo.paid, agent=agent.name, version=version)
+        memo.has_turn = memo.has_turn or has_turn
+        if agent.rules.budget is not None:
+            note = f"what agent {agent.name} gives its runs"
+            await purse.set_first(agent.rules.budget.limits, note=note)
 
     async def enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
         """Let the agent work on its input, and end the run with what it returns."""
@@ -157,8 +169,8 @@ class Pass:
         held = self.held
         await self._forget_edits()
         match way:
-            case Block(reason, note, effect_ids):
-                await self._block(reason, note[: names.MAX_TEXT], effect_ids)
+            case Block():
+                await self._block(way)
             case Delay(until, note):
                 seconds = max(0, until - self.context.now()) / clock.MICROSECONDS
                 await held.release(delay_seconds=seconds, note=note)
@@ -185,14 +197,25 @@ class Pass:
         await self.held.stage.settle()
         self.held.discard()
 
-    async def _block(self, reason: BlockedReason, note: str, effect_ids: Sequence[UUID]) -> None:
-        """Block the run, unless somebody says just now what became of the effects it waits for."""
-        if await self._are_settled(effect_ids):
+    async def _block(self, way: Block) -> None:
+        """Block the run, unless somebody settles or raises just now what it is blocked for."""
+        if await self._is_settled(way):
             await self.held.release(note="what it was to be blocked for is settled")
             return
-        await self.held.block(reason, note=note)
-        if await self._are_settled(effect_ids):
+        await self.held.block(way.reason, note=way.note[: names.MAX_TEXT])
+        if await self._is_settled(way):
             await engine_effects.unblock(self.context, self.run_id)
+            await engine_budgets.unblock(self.context, self.run_id)
+
+    async def _is_settled(self, way: Block) -> bool:
+        return await self._are_settled(way.effect_ids) or await self._are_raised(way.budgets)
+
+    async def _are_raised(self, known: Sequence[tuple[str, int]]) -> bool:
+        for run_id, set_seq in known:
+            account = await self.context.store.budgets.get(run_id)
+            if account is not None and account.set_seq != set_seq:
+                return True
+        return False
 
     async def _are_settled(self, effect_ids: Sequence[UUID]) -> bool:
         found = [await self.context.store.effects.get(effect_id) for effect_id in effect_ids]

@@ -18,11 +18,12 @@ from holdfast.kernel.runs import BlockedReason
 
 
 class Block(msgspec.Struct, frozen=True):
-    """An operator must act first."""
+    """An operator must act first. `budgets` are those without room, and when they were set."""
 
     reason: BlockedReason
     note: str
     effect_ids: tuple[UUID, ...] = ()
+    budgets: tuple[tuple[str, int], ...] = ()
 
 
 class Delay(msgspec.Struct, frozen=True):
@@ -62,7 +63,8 @@ def first_of(ways: Sequence[Way]) -> Way:
     if blocks:
         notes = "; ".join(dict.fromkeys(block.note for block in blocks))
         waited_for = tuple(effect_id for block in blocks for effect_id in block.effect_ids)
-        return Block(blocks[0].reason, notes, waited_for)
+        budgets = tuple(known for block in blocks for known in block.budgets)
+        return Block(blocks[0].reason, notes, waited_for, budgets)
     delays = [way for way in ways if isinstance(way, Delay)]
     if delays:
         return max(delays, key=lambda delay: delay.until)

@@ -12,14 +12,13 @@ from holdfast.agents import cadence as cadences
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent, tools_by_name
 from holdfast.agents.cadence import Cadence
-from holdfast.agents.leaving import Block, Suspend
 from holdfast.agents.messages import Message
 from holdfast.agents.rules import Permission, Rules
 from holdfast.agents.run import Run
 from holdfast.agents.tools import Tool
 from holdfast.agents.versions import OnChange, check_on_change, versions_of
+from holdfast.engine.costs import Budget, Cost
 from holdfast.errors import MisuseError, RunFailed
-from holdfast.kernel.runs import BlockedReason
 
 
 class Model(Protocol):
@@ -40,8 +39,8 @@ class AgentLoop(Agent[[str], str]):
     """An agent made of a model and tools. Its transcript is the log "transcript".
 
     `system` is put before the transcript whenever the model is asked, and is not stored. A run
-    whose replies have cost `budget_usd` is blocked before the next one; an input that is not
-    answered within `max_turns` turns fails.
+    that has no budget gets `budget`, and is blocked when it is spent; `reserve` is what a reply may
+    cost. An input that is not answered within `max_turns` turns fails.
     """
 
     def __init__(
@@ -52,7 +51,8 @@ class AgentLoop(Agent[[str], str]):
         system: str = "",
         name: str = "agent",
         max_turns: int = 50,
-        budget_usd: float | None = None,
+        budget: Budget | None = None,
+        reserve: Cost | None = None,
         permission: Permission | None = None,
         loop_limit: int = 5,
         cadence: Cadence = "turn",
@@ -66,8 +66,6 @@ class AgentLoop(Agent[[str], str]):
             )
         if max_turns < 1:
             raise MisuseError(f"max_turns must be 1 or more, not {max_turns}")
-        if budget_usd is not None and budget_usd <= 0:
-            raise MisuseError(f"budget_usd must be above 0, not {budget_usd}")
         found = tools_by_name(tools)
         rules = Rules(
             tools=found,
@@ -76,11 +74,12 @@ class AgentLoop(Agent[[str], str]):
             cadence=cadences.check(cadence),
             versions=versions_of(found, version=version, model=model_name, prompt=system),
             on_change=check_on_change(on_change),
+            budget=budget,
+            reserve=reserve,
         )
         super().__init__(self.play, name=name, rules=rules)
         self.system = system
         self.max_turns = max_turns
-        self.budget_usd = budget_usd
         self._model = cast("Callable[..., Awaitable[Message]]", model)
         self._options = {"tools": list(rules.tools.values())} if _takes_tools(model) else {}
 
@@ -90,7 +89,6 @@ class AgentLoop(Agent[[str], str]):
         if run.is_fresh:
             talk.append(Message.user(request))
         while _turns_since_user(talk) < self.max_turns:
-            self._check_budget(run)
             # The step's name is the same for every model: a reply on record is used after a change.
             reply = await run.model(self.reply, talk)
             talk.append(reply)
@@ -110,15 +108,6 @@ class AgentLoop(Agent[[str], str]):
             f"the model of {self.name} returned {str(reply)[:200]!r}; it must return a "
             "holdfast.Message of the role assistant, such as Message.assistant(text)"
         )
-
-    def _check_budget(self, run: Run) -> None:
-        if self.budget_usd is None or run.usage.usd < self.budget_usd:
-            return
-        note = (
-            f"its replies have cost {run.usage.usd:.4f} USD, and its budget is "
-            f"{self.budget_usd:.4f} USD: give {self.name} a larger one, then unblock the run"
-        )
-        run.gate.leave(Suspend(Block(BlockedReason.BUDGET, note)))
 
 
 def _takes_tools(model: Callable[..., Any]) -> bool:

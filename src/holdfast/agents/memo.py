@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import codec
 from holdfast.errors import TurnDiverged
-from holdfast.kernel import checkpoints, effects, indexes, journal, signals, waits
+from holdfast.kernel import budgets, checkpoints, effects, indexes, journal, signals, waits
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.waits import WaitStatus
@@ -64,6 +64,8 @@ class Memo:
         """How many ends of turns were passed over before the last of what is on record."""
         self.is_blank = True
         """Whether nothing is on record but that the run was taken, and given back or lost."""
+        self.has_turn = False
+        self.paid: dict[str, budgets.Recorded] = {}
         for entry in entries:
             self.is_blank &= entry.kind.startswith(("RUN_", "LEASE_"))
             self._read(entry)
@@ -131,6 +133,9 @@ class Memo:
                 self.answered |= place is None
                 if place is not None:
                     self._taken[place] = signal_id
+            case budgets.Recorded() if facts.spender == entry.run_id:
+                self.paid[facts.reservation_id] = facts
+                self.has_turn = self.has_turn or facts.amounts.turns > 0
             case _:
                 pass
 

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.agents.cadence import Cadence
 from holdfast.agents.tools import Arguments, Tool
 from holdfast.agents.versions import OnChange
+from holdfast.engine.costs import Budget, Cost
 from holdfast.errors import UnsupportedValue
 from holdfast.kernel.versions import Versions
 
@@ -38,7 +39,8 @@ class Repeats(msgspec.Struct, frozen=True):
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What calls of an agent must pass, and how its runs are kept.
 
-    `loop_limit` 0 lets the same call be made for ever.
+    `loop_limit` 0 lets the same call be made for ever. A run without a budget gets `budget`;
+    `reserve` is what a call of the model reserves.
     """
 
     tools: Mapping[str, Tool[..., Any]]
@@ -47,6 +49,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     cadence: Cadence = "turn"
     versions: Versions = Versions()
     on_change: OnChange = "continue"
+    budget: Budget | None = None
+    reserve: Cost | None = None
 
     def find(self, name: str) -> Tool[..., Any]:
         tool = self.tools.get(name)

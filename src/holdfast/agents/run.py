@@ -22,6 +22,7 @@ from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage, usage
 from holdfast.agents.places import Places, enter_branch
 from holdfast.agents.record import Record
 from holdfast.agents.rules import Refused, Repeats, Rules
+from holdfast.agents.spending import Spending
 from holdfast.agents.steps import Steps
 from holdfast.agents.tools import Tool, text_of
 from holdfast.agents.versions import PART, part_of
@@ -71,7 +72,10 @@ class Run:
         self._pace = Pace(rules.cadence, context.now)
         self.record = Record(held, self._pace, versions=rules.versions, known=known)
         self._steps = Steps(held, self._places, self.record)
-        self._effects = Effects(context, held, gate, self._places, self.record)
+        self._spending = Spending(context, held, gate, reserve=rules.reserve)
+        self._effects = Effects(
+            context, held, gate, self._places, record=self.record, spending=self._spending
+        )
         self._waiting = Waiting(context, held, gate, self._places, self.record)
         self._gatekeeper = Gatekeeper(context, self._waiting, self._places)
         self._blobs = Blobs(context, held, self.record)
@@ -137,7 +141,7 @@ class Run:
         **kwargs: P.kwargs,
     ) -> T:
         """Call a model: the reply is on record, never paid for twice, and its usage is counted."""
-        reply = await self._step("model:", function, args, kwargs)
+        reply = await self._step("model:", function, args, kwargs, self._spending)
         used = usage_of(reply)
         if used is not None:
             self._usage.set(self._usage.get() + used)
@@ -345,15 +349,21 @@ class Run:
         self.record.begin_turn(memo)
         self._places.begin_turn()
         self._steps.begin_turn(memo)
+        self._spending.begin_turn(memo)
         self._effects.begin_turn(memo)
         self._waiting.begin_turn(memo)
         self._blobs.begin_turn(memo)
 
     async def _step(
-        self, kind: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
+        self,
+        kind: str,
+        function: Any,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        paying: Spending | None = None,
     ) -> Any:
         self.gate.check()
-        result = await self._steps.call(kind, function, args, kwargs)
+        result = await self._steps.call(kind, function, args, kwargs, paying=paying)
         self.gate.check()
         return result
 
@@ -415,9 +425,8 @@ class Run:
         try:
             return await self._effects.carry_out(calls)
         except (Suspend, HoldfastError) as error:
-            if isinstance(error, Suspend) and self.gate.is_concurrent:
-                self.gate.branch_ways.append(error.way)
-                raise  # run.gather lets the other branches end first
+            if isinstance(error, Suspend):
+                self.gate.suspend(error.way)
             self.gate.leave(error)
 
     def _view(self, name: str, kind: Any, form: type[Any]) -> Any:

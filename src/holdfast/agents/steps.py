@@ -13,6 +13,7 @@ from holdfast.agents import shapes
 from holdfast.agents.memo import Memo
 from holdfast.agents.places import Places
 from holdfast.agents.record import Record
+from holdfast.agents.spending import Spending
 from holdfast.agents.threads import call_in_thread
 from holdfast.agents.views import Log, Value
 from holdfast.codec import Ref
@@ -51,6 +52,8 @@ class Steps:
         function: Callable[..., Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
+        *,
+        paying: Spending | None = None,
     ) -> Any:
         """The result of a call: the recorded one, or a new one that is staged to be recorded."""
         name = names.check(f"{kind}{name_of(function)}"[: names.MAX_LENGTH], what="a step's name")
@@ -59,11 +62,27 @@ class Steps:
         if recorded is not None:
             ref = self._held.stage.recall(*recorded)
             return self._given(function, name, ref)
-        result = await _call(function, args, kwargs)
+        if paying is None:
+            result = await _call(function, args, kwargs)
+            faults.point("model.after_call")
+            return self._given(function, name, self._stage(function, name, result, digest))
+        ticket = await paying.begin_model(name)
+        try:
+            result = await _call(function, args, kwargs)
+        except Exception as error:
+            await paying.fail_model(ticket, error)
+            raise
         faults.point("model.after_call")
-        _check_comes_back(function, name, result)
-        ref = self._record.step(name, result, args_digest=digest)
+        cost = paying.charge_model(ticket, result)
+        try:
+            ref = self._stage(function, name, result, digest)
+        finally:
+            await paying.tell_others(ticket, cost)
         return self._given(function, name, ref)
+
+    def _stage(self, function: Callable[..., Any], name: str, result: object, digest: bytes) -> Ref:
+        _check_comes_back(function, name, result)
+        return self._record.step(name, result, args_digest=digest)
 
     def _given(self, function: Callable[..., Any], name: str, ref: Ref) -> Any:
         body = self._held.stage.body_of(ref)

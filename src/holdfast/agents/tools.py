@@ -18,6 +18,7 @@ import msgspec
 from holdfast import codec, names
 from holdfast.agents import shapes
 from holdfast.agents.threads import call_in_thread
+from holdfast.engine.costs import Cost
 from holdfast.errors import MisuseError, NotDone
 from holdfast.kernel import effects
 
@@ -25,6 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
 EffectClass = Literal["read", "idempotent", "mutate"]
+CostPolicy = Cost | Callable[..., Cost]
 InDoubt = Literal["ask", "fail", "retry"]
 KeyPolicy = Literal["args", "call", "tenant"] | Callable[..., str]
 
@@ -91,6 +93,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     limit_seconds: float = 60.0
     max_result_chars: int = 50_000
     approval: Approval | None = None
+    cost: CostPolicy | None = None
 
 
 class Tool(Generic[P, R]):
@@ -290,6 +293,8 @@ def _check(tool: Tool[..., Any], policy: Policy) -> None:
         raise MisuseError(f"tool {tool.name} only reads: it needs no key, verify or repeat")
     if policy.approval is not None:
         _check_approval(tool, policy.approval)
+    if policy.cost is not None and not isinstance(policy.cost, Cost) and not callable(policy.cost):
+        raise MisuseError(f"cost of tool {tool.name} must be a holdfast.Cost or a function")
     if policy.limit_seconds <= 0 or policy.retries < 0 or policy.max_result_chars <= 0:
         raise MisuseError(f"the limits of tool {tool.name} must be above 0")
 
@@ -317,6 +322,7 @@ def tool(
     limit_seconds: float = 60.0,
     max_result_chars: int = 50_000,
     approval: bool | Callable[..., Any] | Approval = False,
+    cost: CostPolicy | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Make a function a tool.
@@ -324,7 +330,8 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     `effect` says what repeating it would do (`mutate` unless declared); `verify` finds out whether
     a call happened; `not_done_on` are errors that mean it did not; `in_doubt` is what happens when
     nobody can tell; `key` and `repeat` say which calls are the same operation; `approval` (True, a
-    rule over the arguments, or an Approval) lets a person permit each call first.
+    rule over the arguments, or an Approval) lets a person permit each call first; `cost` is drawn
+    on the run's budgets before each call, a function of the arguments if it depends on them.
     """
     if function is None:
         return functools.partial(_make, **options)

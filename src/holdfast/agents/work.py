@@ -16,6 +16,7 @@ from holdfast.agents.session_pass import SessionPass
 from holdfast.clock import MICROSECONDS
 from holdfast.engine import turns
 from holdfast.engine.context import Context
+from holdfast.engine.costs import Budget
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
@@ -45,13 +46,21 @@ class Work:
         self._taking: set[str] = set()
 
     async def create(
-        self, agent: Agent[..., Any], given: Mapping[str, Any], run_id: str | None
+        self,
+        agent: Agent[..., Any],
+        given: Mapping[str, Any],
+        run_id: str | None,
+        *,
+        parent_id: str = "",
+        budget: Budget | None = None,
     ) -> Run:
         """A run of an agent; the one that is there if it was started with the same input."""
         self.agents.add(agent)
         agent.arguments_of(shapes.plain(given, what="input"))  # raises before the id is used up
         try:
-            return await self._runs.create(run_id, agent=agent.name, input=given)
+            return await self._runs.create(
+                run_id, agent=agent.name, input=given, parent_id=parent_id, budget=budget
+            )
         except RunExists:
             assert run_id is not None, "an id that was just made is free"
             found = await self._runs.get(run_id)

@@ -1,18 +1,20 @@
 """`holdfast runs`: what runs there are, everything about one, and what can be done about it."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, cast
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any, Final, NamedTuple, cast
 
 import click
 
 from holdfast import codec, names
 from holdfast.agents.questions import FOR_PEOPLE
-from holdfast.cli import inputs, output, workers
+from holdfast.cli import budgets, inputs, output, workers
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import Output, say, write
 from holdfast.cli.records import Record, entry_record, record_of
 from holdfast.cli.text import count, printable, short, to_json
+from holdfast.engine.costs import Budget
 from holdfast.errors import InputDiffers, RunEnded, RunExists
 from holdfast.kernel import effects, runs
 from holdfast.kernel.effects import Effect
@@ -57,6 +59,10 @@ def command() -> None:
     """Start, list, watch, cancel and unblock runs."""
 
 
+command.add_command(budgets.budget)
+command.add_command(budgets.costs)
+
+
 @command.command("list")
 @click.option(
     "--status", type=click.Choice([s.value for s in Status]), help="Only runs in this state."
@@ -80,6 +86,8 @@ def list_(options: Options, *, status: str | None, agent: str | None, limit: int
 @click.argument("words", nargs=-1, metavar="[INPUT | KEY=VALUE...]")
 @click.option("--id", "run_id", metavar="RUN", help="The run's id [default: a new one].")
 @click.option("--input-file", metavar="FILE", help="Read the input from a file; - is stdin.")
+@click.option("--budget", type=budgets.Amount(), multiple=True, help="A limit, as in 5usd.")
+@click.option("--parent", metavar="RUN", help="The run whose budgets it draws on as well.")
 @click.option("--follow", is_flag=True, help="Watch the run to its end; exit with its outcome.")
 @common
 def start(
@@ -89,6 +97,8 @@ def start(
     words: tuple[str, ...],
     run_id: str | None,
     input_file: str | None,
+    budget: Sequence[tuple[str, Decimal]],
+    parent: str | None,
     follow: bool,
 ) -> Exit:
     """Record a run of an agent for the workers.
@@ -97,8 +107,9 @@ def start(
     with the same input changes nothing.
     """
     given = inputs.input_of(words, input_file)
+    drawn = _Drawn(parent or "", budgets.budget_of(budget))
     with options.open_existing() as hf:
-        run, is_new = _create(hf, run_id, agent, given)
+        run, is_new = _create(hf, run_id, agent, given, drawn)
         if not any(map(workers.is_alive, hf.leases.workers())):
             say("no worker is alive: start one with `holdfast worker MODULE:NAME`")
         if follow:
@@ -110,11 +121,23 @@ def start(
     return Exit.OK
 
 
-def _create(hf: Holdfast, run_id: str | None, agent: str, given: object) -> tuple[Run, bool]:
+class _Drawn(NamedTuple):
+    """What a new run may cost, and on whose budgets it draws."""
+
+    parent_id: str
+    budget: Budget | None
+
+
+def _create(
+    hf: Holdfast, run_id: str | None, agent: str, given: object, drawn: _Drawn
+) -> tuple[Run, bool]:
     """The run, and whether it was not there before."""
     names.check(agent, what="agent")
     try:
-        return hf.runs.create(run_id, agent=agent, input=given), True
+        made = hf.runs.create(
+            run_id, agent=agent, input=given, parent_id=drawn.parent_id, budget=drawn.budget
+        )
+        return made, True
     except RunExists:
         if run_id is None:
             raise
@@ -340,6 +363,8 @@ def _advice(record: Record) -> str:
         return "it goes on when this is resolved: " + ", ".join(
             f"`holdfast effects resolve {effect_id}`" for effect_id in ids
         )
+    if record["blocked_reason"] == BlockedReason.BUDGET:
+        return f"`holdfast runs budget {record['run_id']}` shows what it draws on, --add raises it"
     return f"`holdfast runs unblock {record['run_id']}` gives it back to the workers"
 
 

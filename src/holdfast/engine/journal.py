@@ -111,6 +111,9 @@ class Journal:
             rows.add_wait(wait)
         for signal in await store.signals.of_run(run_id):
             rows.signals[signal.signal_id] = signal
+        rows.books.account = await store.budgets.get(run_id)
+        for reservation in await store.budgets.reservations(run_id):
+            rows.books.reservations[reservation.reservation_id] = reservation
         return rows
 
 
@@ -164,7 +167,7 @@ class _Replay:
         for name, key in sorted(self._wrong, key=str):
             row = _row(self._rebuilt, name, key) or _row(self._stored, name, key)
             seq = next((getattr(row, f) for f in _SEQS if hasattr(row, f)), 0)
-            which = run_id if name == "run" else key
+            which = key or run_id
             what = f"the index row of {name} {which} is not what the journal says"
             yield Problem(run_id, seq, what)
 
@@ -172,7 +175,7 @@ class _Replay:
         return _row(self._rebuilt, name, key) != _row(self._stored, name, key)
 
 
-_SEQS = ("seq", "issued_seq", "opened_seq", "closed_seq", "lease_seq")
+_SEQS = ("seq", "set_seq", "issued_seq", "opened_seq", "closed_seq", "lease_seq")
 
 
 def _tables(rows: Indexes) -> dict[str, Mapping[Any, Any]]:
@@ -183,6 +186,8 @@ def _tables(rows: Indexes) -> dict[str, Mapping[Any, Any]]:
         "group": rows.groups,
         "wait": rows.waits,
         "signal": rows.signals,
+        "budget": {"": rows.books.account},
+        "reservation": rows.books.reservations,
     }
 
 

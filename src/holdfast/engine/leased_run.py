@@ -13,6 +13,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing
 from holdfast.engine.head import ConditionFailed, Decide, Head, Plan
 from holdfast.engine.inbox import Inbox
+from holdfast.engine.purse import Purse
 from holdfast.engine.saving import About, Saving, check_size
 from holdfast.engine.staging import Stage, Staging
 from holdfast.engine.waits import WaitSpec, opening, results_of
@@ -50,6 +51,7 @@ class LeasedRun:
         )
         self.stamp: dict[str, object] = {}
         """Values that every version which is stored has; they alone make no version."""
+        self.purse = Purse(context, head, stage=self.stage, advance=self._advance)
         self._is_saving = False
         self._issuing: Issuing | None = None
         self._made: tuple[tuple[Any, ...], Any] | None = None

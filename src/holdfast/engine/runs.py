@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator, Container
 from typing import Any
 
 from holdfast import codec, ids, names
+from holdfast.engine.budgets import first_budget
 from holdfast.engine.checkpoints import Checkpoints, load_parts
 from holdfast.engine.context import Context
+from holdfast.engine.costs import Budget
 from holdfast.engine.journal import body_of
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
@@ -36,15 +38,28 @@ class Runs:
         self._leases = leases
 
     async def create(
-        self, run_id: str | None = None, *, agent: str = "", input: object = None
+        self,
+        run_id: str | None = None,
+        *,
+        agent: str = "",
+        input: object = None,
+        parent_id: str = "",
+        budget: Budget | None = None,
     ) -> Run:
-        """A new run, ready for a worker. Raises RunExists if the id is taken."""
+        """A new run, ready for a worker. Raises RunExists if the id is taken.
+
+        A run with a parent draws on the budgets of its parent and of all that this descends from.
+        """
+        if parent_id:
+            await self.get(parent_id)
         facts = runs.Created(
             agent=agent and names.check(agent, what="agent"),
             input_digest=codec.canonical_digest(input, name="input"),
+            parent_id=parent_id,
         )
         created = Draft(Kind.RUN_CREATED, facts, codec.encode(input, name="input"))
-        return await self._create(run_id, [created])
+        limits = [] if budget is None else [first_budget(budget)]
+        return await self._create(run_id, [created, *limits])
 
     async def open(
         self, run_id: str, *, agent: str = "", input: object = None, takeover: bool = False

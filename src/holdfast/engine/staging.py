@@ -152,8 +152,10 @@ class Stage:
         self._add(Draft(Kind.VERSIONS_RECORDED, versions), can_wait=True)
 
     def drop(self) -> None:
-        """Forget what is not stored yet."""
-        self._staging.take()
+        """Forget what is not stored yet, but for what was paid."""
+        for draft in self._staging.take():
+            if draft.kind is Kind.COST_RECORDED:
+                self._staging.add(draft)
 
     def recall(self, seq: int, body: bytes) -> Ref:
         """Let a result that was recorded in this turn by an earlier lease be named."""
@@ -171,6 +173,10 @@ class Stage:
     def seq_of(self, ref: Ref) -> int:
         """Where what was staged since the last checkpoint lies, once it is stored."""
         return self._staging.seq_of(ref.seq)
+
+    def add(self, draft: Draft) -> None:
+        """Put on record what has no result that may be named."""
+        self._add(draft, can_wait=True)
 
     def outcome(
         self,

@@ -11,7 +11,17 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import JournalCorrupted
-from holdfast.kernel import checkpoints, effects, journal, runs, signals, versions, waits
+from holdfast.kernel import (
+    budgets,
+    checkpoints,
+    effects,
+    journal,
+    runs,
+    signals,
+    versions,
+    waits,
+)
+from holdfast.kernel.budgets import AddBudget, AddReservation, Books, DrawBudget, DropReservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind, NoFacts
@@ -48,6 +58,10 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.GROUP_CLOSED: waits.Closed,
     Kind.SIGNAL_RECEIVED: signals.Received,
     Kind.SIGNAL_TAKEN: signals.Taken,
+    Kind.BUDGET_SET: budgets.Set,
+    Kind.BUDGET_RESERVED: budgets.Reserved,
+    Kind.BUDGET_WARNED: budgets.Warned,
+    Kind.COST_RECORDED: budgets.Recorded,
     Kind.BODIES_ERASED: NoFacts,
 }
 _decoders: Final = {kind.value: msgspec.msgpack.Decoder(facts) for kind, facts in FACTS.items()}
@@ -156,6 +170,7 @@ Change = (
     | CloseRunWaits
     | AddSignal
     | TakeSignal
+    | budgets.Change
 )
 
 
@@ -208,7 +223,7 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
         case signals.Received() | signals.Taken():
             return [_of_signal(entry, facts)]
         case _:
-            return []
+            return [*_of_budget(entry, facts)]
 
 
 def _effect(entry: Entry, facts: effects.Issued) -> Effect:
@@ -270,6 +285,12 @@ def _of_signal(entry: Entry, facts: signals.Received | signals.Taken) -> Change:
     )
 
 
+def _of_budget(entry: Entry, facts: object) -> list[budgets.Change]:
+    if not isinstance(facts, budgets.Facts):
+        return []
+    return budgets.changes_of(entry.tenant, entry.run_id, entry.seq, entry.at, facts)
+
+
 class Indexes:
     """The rows of one run, in memory: a rebuild from its journal, or what a decision looks at."""
 
@@ -280,6 +301,7 @@ class Indexes:
         self.groups: dict[str, Group] = {}
         self.waits: dict[str, Wait] = {}
         self.signals: dict[str, Signal] = {}
+        self.books = Books()
         self._by_group: dict[str, list[str]] = {}
 
     def add_wait(self, wait: Wait) -> None:
@@ -320,7 +342,7 @@ class Indexes:
             case AddSignal() | TakeSignal():
                 self._apply_to_signals(change)
             case _:
-                self._apply_to_waits(change)
+                self._apply_to_others(change)
 
     def _apply_to_signals(self, change: AddSignal | TakeSignal) -> None:
         if isinstance(change, AddSignal):
@@ -335,8 +357,10 @@ class Indexes:
             signal, taken_seq=change.seq, taken_at=change.at
         )
 
-    def _apply_to_waits(self, change: Change) -> None:
+    def _apply_to_others(self, change: Change) -> None:
         match change:
+            case AddBudget() | DrawBudget() | AddReservation() | DropReservation():
+                self.books.apply(change)
             case SettleWait(wait_id, status, seq, by, at):
                 self._settle(self.waits[wait_id], status, (seq, by, at))
             case CountGroup(group_id, resolved, failed):

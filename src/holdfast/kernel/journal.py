@@ -54,6 +54,10 @@ class Kind(StrEnum):
     GROUP_CLOSED = "GROUP_CLOSED"  # fixes the result set of waits that were opened together
     SIGNAL_RECEIVED = "SIGNAL_RECEIVED"  # somebody outside sent the run a named value
     SIGNAL_TAKEN = "SIGNAL_TAKEN"  # the run has dealt with it, and maybe answered
+    BUDGET_SET = "BUDGET_SET"  # what the run, and those that descend from it, may cost from now on
+    BUDGET_RESERVED = "BUDGET_RESERVED"  # a call that is paid for begins
+    BUDGET_WARNED = "BUDGET_WARNED"  # a limit is nearly reached
+    COST_RECORDED = "COST_RECORDED"  # what a call cost
     BODIES_ERASED = "BODIES_ERASED"
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.clock import Clock
+from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.indexes import Change, Indexes
@@ -56,7 +57,8 @@ Outcome = Applied | Conflict | Refused
 class Snapshot(msgspec.Struct):
     """What a late-bound decision sees: a run's rows as they are under its lock.
 
-    `indexes` holds the run and the waits, groups, effects and signals that were asked for.
+    `indexes` holds the run and the waits, groups, effects, signals, budget and reservations that
+    were asked for.
     """
 
     position: Position
@@ -107,7 +109,8 @@ class Late(msgspec.Struct, frozen=True):
 
     `decide` is pure; what it raises reaches the submitter, and nothing is stored for it. Without a
     `run_id` it is the run of the first of `wait_ids`, which the store looks up on the way.
-    `signal_names` asks for the run's open waits that signals of these names resolve.
+    `signal_names` asks for the run's open waits that signals of these names resolve, `has_budget`
+    for its budget.
     """
 
     tenant: str
@@ -118,6 +121,8 @@ class Late(msgspec.Struct, frozen=True):
     effect_ids: tuple[UUID, ...] = ()
     signal_ids: tuple[str, ...] = ()
     signal_names: tuple[str, ...] = ()
+    reservation_ids: tuple[str, ...] = ()
+    has_budget: bool = False
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -246,6 +251,21 @@ class SignalReads(Protocol):
         ...
 
 
+class BudgetReads(Protocol):
+    async def get(self, run_id: str) -> Account | None: ...
+    async def over(self, run_id: str) -> list[Account]:
+        """The budgets that a run draws on: its own first, and those of runs it descends from."""
+        ...
+
+    async def reservations(self, run_id: str) -> list[Reservation]:
+        """What is reserved on a run's budget just now."""
+        ...
+
+    async def reserved_by(self, spender: str) -> list[Reservation]:
+        """What calls of a run have reserved on any budget."""
+        ...
+
+
 class WorkerReads(Protocol):
     async def page(self) -> list[Worker]: ...
 
@@ -283,6 +303,8 @@ class Store(Protocol):
     def waits(self) -> WaitReads: ...
     @property
     def signals(self) -> SignalReads: ...
+    @property
+    def budgets(self) -> BudgetReads: ...
     @property
     def workers(self) -> WorkerReads: ...
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
+from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Position
@@ -168,6 +169,21 @@ class SignalReader(_Reads):
         return await self._all(self._shapes.signal, "list_untaken_signals", run_id, name, limit)
 
 
+class BudgetReader(_Reads):
+    async def get(self, run_id: str) -> Account | None:
+        return await self._one(self._shapes.account, "get_budget", run_id)
+
+    async def over(self, run_id: str) -> list[Account]:
+        found = await self._all(self._shapes.account, "list_budgets_over_run", run_id)
+        return sorted(found, key=lambda account: (account.run_id != run_id, account.run_id))
+
+    async def reservations(self, run_id: str) -> list[Reservation]:
+        return await self._all(self._shapes.reservation, "list_reservations", run_id)
+
+    async def reserved_by(self, spender: str) -> list[Reservation]:
+        return await self._all(self._shapes.reservation, "list_reservations_of_spender", spender)
+
+
 class WorkerReader(_Reads):
     async def page(self) -> list[Worker]:
         return await self._all(self._shapes.worker, "list_workers")
@@ -184,4 +200,5 @@ class Readers:
         self.effects = EffectReader(rows, shapes, tenant)
         self.waits = WaitReader(rows, shapes, tenant)
         self.signals = SignalReader(rows, shapes, tenant)
+        self.budgets = BudgetReader(rows, shapes, tenant)
         self.workers = WorkerReader(rows, shapes, tenant)

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import IntegrityError
+from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry
@@ -71,4 +72,6 @@ class Shapes:
         self.group = Shape(Group, uuid_as_bytes=uuid_as_bytes)
         self.wait = Shape(Wait, uuid_as_bytes=uuid_as_bytes)
         self.signal = Shape(Signal, uuid_as_bytes=uuid_as_bytes)
+        self.account = Shape(Account, uuid_as_bytes=uuid_as_bytes)
+        self.reservation = Shape(Reservation, uuid_as_bytes=uuid_as_bytes)
         self.worker = Shape(Worker, uuid_as_bytes=uuid_as_bytes)

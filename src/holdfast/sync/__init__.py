@@ -8,6 +8,7 @@ write that was handed over may still be stored, as after any crash.
 from holdfast.sync.agents import Approvals, Handle, Session, Worker
 from holdfast.sync.app import Holdfast, open
 from holdfast.sync.engine import (
+    Budgets,
     Checkpoints,
     Effects,
     Journal,
@@ -20,6 +21,7 @@ from holdfast.sync.engine import (
 
 __all__ = [
     "Approvals",
+    "Budgets",
     "Checkpoints",
     "Effects",
     "Handle",

@@ -8,11 +8,13 @@ from typing import Any, Self, TypeVar, overload
 from holdfast import app
 from holdfast.agents.agent import Agent, Taking0, Taking1, Taking2, Taking3
 from holdfast.clock import Clock
+from holdfast.engine.costs import Budget
 from holdfast.kernel.signals import Receipt
 from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
 from holdfast.sync.agents import Approvals, Handle, Session, Worker
 from holdfast.sync.engine import (
+    Budgets,
     Checkpoints,
     Effects,
     Journal,
@@ -59,6 +61,7 @@ class Holdfast(Face[app.Holdfast]):
         self.waits = Waits(self._loop, self._inner.waits)
         self.signals = Signals(self._loop, self._inner.signals)
         self.approvals = Approvals(self._loop, self._inner.approvals)
+        self.budgets = Budgets(self._loop, self._inner.budgets)
 
     @property
     def worker(self) -> str:
@@ -76,7 +79,14 @@ class Holdfast(Face[app.Holdfast]):
 
     @overload
     def run(
-        self, agent: Taking0[R], /, *, run_id: str | None = None, timeout: float | None = None
+        self,
+        agent: Taking0[R],
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: float | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> R: ...
     @overload
     def run(
@@ -87,6 +97,8 @@ class Holdfast(Face[app.Holdfast]):
         *,
         run_id: str | None = None,
         timeout: float | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> R: ...
     @overload
     def run(
@@ -98,6 +110,8 @@ class Holdfast(Face[app.Holdfast]):
         *,
         run_id: str | None = None,
         timeout: float | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> R: ...
     @overload
     def run(
@@ -110,6 +124,8 @@ class Holdfast(Face[app.Holdfast]):
         *,
         run_id: str | None = None,
         timeout: float | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> R: ...
     def run(
         self,
@@ -118,23 +134,71 @@ class Holdfast(Face[app.Holdfast]):
         *args: Any,
         run_id: str | None = None,
         timeout: float | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> Any:
-        return self.start(agent, *args, run_id=run_id).result(timeout=timeout)
+        handle = self.start(agent, *args, run_id=run_id, parent=parent, budget=budget)
+        return handle.result(timeout=timeout)
 
     @overload
-    def start(self, agent: Taking0[R], /, *, run_id: str | None = None) -> Handle[R]: ...
-    @overload
-    def start(self, agent: Taking1[A, R], a: A, /, *, run_id: str | None = None) -> Handle[R]: ...
-    @overload
     def start(
-        self, agent: Taking2[A, B, R], a: A, b: B, /, *, run_id: str | None = None
+        self,
+        agent: Taking0[R],
+        /,
+        *,
+        run_id: str | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> Handle[R]: ...
     @overload
     def start(
-        self, agent: Taking3[A, B, C, R], a: A, b: B, c: C, /, *, run_id: str | None = None
+        self,
+        agent: Taking1[A, R],
+        a: A,
+        /,
+        *,
+        run_id: str | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
     ) -> Handle[R]: ...
-    def start(self, agent: Any, /, *args: Any, run_id: str | None = None) -> Handle[Any]:
-        return Handle(self._loop, self._call(self._inner.start, agent, *args, run_id=run_id))
+    @overload
+    def start(
+        self,
+        agent: Taking2[A, B, R],
+        a: A,
+        b: B,
+        /,
+        *,
+        run_id: str | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
+    ) -> Handle[R]: ...
+    @overload
+    def start(
+        self,
+        agent: Taking3[A, B, C, R],
+        a: A,
+        b: B,
+        c: C,
+        /,
+        *,
+        run_id: str | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
+    ) -> Handle[R]: ...
+    def start(
+        self,
+        agent: Any,
+        /,
+        *args: Any,
+        run_id: str | None = None,
+        parent: str = "",
+        budget: Budget | None = None,
+    ) -> Handle[Any]:
+        started = self._call(
+            self._inner.start, agent, *args, run_id=run_id, parent=parent, budget=budget
+        )
+        return Handle(self._loop, started)
 
     def signal(
         self, run_id: str, name: str, value: object = None, *, id: str | None = None, by: str = ""

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from holdfast.codec import Ref
 from holdfast.engine import (
+    budgets,
     checkpoints,
     effects,
     journal,
@@ -18,8 +19,10 @@ from holdfast.engine import (
     waits,
 )
 from holdfast.engine.checkpoints import State
+from holdfast.engine.costs import Budget, Costs
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.waits import WaitSpec
+from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
@@ -161,8 +164,23 @@ class Leases(Face[leases.Leases]):
 class Runs(Face[runs.Runs]):
     """Every run of the tenant."""
 
-    def create(self, run_id: str | None = None, *, agent: str = "", input: object = None) -> Run:
-        return self._call(self._inner.create, run_id, agent=agent, input=input)
+    def create(
+        self,
+        run_id: str | None = None,
+        *,
+        agent: str = "",
+        input: object = None,
+        parent_id: str = "",
+        budget: Budget | None = None,
+    ) -> Run:
+        return self._call(
+            self._inner.create,
+            run_id,
+            agent=agent,
+            input=input,
+            parent_id=parent_id,
+            budget=budget,
+        )
 
     def open(
         self, run_id: str, *, agent: str = "", input: object = None, takeover: bool = False
@@ -367,3 +385,29 @@ class Signals(Face[signals.Signals]):
 
     def answer(self, run_id: str, signal_id: str) -> Any:
         return self._call(self._inner.answer, run_id, signal_id)
+
+
+@blocking(budgets.Budgets)
+class Budgets(Face[budgets.Budgets]):
+    """The budgets of all runs, and what they have cost."""
+
+    def get(self, run_id: str) -> Account | None:
+        return self._call(self._inner.get, run_id)
+
+    def over(self, run_id: str) -> list[Account]:
+        return self._call(self._inner.over, run_id)
+
+    def reservations(self, run_id: str) -> list[Reservation]:
+        return self._call(self._inner.reservations, run_id)
+
+    def set(self, run_id: str, budget: Budget, *, by: str = "", note: str = "") -> Account:
+        return self._call(self._inner.set, run_id, budget, by=by, note=note)
+
+    def add(self, run_id: str, budget: Budget, *, by: str = "", note: str = "") -> Account:
+        return self._call(self._inner.add, run_id, budget, by=by, note=note)
+
+    def replace(self, run_id: str, budget: Budget, *, by: str = "", note: str = "") -> Account:
+        return self._call(self._inner.replace, run_id, budget, by=by, note=note)
+
+    def costs(self, run_id: str) -> Costs:
+        return self._call(self._inner.costs, run_id)

@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast.kernel import budgets
+from holdfast.kernel.budgets import AddBudget, AddReservation, DrawBudget, DropReservation
 from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
@@ -28,7 +30,7 @@ from holdfast.kernel.indexes import (
 )
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import Commit
-from holdfast.stores.postgres import packing
+from holdfast.stores.postgres import drawing, packing
 from holdfast.stores.postgres.queries import PARTS
 
 Record = dict[str, Any]
@@ -53,6 +55,10 @@ _PARAMETER_OF: Final = {
     "settle_wait_once": "settled_waits",
     "add_signal": "signals",
     "take_signal_once": "taken_signals",
+    "add_budget": "budgets",
+    "draw_budget": "drawn_budgets",
+    "add_reservation": "reservations",
+    "drop_reservation": "dropped_reservations",
     "count_group": "counted_groups",
     "cancel_waits_of_group": "closed_groups",
     "cancel_groups_of_run": "ended_runs",
@@ -110,7 +116,7 @@ class Changes:
             case AddSignal() | TakeSignal():
                 self._add_to_signals(change)
             case _:
-                self._add_to_waits(change)
+                self._add_to_others(change)
 
     def _add_to_signals(self, change: AddSignal | TakeSignal) -> None:
         match change:
@@ -123,7 +129,34 @@ class Changes:
                     self._put("take_signal_once", signal_id, self._of_run(record))
                     self._require("take_signal_once", signal_id, change)
 
-    def _add_to_waits(self, change: Change) -> None:
+    def _add_to_budgets(
+        self, change: AddBudget | DrawBudget | AddReservation | DropReservation
+    ) -> None:
+        match change:
+            case AddBudget(account):
+                self._put("add_budget", self.run_id, account)
+                self._require("add_budget", "budget", change)
+            case DrawBudget():
+                added = self.records.get("add_budget", {})
+                if self.run_id in added:
+                    added[self.run_id] = budgets.drawn(added[self.run_id], change)
+                    return
+                drawn = self.records.setdefault("draw_budget", {})
+                record = drawn.setdefault(self.run_id, self._of_run(drawing.untouched()))
+                drawing.fold(record, change)
+                self._require("draw_budget", "budget", change)
+            case AddReservation(reservation):
+                self._put("add_reservation", reservation.reservation_id, reservation)
+                self._require("add_reservation", reservation.reservation_id, change)
+            case DropReservation(reservation_id):
+                if self.records.get("add_reservation", {}).pop(reservation_id, None):
+                    del self.conditions[Condition("add_reservation", reservation_id)]
+                    return
+                record = self._of_run({"reservation_id": reservation_id})
+                self._put("drop_reservation", reservation_id, record)
+                self._require("drop_reservation", reservation_id, change)
+
+    def _add_to_others(self, change: Change) -> None:
         match change:
             case SettleWait(wait_id, status, seq, by, at):
                 settled = {"result_seq": seq, "settled_by": by, "settled_at": at}
@@ -143,6 +176,8 @@ class Changes:
                 record = self._of_run({"seq": seq, "by": by, "at": at})
                 self._put("cancel_groups_of_run", self.run_id, record)
                 self._put("cancel_waits_of_run", self.run_id, record)
+            case AddBudget() | DrawBudget() | AddReservation() | DropReservation():
+                self._add_to_budgets(change)
             case _:
                 raise AssertionError(f"{type(change).__name__} is not a change")
 

@@ -29,6 +29,10 @@ PARTS: Final = (
     "settle_wait_once",
     "add_signal",
     "take_signal_once",
+    "add_budget",
+    "draw_budget",
+    "add_reservation",
+    "drop_reservation",
     "count_group",
     "cancel_waits_of_group",
     "cancel_groups_of_run",
@@ -43,6 +47,10 @@ CONDITIONAL: Final = frozenset(
         "settle_wait_once",
         "add_signal",
         "take_signal_once",
+        "add_budget",
+        "draw_budget",
+        "add_reservation",
+        "drop_reservation",
     }
 )
 # In this order, each after what else is done to the same rows.

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final, LiteralString
 
 from holdfast import faults
+from holdfast.kernel.budgets import AddBudget, AddReservation
 from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
@@ -36,6 +37,8 @@ _READS: Final[tuple[tuple[LiteralString, Row], ...]] = (
     ("list_waits", ()),
     ("list_groups", ()),
     ("list_signals", ()),
+    ("get_budget", ()),
+    ("list_reservations", ()),
 )
 _DELETES: Final = (
     "delete_run_rows",
@@ -44,6 +47,8 @@ _DELETES: Final = (
     "delete_wait_rows",
     "delete_group_rows",
     "delete_signal_rows",
+    "delete_budget_rows",
+    "delete_reservation_rows",
 )
 
 
@@ -81,6 +86,10 @@ def _told(rows: Indexes) -> dict[str, set[Row]]:
         "list_waits": set(map(SHAPES.wait.row, rows.waits.values())),
         "list_groups": set(map(SHAPES.group.row, rows.groups.values())),
         "list_signals": set(map(SHAPES.signal.row, rows.signals.values())),
+        "get_budget": set()
+        if rows.books.account is None
+        else {SHAPES.account.row(rows.books.account)},
+        "list_reservations": set(map(SHAPES.reservation.row, rows.books.reservations.values())),
     }
 
 
@@ -92,6 +101,8 @@ async def _insert(connection: Connection, tenant: str, run_id: str, rows: Indexe
         *map(AddGroup, rows.groups.values()),
         *map(AddWait, rows.waits.values()),
         *map(AddSignal, rows.signals.values()),
+        *([AddBudget(rows.books.account)] if rows.books.account else []),
+        *map(AddReservation, rows.books.reservations.values()),
     ]
     parameters = Parameters(tenant)
     parameters.values["stored_run_id"] = packing.texts([run_id])

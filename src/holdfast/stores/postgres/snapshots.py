@@ -25,6 +25,8 @@ class Rows(NamedTuple):
     groups: dict[tuple[str, str], Row]
     effects: dict[UUID, Row]
     signals: dict[tuple[str, str], Row]
+    budgets: dict[str, Row]
+    reservations: dict[tuple[str, str], Row]
     awaiting: dict[str, list[Row]]
     """Of each run the open waits that its signals may resolve."""
 
@@ -48,11 +50,23 @@ async def look(
         asked["list_signals_by_id"] = _columns(signal_ids)
     if names:
         asked["list_waits_for_signals"] = _columns(names)
+    asked |= _asked_of_budgets(late)
     statements: list[tuple[LiteralString, Row]] = [
         (SQL[name], (tenant, *row)) for name, row in asked.items()
     ]
     found = await fetch_together(connection, *statements)
     return _rows_of(dict(zip(asked, found, strict=True)))
+
+
+def _asked_of_budgets(late: Sequence[Late]) -> dict[str, Row]:
+    asked: dict[str, Row] = {}
+    owners = {write.run_id for write in late if write.has_budget}
+    if owners:
+        asked["list_budgets_by_run"] = (packing.texts(owners),)
+    reservations = {(write.run_id, id_) for write in late for id_ in write.reservation_ids}
+    if reservations:
+        asked["list_reservations_by_id"] = _columns(reservations)
+    return asked
 
 
 def _columns(pairs: Iterable[tuple[str, str]]) -> Row:
@@ -77,6 +91,8 @@ def _rows_of(found: Mapping[str, list[Row]]) -> Rows:
         groups=groups,
         effects={row[1]: row for row in found.get("list_effects_by_id", ())},
         signals={(row[1], row[2]): row for row in found.get("list_signals_by_id", ())},
+        budgets={row[1]: row for row in found.get("list_budgets_by_run", ())},
+        reservations={(row[1], row[2]): row for row in found.get("list_reservations_by_id", ())},
         awaiting=awaiting,
     )
 
@@ -116,4 +132,14 @@ def _indexes_of(run_id: str, writes: Sequence[Late], rows: Rows) -> Indexes:
     for signal_id in {signal_id for write in writes for signal_id in write.signal_ids}:
         if (run_id, signal_id) in rows.signals:
             seen.signals[signal_id] = SHAPES.signal.value(rows.signals[run_id, signal_id])
+    _read_books(seen, run_id, writes, rows)
     return seen
+
+
+def _read_books(seen: Indexes, run_id: str, writes: Sequence[Late], rows: Rows) -> None:
+    if run_id in rows.budgets:
+        seen.books.account = SHAPES.account.value(rows.budgets[run_id])
+    for reservation_id in {id_ for write in writes for id_ in write.reservation_ids}:
+        if (run_id, reservation_id) in rows.reservations:
+            row = rows.reservations[run_id, reservation_id]
+            seen.books.reservations[reservation_id] = SHAPES.reservation.value(row)

@@ -4,7 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from holdfast.kernel import journal
+from holdfast.kernel.budgets import AddBudget, AddReservation, DrawBudget, DropReservation, Limits
 from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
@@ -34,6 +37,10 @@ CONDITIONAL: Final = (
     SettleWait,
     AddSignal,
     TakeSignal,
+    AddBudget,
+    DrawBudget,
+    AddReservation,
+    DropReservation,
 )
 
 
@@ -59,10 +66,45 @@ def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, 
         case TakeSignal(signal_id, seq, at):
             yield "take_signal_once", (tenant, run_id, signal_id, seq, at)
         case _:
-            yield from _wait_statements(tenant, run_id, change)
+            yield from _other_statements(tenant, run_id, change)
 
 
-def _wait_statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, Row]]:
+def _budget_statement(
+    tenant: str,
+    run_id: str,
+    change: AddBudget | DrawBudget | AddReservation | DropReservation,
+) -> tuple[str, Row]:
+    match change:
+        case AddBudget(account):
+            return "add_budget", SHAPES.account.row(account)
+        case AddReservation(reservation):
+            return "add_reservation", SHAPES.reservation.row(reservation)
+        case DropReservation(reservation_id):
+            return "drop_reservation", (tenant, run_id, reservation_id)
+        case DrawBudget(limits, set_seq, spent, freed, reserved, needs, at, warned):
+            limited = limits or Limits()
+            asked = (needs.usd_micros, needs.tokens, needs.turns, at) if needs else (0, 0, 0, 0)
+            return "draw_budget", (
+                tenant,
+                run_id,
+                limits is not None,
+                *msgspec.structs.astuple(limited),
+                set_seq,
+                *msgspec.structs.astuple(spent),
+                *(
+                    more - less
+                    for more, less in zip(
+                        msgspec.structs.astuple(reserved),
+                        msgspec.structs.astuple(freed),
+                        strict=True,
+                    )
+                ),
+                *(need or None for need in asked),
+                warned,
+            )
+
+
+def _other_statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, Row]]:
     match change:
         case SettleWait(wait_id, status, seq, by, at):
             yield "settle_wait_once", (tenant, wait_id, status.value, seq, by, at)
@@ -74,6 +116,8 @@ def _wait_statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple
         case CloseRunWaits(seq, by, at):
             yield "cancel_groups_of_run", (tenant, run_id, seq)
             yield "cancel_waits_of_run", (tenant, run_id, seq, by, at)
+        case AddBudget() | DrawBudget() | AddReservation() | DropReservation():
+            yield _budget_statement(tenant, run_id, change)
         case _:
             raise AssertionError(f"{type(change).__name__} is not a change")
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from holdfast import faults
+from holdfast.kernel.budgets import AddBudget, AddReservation
 from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
@@ -27,6 +28,8 @@ _DELETES = (
     "delete_wait_rows",
     "delete_group_rows",
     "delete_signal_rows",
+    "delete_budget_rows",
+    "delete_reservation_rows",
 )
 
 
@@ -66,6 +69,8 @@ def _insert(
         *map(AddGroup, rows.groups.values()),
         *(AddWait(with_hints(wait, hints.get(wait.wait_id))) for wait in rows.waits.values()),
         *map(AddSignal, rows.signals.values()),
+        *([AddBudget(rows.books.account)] if rows.books.account else []),
+        *map(AddReservation, rows.books.reservations.values()),
     ]
     for change in wanted:
         for name, row in changes.statements(tenant, run_id, change):

@@ -239,7 +239,18 @@ class Writer:
             signal = self._one("get_signal", (tenant, run_id, signal_id))
             if signal is not None:
                 rows.signals[signal_id] = SHAPES.signal.value(signal)
+        self._read_books(rows, tenant, run_id, writes)
         return rows
+
+    def _read_books(self, rows: Indexes, tenant: str, run_id: str, writes: Sequence[Late]) -> None:
+        """The budget of the run, if writes ask for it, and the reservations they name."""
+        if any(write.has_budget for write in writes):
+            account = self._one("get_budget", (tenant, run_id))
+            rows.books.account = None if account is None else SHAPES.account.value(account)
+        for reservation_id in {id_ for write in writes for id_ in write.reservation_ids}:
+            found = self._one("get_reservation", (tenant, run_id, reservation_id))
+            if found is not None:
+                rows.books.reservations[reservation_id] = SHAPES.reservation.value(found)
 
     def _waits_for(self, tenant: str, run_id: str, writes: Sequence[Late]) -> Iterator[Row]:
         """The waits that writes name, and those that their signals may resolve."""

@@ -111,6 +111,22 @@ SELECT 'add_signal', run_id, item, 0 FROM add_signal;
 -- PostgreSQL only. The signals that were untaken.
 SELECT 'take_signal_once', run_id, item, 0 FROM take_signal_once;
 
+-- name: tell_add_budget
+-- PostgreSQL only. The runs that had no budget.
+SELECT 'add_budget', run_id, item, 0 FROM add_budget;
+
+-- name: tell_draw_budget
+-- PostgreSQL only. The budgets that had room.
+SELECT 'draw_budget', run_id, item, 0 FROM draw_budget;
+
+-- name: tell_add_reservation
+-- PostgreSQL only. The reservations whose id was free.
+SELECT 'add_reservation', run_id, item, 0 FROM add_reservation;
+
+-- name: tell_drop_reservation
+-- PostgreSQL only. The reservations that were open.
+SELECT 'drop_reservation', run_id, item, 0 FROM drop_reservation;
+
 -- name: tell_all
 -- PostgreSQL only. Everything told.
 SELECT what, run_id, item, stored_at FROM told;

@@ -1,0 +1,223 @@
+"""`holdfast runs budget` and `holdfast runs costs`: what a run may cost, and what it has cost."""
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import click
+
+from holdfast.cli import inputs, output
+from holdfast.cli.options import Options, common
+from holdfast.cli.output import say, write
+from holdfast.cli.records import Record
+from holdfast.cli.text import moment, printable
+from holdfast.clock import SystemClock
+from holdfast.engine.costs import Budget, Costs
+from holdfast.kernel import budgets
+from holdfast.kernel.budgets import LIMITS, MICRO, Account, Amounts
+
+_AMOUNT: Final = re.compile(r"\$?(\d[\d_,]*(?:\.\d+)?|\.\d+) *([a-zA-Z]*)")
+_UNITS: Final = {
+    "usd": "usd",
+    "token": "tokens",
+    "tokens": "tokens",
+    "turn": "turns",
+    "turns": "turns",
+}
+_SECONDS: Final = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+_COLUMNS: Final = {
+    "LIMIT": "limit",
+    "ALLOWED": "allowed",
+    "SPENT": "spent",
+    "RESERVED": "reserved",
+    "LEFT": "left",
+    "WARNED": "warned",
+}
+_COSTS: Final = {
+    "PER": "per",
+    "OF": "of",
+    "USD": "usd",
+    "INPUT": "input_tokens",
+    "OUTPUT": "output_tokens",
+    "TURNS": "turns",
+}
+
+
+class Amount(click.ParamType[tuple[str, Decimal]]):
+    """A limit as people write it: 5usd, 20000tokens, 10turns, 2h."""
+
+    name = "amount"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Decimal]:
+        if isinstance(value, tuple):
+            return value  # pyright: ignore[reportUnknownVariableType] - it was converted before
+        found = _AMOUNT.fullmatch(str(value).strip())
+        unit = found[2].lower() if found else ""
+        if found and not unit and str(value).strip().startswith("$"):
+            unit = "usd"
+        if not found or unit not in {*_UNITS, *_SECONDS}:
+            self.fail(
+                f"{value!r} is not an amount; write money as 5usd, else 20000tokens, 10turns, or a "
+                "time as 90s, 30m, 2h or 1d",
+                param,
+                ctx,
+            )
+        number = Decimal(re.sub(r"[_,]", "", found[1]))
+        if unit in _SECONDS:
+            return "seconds", number * _SECONDS[unit]
+        if unit != "usd" and number != number.to_integral_value():
+            self.fail(f"{value!r} is not a whole number of {_UNITS[unit]}", param, ctx)
+        return _UNITS[unit], number
+
+
+def budget_of(amounts: Sequence[tuple[str, Decimal]], *, soft: float = 0.8) -> Budget | None:
+    """The budget that some amounts make; None if there are none."""
+    if not amounts:
+        return None
+    limits: dict[str, Any] = {}
+    for name, number in amounts:
+        if name in limits:
+            raise click.UsageError(f"{name} is given twice")
+        limits[name] = float(number) if name in ("usd", "seconds") else int(number)
+    return Budget(**limits, soft=soft)
+
+
+@click.command()
+@click.argument("run")
+@click.option("--add", "more", type=Amount(), multiple=True, help="Raise a limit, as in 5usd.")
+@click.option("--set", "limits", type=Amount(), multiple=True, help="Set a limit, as in 10usd.")
+@click.option(
+    "--soft", type=click.FloatRange(0, 1, min_open=True), help="Warn from this part on, with --set."
+)
+@click.option("--by", metavar="NAME", help="Who does so [default: your user name].")
+@click.option("--note", default="", metavar="TEXT", help="Why, for the record.")
+@common
+def budget(
+    options: Options,
+    *,
+    run: str,
+    more: Sequence[tuple[str, Decimal]],
+    limits: Sequence[tuple[str, Decimal]],
+    soft: float | None,
+    by: str | None,
+    note: str,
+) -> None:
+    """Show what a run may cost and has cost, or raise it.
+
+    Amounts are money (5usd), tokens (20000tokens), turns (10turns) or time (90s, 30m, 2h, 1d). A
+    run that was blocked because its budget was spent goes on, without paying for the past again.
+    """
+    if more and limits:
+        raise click.UsageError("give --add or --set, not both")
+    if soft is not None and not limits:
+        raise click.UsageError("--soft needs --set")
+    who = by or inputs.user_name()
+    with options.open_existing() as hf:
+        if (raised := budget_of(more)) is not None:
+            hf.budgets.add(run, raised, by=who, note=note)
+        if limits:
+            known = hf.budgets.get(run)
+            part = soft or (0.8 if known is None else known.soft_percent / 100)
+            wanted = budget_of(limits, soft=part)
+            assert wanted is not None, "there are limits"
+            hf.budgets.replace(run, wanted, by=who, note=note)
+        accounts = hf.budgets.over(run)
+        status = hf.runs.get(run).status.value
+    records = [_account(account) for account in accounts]
+    record = {"run_id": run, "status": status, "budgets": records}
+    options.output.one(record, ids="run_id", draw=_draw_budgets)
+
+
+@click.command()
+@click.argument("run")
+@common
+def costs(options: Options, *, run: str) -> None:
+    """Show what a run has cost: in all, and for each turn, model or tool, agent and run."""
+    with options.open_existing() as hf:
+        record = _costs(run, hf.budgets.costs(run))
+    options.output.one(record, ids="run_id", draw=_draw_costs)
+
+
+def _account(account: Account) -> Record:
+    now = SystemClock().now()
+    return {
+        "run_id": account.run_id,
+        "since": moment(account.began_at),
+        "soft": account.soft_percent / 100,
+        "limits": [_limit(account, name, now) for name in LIMITS],
+    }
+
+
+def _limit(account: Account, name: str, now: int) -> Record:
+    allowed, spent, reserved = {
+        "usd": (account.usd_limit, account.spent_usd, account.reserved_usd),
+        "tokens": (account.tokens_limit, account.spent.tokens, account.reserved.tokens),
+        "turns": (account.turns_limit, account.spent_turns, account.reserved_turns),
+        "time": (account.time_limit, now - account.began_at, 0),
+    }[name]
+    left = None if allowed is None else max(0, allowed - spent - reserved)
+    return {
+        "limit": "seconds" if name == "time" else name,
+        "allowed": _shown(name, allowed),
+        "spent": _shown(name, spent),
+        "reserved": _shown(name, reserved),
+        "left": _shown(name, left),
+        "warned": bool(account.warned & budgets.bit_of(name)),
+    }
+
+
+def _shown(name: str, amount: int | None) -> str | int | None:
+    """Money as an exact decimal in a string; all else as a whole number."""
+    if amount is None:
+        return None
+    if name == "usd":
+        return budgets.usd_text(amount).replace(",", "")
+    return amount // MICRO if name == "time" else amount
+
+
+def _costs(run_id: str, found: Costs) -> Record:
+    return {
+        "run_id": run_id,
+        "total": _amounts(found.total),
+        "lost": _amounts(found.lost),
+        "by_turn": {str(turn): _amounts(of) for turn, of in found.by_turn.items()},
+        "by_call": {call: _amounts(of) for call, of in found.by_call.items()},
+        "by_agent": {agent: _amounts(of) for agent, of in found.by_agent.items()},
+        "by_run": {run: _amounts(of) for run, of in found.by_run.items()},
+    }
+
+
+def _amounts(amounts: Amounts) -> Record:
+    return {
+        "usd": _shown("usd", amounts.usd_micros),
+        "input_tokens": amounts.input_tokens,
+        "output_tokens": amounts.output_tokens,
+        "turns": amounts.turns,
+    }
+
+
+def _draw_budgets(record: Record) -> None:
+    if not record["budgets"]:
+        say(
+            f"run {record['run_id']} has no budget; "
+            f"`holdfast runs budget {record['run_id']} --set 5usd` gives it one"
+        )
+    for account in record["budgets"]:
+        of = "" if account["run_id"] == record["run_id"] else ", which this one draws on as well"
+        write(f"budget of run {printable(account['run_id'])}{of}")
+        rows = [limit | {"warned": "yes" if limit["warned"] else ""} for limit in account["limits"]]
+        output.table(_COLUMNS, empty="")(rows)
+    write(f"run {printable(record['run_id'])}: {record['status']}")
+
+
+def _draw_costs(record: Record) -> None:
+    named = {"turn": "by_turn", "call": "by_call", "agent": "by_agent", "run": "by_run"}
+    rows = [{"per": "in all", "of": ""} | record["total"]]
+    if record["lost"] != _amounts(budgets.NOTHING):
+        rows.append({"per": "lost", "of": "nobody saw the end of it"} | record["lost"])
+    for per, key in named.items():
+        rows += [{"per": per, "of": of} | amounts for of, amounts in record[key].items()]
+    output.table(_COSTS, empty="")(rows)
