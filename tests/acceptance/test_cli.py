@@ -16,7 +16,7 @@ import apsw
 import click
 import pytest
 
-from holdfast import cli, errors, sync
+from holdfast import Run, agent, cli, errors, sync
 from holdfast.cli import exits, progress
 from holdfast.cli.output import Output
 from holdfast.engine.effects import EffectRequest
@@ -227,6 +227,20 @@ def test_checkpoints_are_listed_shown_and_compared(shared: Path) -> None:
     assert set(found) == keys_of("checkpoints", "`checkpoints diff` in JSON") - {"kept"}
     assert found["parts"] == ["budget", "plan", "transcript"]
     assert found["logs"]["transcript"]["kept"] == 1
+
+
+def test_checkpoint_of_an_agent_tells_what_it_was_made_of(tmp_path: Path) -> None:
+    @agent(name="support", version="3", model="vendor/one", prompt="be kind")
+    async def support(run: Run) -> None:
+        run.value("plan", str, "").set("leap")
+
+    store = tmp_path / "agents.db"
+    with sync.open(str(store), agents=[support]) as hf:
+        hf.run(support, run_id=REFUND)
+    shown = ask("checkpoints", "show", REFUND, store=store)["versions"]
+    assert (shown["agent_version"], shown["model"]) == ("3", "vendor/one")
+    assert (len(shown["prompt_digest"]), shown["tools_digest"]) == (64, "")
+    assert "vendor/one" in run("checkpoints", "show", REFUND, store=store).stdout
 
 
 def test_run_without_checkpoints_has_an_empty_state(shared: Path) -> None:
