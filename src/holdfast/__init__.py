@@ -22,6 +22,7 @@ from holdfast.codec import Ref
 from holdfast.engine.checkpoints import State
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.travel import PlannedEffect, TravelPlan
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import NotDone
 from holdfast.kernel.checkpoints import Checkpoint
@@ -58,6 +59,7 @@ __all__ = [
     "LogDiff",
     "Message",
     "NotDone",
+    "PlannedEffect",
     "Problem",
     "Reasoning",
     "Receipt",
@@ -76,6 +78,7 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolResult",
+    "TravelPlan",
     "Usage",
     "Value",
     "Wait",

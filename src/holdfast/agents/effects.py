@@ -26,6 +26,7 @@ from holdfast.agents.calls import (
 from holdfast.agents.doubt import Adopt, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.agents.leaving import Block, Delay, Gate, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo, RecordedCall
+from holdfast.agents.past import Past
 from holdfast.agents.places import Places
 from holdfast.agents.threads import EndedLate
 from holdfast.agents.tools import Place, text_of
@@ -53,6 +54,7 @@ class Effects:
         self._held = held
         self._gate = gate
         self._places = places
+        self._past = Past(held)
         self._flights: dict[str, Flight] = {}
         self.called: set[UUID] = set()
         self.memo = Memo()
@@ -68,7 +70,8 @@ class Effects:
         number = self._places.number("call", call.tool.name, call.arguments.digest)
         run = self._held.run
         where = Place(run.root_id, run.run_id, self._held.version, call.call_id, number)
-        call.key = call.tool.key_for(call.arguments, where)
+        own_key = call.tool.key_for(call.arguments, where)
+        call.key = self._past.key_for(call.tool.name, call.arguments.digest, own_key)
         if any(other.key == call.key for other in beside):
             return
         call.recorded = self.memo.call(call.key)
@@ -76,8 +79,14 @@ class Effects:
             call.attempts = call.recorded.attempts
             call.begun = _begun_of(call.recorded)
 
+    def displace(self, call: Call) -> None:
+        """A call that was placed is not made."""
+        self._past.give_up(call.key)
+
     async def carry_out(self, calls: Sequence[Call]) -> list[Outcome]:
         """Make the calls, those with an outcome on record not again; in their order."""
+        for call in calls:
+            self._past.use(call.key)
         self._take_off(calls)
         try:
             to_issue = [call for call in calls if call.is_to_be_issued]

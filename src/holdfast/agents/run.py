@@ -16,6 +16,7 @@ from holdfast.agents.effects import Effects
 from holdfast.agents.leaving import Gate, HandBack, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage, usage_of
+from holdfast.agents.past import take_freshness
 from holdfast.agents.places import Places, enter_branch
 from holdfast.agents.rules import Refused, Repeats, Rules
 from holdfast.agents.steps import Steps
@@ -25,11 +26,11 @@ from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import HoldfastError, MisuseError, ToolFailed, UnsupportedValue
 from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.kernel.edits import OWN_PARTS
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-OWN_PARTS: Final = "holdfast."
 _USAGE: Final = "holdfast.usage"
 _REPEATS: Final = "holdfast.repeats"
 
@@ -51,7 +52,8 @@ class Run:
         self._views: dict[str, Log[Any] | Value[Any]] = {}
         self._usage = Value(held, _USAGE, Usage, Usage())
         self._repeats = Value(held, _REPEATS, Repeats, Repeats())
-        self._is_fresh = memo.answered or held.version == 0
+        is_at_start = held.version == 0 or take_freshness(held) == "start"
+        self._is_fresh = memo.answered or is_at_start
         self._begin_turn(memo)
 
     @property
@@ -217,6 +219,7 @@ class Run:
 
     async def _prepare(self, call: ToolCall, beside: Sequence[Call | str]) -> Call | str:
         """The call if it passes the rules, else the text that refuses it."""
+        made: Call | None = None
         try:
             tool = self._rules.find(call.name)
             arguments = self._rules.parse(tool, call.args)
@@ -227,6 +230,8 @@ class Run:
             if made.recorded is None:
                 await self._rules.permit(tool, arguments)
         except Refused as refused:
+            if made is not None:
+                self._effects.displace(made)
             return str(refused)
         return made
 
