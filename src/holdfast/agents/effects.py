@@ -90,8 +90,8 @@ class Effects:
         self._take_off(calls)
         try:
             to_issue = [call for call in calls if call.is_to_be_issued]
-            if to_issue and not self._gate.is_concurrent:
-                self.memo.check_claimed(run_id=self._held.run_id)
+            if self.memo.has_calls and not self._gate.is_concurrent:
+                to_issue = await self._not_done_before(to_issue)
             await self._issue(to_issue)
         except BaseException as error:
             for call in calls:
@@ -100,6 +100,22 @@ class Effects:
         if len(calls) > 1:
             return await self._finish_all(calls)
         return [await self._finish(call) for call in calls]
+
+    async def _not_done_before(self, calls: Sequence[Call]) -> list[Call]:
+        """Those that are new; raises TurnDiverged if one comes before what is on record.
+
+        What is known from before this turn is not on its record, and was not when it first came.
+        """
+        new: list[Call] = []
+        for call in calls:
+            found = await engine_effects.find(self._context, call.key)
+            if found is None:
+                new.append(call)
+            else:
+                call.begun, call.recorded = found, None
+        if new:
+            self.memo.check_claimed(run_id=self._held.run_id)
+        return new
 
     def _take_off(self, calls: Sequence[Call]) -> None:
         """Each operation is led by one call; others that are under way are followed."""

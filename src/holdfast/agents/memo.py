@@ -59,6 +59,11 @@ class Memo:
         """What is known of the next call with this key, if its intent is on record."""
         return _next(self._calls, key)
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether an effect is on record that no call has asked for yet."""
+        return bool(self._calls)
+
     def check_claimed(self, *, run_id: str) -> None:
         """Raise TurnDiverged if an effect is on record that no call has asked for."""
         left = [call.effect for calls in self._calls.values() for call in calls]
@@ -68,7 +73,8 @@ class Memo:
         raise TurnDiverged(
             f"run {run_id} did this before and its code does not ask for it again: {named}. Its "
             "code was changed, or decided by something that is not recorded (wrap it in "
-            "run.step). Put the old code back and unblock the run, or fork it (hf.runs.fork)"
+            "run.step). Put the old code back and unblock the run, or let it begin the turn anew: "
+            f"`holdfast runs rewind {run_id}`"
         )
 
     def _read(self, entry: Entry) -> None:
