@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 import click
 
 from holdfast import codec, names
-from holdfast.cli import inputs, output, workers
+from holdfast.cli import inputs, output, travel, workers
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import Output, say, write
@@ -53,7 +53,10 @@ _OUTCOMES: Final = {
 
 @click.group()
 def command() -> None:
-    """Start, list, watch, cancel and unblock runs."""
+    """Start, list, watch, cancel, unblock, fork and rewind runs."""
+
+
+travel.join(command)
 
 
 @command.command("list")
