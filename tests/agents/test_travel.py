@@ -380,6 +380,57 @@ async def test_call_that_is_refused_leaves_the_past_to_one_that_is_made(store: s
 
 
 @async_test
+async def test_fork_reads_what_its_original_kept_whole_and_its_own(store: str) -> None:
+    @holdfast.tool(max_result_chars=5)
+    async def fetch(page: str) -> str:
+        return f"{page} " * 10
+
+    @holdfast.agent(tools=[fetch])
+    async def reader(run: holdfast.Run, page: str) -> list[str]:
+        blobs = run.log("blobs", str)
+        pages = [page, f"{page} of {run.run_id}"]
+        for number, wanted in enumerate(pages):
+            if number >= len(blobs):
+                (got,) = await run.tools([ToolCall(f"c{number}", "fetch", {"page": wanted})])
+                blobs.append(got.results[0].content.split("blob ")[1].rstrip("]"))
+                await run.checkpoint()
+        return [await run.blob(blob) for blob in blobs]
+
+    async with holdfast.Holdfast(store, agents=[reader]) as hf:
+        assert await hf.run(reader, "a", run_id="r") == ["a " * 10, "a of r " * 10]
+        await hf.runs.fork("r", 1, new_run_id="f")
+        assert await hf.run(reader, "a", run_id="f") == ["a " * 10, "a of f " * 10]
+        await hf.runs.fork("f", 2, new_run_id="ff")
+        assert await hf.run(reader, "a", run_id="ff") == ["a " * 10, "a of f " * 10]
+        assert (await hf.checkpoints.load("f"))["blobs"][1].startswith("f:")
+
+
+@async_test
+async def test_what_was_paid_stays_counted_when_a_run_goes_back(store: str) -> None:
+    async def model(talk: Any) -> Message:
+        return Message.assistant("x", usage=holdfast.Usage(usd=1.0))
+
+    @holdfast.agent
+    async def talker(run: holdfast.Run, turns: int) -> float:
+        said = run.log("said", str)
+        while len(said) < turns:
+            said.append((await run.model(model, len(said))).text)
+            await run.checkpoint()
+        if run.usage.usd < 5:
+            raise Crash
+        return run.usage.usd
+
+    async with holdfast.Holdfast(store, agents=[talker]) as hf:
+        await start(hf, talker, 3)
+        assert await advance(hf, "r") is None
+        await hf.runs.fork("r", 1, new_run_id="f")
+        await hf.runs.rewind("r", 1, takeover=True)
+        await advance(hf, "r")
+        assert await hf.runs.result("r") == 5.0
+        assert (await hf.checkpoints.load("f"))["holdfast.usage"]["usd"] == 1.0
+
+
+@async_test
 async def test_travel_that_cannot_be_is_refused_and_writes_nothing(store: str) -> None:
     shop = Shop()
     async with holdfast.Holdfast(store, agents=[shop.agent]) as hf:

@@ -204,6 +204,9 @@ class _Versions:
             values[RESEND] = _raw(keys)
         if fresh is not None:
             values[FRESH] = _raw(fresh)
+        for name in travel.KEPT:
+            if name in self._onto.values:
+                values[name] = self._onto.data_of(self._onto.values[name])
         edits = self._edits(self._onto)
         edits.restore(logs, values)
         self._add(edits, label)

@@ -22,6 +22,8 @@ from holdfast.kernel.runs import Run
 
 PAST: Final = f"{OWN_PARTS}past"
 RESEND: Final = f"{OWN_PARTS}resend"
+KEPT: Final = (f"{OWN_PARTS}usage",)
+"""Parts that a rewind leaves as they are: what was paid stays paid."""
 FRESH: Final = f"{OWN_PARTS}fresh"
 """The part that says that nothing was stored for the input ("start") or the next message yet."""
 
