@@ -25,6 +25,7 @@ from holdfast.engine.checkpoints import State
 from holdfast.engine.costs import Budget, Cost, Costs
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.travel import PlannedEffect, TravelPlan
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import NotDone
 from holdfast.kernel.budgets import Account, Amounts, Reservation
@@ -71,6 +72,7 @@ __all__ = [
     "LogDiff",
     "Message",
     "NotDone",
+    "PlannedEffect",
     "Problem",
     "Reasoning",
     "Receipt",
@@ -90,6 +92,7 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolResult",
+    "TravelPlan",
     "Usage",
     "Value",
     "Versions",

@@ -9,13 +9,16 @@ from holdfast.agents.tools import Tool
 from holdfast.engine import turns
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
-from holdfast.errors import MisuseError
+from holdfast.errors import MisuseError, NotFoundError
 
 _PREFIX: Final = "blob:"
 
 
 class Blobs:
-    """The long results of one run. A blob's id is the seq of its entry."""
+    """The long results of one run, and of those it was forked from.
+
+    A blob's id is the seq of its entry; in a fork its run's id stands before it.
+    """
 
     def __init__(self, context: Context, held: LeasedRun, record: Record) -> None:
         self._context = context
@@ -34,15 +37,31 @@ class Blobs:
         seq = await self._keep(f"{_PREFIX}{tool.name}"[:255], text)
         return (
             f"{text[:limit]}\n[{limit:,} of {len(text):,} characters are shown; the whole is kept "
-            f"as blob {seq}]"
+            f"as blob {self._id_of(seq)}]"
         )
 
+    def _id_of(self, seq: int) -> str:
+        run = self._held.run
+        return f"{run.run_id}:{seq}" if run.forked_from else str(seq)
+
     async def read(self, blob_id: str) -> str:
-        if not blob_id.isdecimal():
-            raise MisuseError(f"{blob_id!r} is not a blob's id; it is the number that is shown")
-        return await turns.step_result(
-            self._context, self._held.run_id, int(blob_id), prefix=_PREFIX
-        )
+        run_id, _, seq = blob_id.rpartition(":")
+        if not seq.isdecimal():
+            raise MisuseError(f"{blob_id!r} is not a blob's id; it is what is shown after `blob`")
+        source = await self._source(run_id)
+        return await turns.step_result(self._context, source, int(seq), prefix=_PREFIX)
+
+    async def _source(self, wanted: str) -> str:
+        """The run that a blob is of: the named one of those it was forked from, or the first."""
+        run = self._held.run
+        while run.forked_from and run.run_id != wanted:
+            origin = await self._context.store.runs.get(run.forked_from)
+            if origin is None:
+                raise NotFoundError(f"there is no run {run.forked_from!r}, which has the blob")
+            run = origin
+        if wanted and run.run_id != wanted:
+            raise NotFoundError(f"{wanted!r} is not a run that {self._held.run_id} was forked from")
+        return run.run_id
 
     async def _keep(self, name: str, text: str) -> int:
         digest = codec.sha256(text.encode("utf-8", "replace"))

@@ -26,6 +26,7 @@ from holdfast.agents.calls import (
 from holdfast.agents.doubt import Adopt, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.agents.leaving import Block, Delay, Gate, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo, RecordedCall
+from holdfast.agents.past import Past
 from holdfast.agents.places import Places
 from holdfast.agents.reads import Reads
 from holdfast.agents.record import Record
@@ -68,6 +69,7 @@ class Effects:
         self._gate = gate
         self._places = places
         self._spending = spending
+        self._past = Past(held)
         self._flights: dict[str, Flight] = {}
         self.called: set[UUID] = set()
         self.memo = Memo()
@@ -87,7 +89,8 @@ class Effects:
         number = self._places.number("call", call.tool.name, call.arguments.digest)
         run = self._held.run
         where = Place(run.root_id, run.run_id, self._held.version, call.call_id, number)
-        call.key = call.tool.key_for(call.arguments, where)
+        own_key = call.tool.key_for(call.arguments, where)
+        call.key = self._past.key_for(call.tool.name, call.arguments.digest, own_key)
         if any(other.key == call.key for other in beside):
             return
         call.recorded = self.memo.call(call.key)
@@ -95,13 +98,19 @@ class Effects:
             call.attempts = call.recorded.attempts
             call.begun = _begun_of(call.recorded)
 
+    def displace(self, call: Call) -> None:
+        """A call that was placed is not made."""
+        self._past.give_up(call.key)
+
     async def carry_out(self, calls: Sequence[Call]) -> list[Outcome]:
         """Make the calls, those with an outcome on record not again; in their order."""
+        for call in calls:
+            self._past.use(call.key)
         self._take_off(calls)
         try:
             to_issue = [call for call in calls if call.is_to_be_issued]
-            if to_issue and not self._gate.is_concurrent:
-                self.memo.check_claimed(run_id=self._held.run_id)
+            if self.memo.has_claims and not self._gate.is_concurrent:
+                to_issue = await self._not_done_before(to_issue)
             reading = [call for call in calls if call.only_reads]
             await self._spending.begin_calls([*to_issue, *reading])
             await self._issue(to_issue)
@@ -112,6 +121,22 @@ class Effects:
         if len(calls) > 1:
             return await self._finish_all(calls)
         return [await self._finish(call) for call in calls]
+
+    async def _not_done_before(self, calls: Sequence[Call]) -> list[Call]:
+        """Those that are new; raises TurnDiverged if one comes before what is on record.
+
+        What is known from before this turn is not on its record, and was not when it first came.
+        """
+        new: list[Call] = []
+        for call in calls:
+            found = await engine_effects.find(self._context, call.key)
+            if found is None:
+                new.append(call)
+            else:
+                call.begun, call.recorded = found, None
+        if new:
+            self.memo.check_claimed(run_id=self._held.run_id)
+        return new
 
     def _take_off(self, calls: Sequence[Call]) -> None:
         """Each operation is led by one call; others that are under way are followed."""

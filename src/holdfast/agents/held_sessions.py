@@ -192,5 +192,6 @@ def check_goes_on(run: Run) -> None:
         kind = RunCancelled if run.status is Status.CANCELLED else RunEnded
         raise kind(
             f"session {run.run_id!r} has ended ({run.status}) and takes no more; begin another "
-            "one, or fork it with hf.runs.fork() to go on from one of its versions"
+            "one, or fork it to go on from one of its versions: "
+            f"`holdfast runs fork {run.run_id} --at VERSION`"
         )

@@ -93,6 +93,11 @@ class Memo:
         """The id of the signal that was taken at this place."""
         return self._taken.pop(place, None)
 
+    @property
+    def has_claims(self) -> bool:
+        """Whether an effect or a wait is on record that no call has asked for yet."""
+        return bool(self._calls or self._waits)
+
     def check_claimed(self, *, run_id: str) -> None:
         """Raise TurnDiverged if an effect or a wait is on record that no call has asked for."""
         calls = [call.effect for calls in self._calls.values() for call in calls]
@@ -108,7 +113,8 @@ class Memo:
         raise TurnDiverged(
             f"run {run_id} did this before and its code does not ask for it again: {named}. Its "
             "code was changed, or decided by something that is not recorded (wrap it in "
-            "run.step). Put the old code back and unblock the run, or fork it (hf.runs.fork)"
+            "run.step). Put the old code back and unblock the run, or let it begin the turn anew: "
+            f"`holdfast runs rewind {run_id}`"
         )
 
     def _read(self, entry: Entry) -> None:

@@ -19,6 +19,7 @@ from holdfast.agents.effects import Effects
 from holdfast.agents.leaving import Gate, HandBack, Suspend, Wait, Way, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage, usage_of
+from holdfast.agents.past import take_freshness
 from holdfast.agents.places import Places, enter_branch
 from holdfast.agents.record import Record
 from holdfast.agents.rules import Refused, Repeats, Rules
@@ -42,12 +43,12 @@ from holdfast.errors import (
     UnsupportedValue,
 )
 from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.kernel.edits import OWN_PARTS
 from holdfast.kernel.versions import Versions
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-OWN_PARTS: Final = "holdfast."
 _USAGE: Final = "holdfast.usage"
 _REPEATS: Final = "holdfast.repeats"
 
@@ -85,7 +86,8 @@ class Run:
         self._views: dict[str, Log[Any] | Value[Any]] = {}
         self._usage = Value(held, _USAGE, Usage, Usage())
         self._repeats = Value(held, _REPEATS, Repeats, Repeats())
-        self._is_fresh = memo.answered or held.version == 0
+        is_at_start = held.version == 0 or take_freshness(held) == "start"
+        self._is_fresh = memo.answered or is_at_start
         self._begin_turn(memo)
 
     @property
@@ -182,6 +184,7 @@ class Run:
         try:
             way = self._gatekeeper.check(call)
         except Refused as refused:
+            self._effects.displace(call)
             raise ToolFailed(str(refused)) from None
         if way is not None:
             self._leave_to(way)
@@ -371,6 +374,7 @@ class Run:
         self, call: ToolCall, beside: Sequence[Call | str | Wait]
     ) -> Call | str | Wait:
         """The call if it passes the rules, the text that refuses it, or who must permit it."""
+        made: Call | None = None
         try:
             tool = self._rules.find(call.name)
             arguments = self._rules.parse(tool, call.args)
@@ -382,6 +386,8 @@ class Run:
                 await self._rules.permit(tool, arguments)
             return self._gatekeeper.check(made) or made
         except Refused as refused:
+            if made is not None:
+                self._effects.displace(made)
             return str(refused)
 
     def _place(self, call: Call, beside: Sequence[Call]) -> None:

@@ -24,6 +24,7 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.kernel.signals import Signal
+from holdfast.kernel.travel import FRESH
 
 MESSAGE: Final = "message"
 CLOSE: Final = "close"
@@ -59,6 +60,7 @@ class SessionPass(Pass):
         if not is_session(given):
             return await super().enter(agent, memo, given)
         inbox, signals = self.held.inbox, Signals(self.context)
+        memo.answered |= self.held.part(FRESH) is not None
         while True:
             message = await inbox.next(MESSAGE)
             if message is None:

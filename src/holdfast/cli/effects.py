@@ -50,7 +50,7 @@ def list_(options: Options, *, run_id: str | None, unknown: bool, issued: bool, 
     with options.open_existing() as hf:
         found = _of_run(hf, run_id) if run_id is not None else _of_all(hf, limit)
         wanted = [e for e in found if _is_doubtful(e) in _doubtful_or_not(unknown, issued)]
-        records = [_record(hf, effect) for effect in wanted[:limit]]
+        records = [record_with_args(hf, effect) for effect in wanted[:limit]]
     options.output.many(records, ids="effect_id", draw=_draw_table)
     if len(wanted) >= limit and options.output.is_for_people:
         say(f"these are {limit}; there may be more: --limit")
@@ -66,7 +66,9 @@ def show(options: Options, *, effect: str) -> None:
     with options.open_existing() as hf:
         found = hf.effects.get(effect)
         run = hf.runs.get(found.run_id)
-        record = _record(hf, found) | _outcome(hf, found) | {"run_status": run.status.value}
+        record = (
+            record_with_args(hf, found) | _outcome(hf, found) | {"run_status": run.status.value}
+        )
     options.output.one(record, ids="effect_id", draw=output.fields)
     if _is_doubtful(found) and options.output.is_for_people:
         say(f"find out what happened, then {_RESOLVE}")
@@ -145,7 +147,8 @@ def _is_doubtful(effect: Effect) -> bool:
     return effect.status is Status.UNKNOWN or is_over
 
 
-def _record(hf: Holdfast, effect: Effect) -> Record:
+def record_with_args(hf: Holdfast, effect: Effect) -> Record:
+    """An effect with the arguments of its call; None if their entry is damaged."""
     issued = _entry(hf, effect.run_id, effect.issued_seq)
     age = (SystemClock().now() - effect.issued_at) / MICROSECONDS
     return record_of(effect) | {

@@ -40,6 +40,19 @@ def input_of(words: Sequence[str], file: str | None) -> Any:
     return value_of(words[0])
 
 
+def parts_of(words: Sequence[str]) -> dict[str, Any]:
+    """Parts of a state by their names: PART=VALUE, or PART=@FILE with the value in a file."""
+    parts: dict[str, Any] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not (name and sign):
+            raise click.UsageError(f"{word!r} is not PART=VALUE, or PART=@FILE")
+        if name in parts:
+            raise click.UsageError(f"{name} is given twice")
+        parts[name] = value_of(_read(text[1:]) if text.startswith("@") else text)
+    return parts
+
+
 def user_name() -> str:
     """Who uses this terminal, as the operating system knows them."""
     try:

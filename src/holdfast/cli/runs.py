@@ -8,7 +8,7 @@ import click
 
 from holdfast import codec, names
 from holdfast.agents.questions import FOR_PEOPLE
-from holdfast.cli import budgets, inputs, output, workers
+from holdfast.cli import budgets, inputs, output, travel, workers
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import Output, say, write
@@ -56,7 +56,10 @@ _OUTCOMES: Final = {
 
 @click.group()
 def command() -> None:
-    """Start, list, watch, cancel and unblock runs."""
+    """Start, list, watch, cancel, unblock, fork and rewind runs."""
+
+
+travel.join(command)
 
 
 command.add_command(budgets.budget)

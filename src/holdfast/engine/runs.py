@@ -1,17 +1,19 @@
 """Runs: creating, opening, looking at, cancelling and forking them."""
 
 import contextlib
-from collections.abc import AsyncIterator, Container
+from collections.abc import AsyncIterator, Collection, Container, Mapping
 from typing import Any
+from uuid import UUID
 
-from holdfast import codec, ids, names
+from holdfast import codec, names
+from holdfast.engine import beginning, travel
 from holdfast.engine.budgets import first_budget
-from holdfast.engine.checkpoints import Checkpoints, load_parts
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget
 from holdfast.engine.journal import body_of
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
+from holdfast.engine.travel import TravelPlan
 from holdfast.errors import (
     ConflictError,
     IntegrityError,
@@ -19,13 +21,10 @@ from holdfast.errors import (
     RunExists,
     RunNotFound,
 )
-from holdfast.kernel import checkpoints, journal, runs
-from holdfast.kernel.edits import Edits
-from holdfast.kernel.journal import ORIGIN, Draft, Kind, Origin
+from holdfast.kernel import journal, runs
+from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.runs import BlockedReason, Run, Status
-from holdfast.kernel.state import Parts
-from holdfast.stores.contract import Applied, Commit, Decision, RunFilter, Snapshot
-from holdfast.stores.sealing import seal_all
+from holdfast.stores.contract import Decision, RunFilter, Snapshot
 
 _ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED})
 
@@ -59,7 +58,7 @@ class Runs:
         )
         created = Draft(Kind.RUN_CREATED, facts, codec.encode(input, name="input"))
         limits = [] if budget is None else [first_budget(budget)]
-        return await self._create(run_id, [created, *limits])
+        return await beginning.begin(self._context, beginning.id_of(run_id), [created, *limits])
 
     async def open(
         self, run_id: str, *, agent: str = "", input: object = None, takeover: bool = False
@@ -125,46 +124,49 @@ class Runs:
         """Give a blocked run back to the workers."""
         await self._move(run_id, Draft(Kind.RUN_UNBLOCKED, runs.Released(note=_remark(note))), by)
 
-    async def fork(self, run_id: str, version: int, *, new_run_id: str | None = None) -> Run:
+    async def fork(
+        self,
+        run_id: str,
+        version: int,
+        *,
+        new_run_id: str | None = None,
+        by: str = "",
+        note: str = "",
+        edits: Mapping[str, object] | None = None,
+        resend: Collection[UUID | str] = (),
+    ) -> Run:
         """A new run that begins with another's state at a version; the other is left as it is.
 
-        It shares the lineage of the original: what has been done there is not done again.
+        What was done outside after that version is given back to it, not sent again, but for the
+        effects that `resend` names. `edits` are parts of the state to begin with instead: a version
+        of their own, by `by`.
         """
-        original = await self.get(run_id)
-        found = await self._context.store.checkpoints.get(run_id, version)
-        if found is None:
-            await Checkpoints(self._context).load(run_id, version)
-            parts = Parts()
-        else:
-            parts = await load_parts(self._context, found)
-        edits = Edits(Parts(), max_bytes=self._context.settings.max_body_bytes)
-        for name, log in parts.logs.items():
-            edits.append(name, [codec.decode(parts.data_of(raw)) for raw in log.items])
-        for name, raw in parts.values.items():
-            edits.set(name, codec.decode(parts.data_of(raw)))
-        delta, values = edits.split(2)
-        facts = runs.Created(
-            original.agent, original.input_digest, original.root_id, "", run_id, version
-        )
-        body = codec.encode(await self.input(run_id), name="input")
-        drafts = [Draft(Kind.RUN_CREATED, facts, body)]
-        if values:
-            drafts.append(Draft(Kind.STATE_VALUES, journal.NoFacts(), values))
-        created = checkpoints.Created(ids.uuid7(), 1, 0, 0)
-        drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, checkpoints.encode_body(delta)))
-        return await self._create(new_run_id, drafts)
+        change = travel.change_of(by, note, edits, resend)
+        return await travel.fork(self._context, run_id, version, new_run_id, change)
 
-    async def _create(self, run_id: str | None, drafts: list[Draft]) -> Run:
-        name = ids.new_run_id() if run_id is None else names.check(run_id, what="run id")
-        context = self._context
-        origin = Origin(context.tenant, name, context.worker, context.now())
-        sealed = seal_all(None, ORIGIN, drafts, origin)
-        assert sealed.run is not None, "creating a run makes its row"
-        entries, changes = tuple(sealed.entries), tuple(sealed.changes)
-        commit = Commit(context.tenant, name, ORIGIN, entries, sealed.run, changes)
-        if not isinstance(await context.store.submit(commit), Applied):
-            raise RunExists(f"there is a run {name!r} already; open it, or choose another id")
-        return sealed.run
+    async def rewind(
+        self,
+        run_id: str,
+        version: int,
+        *,
+        by: str = "",
+        note: str = "",
+        edits: Mapping[str, object] | None = None,
+        resend: Collection[UUID | str] = (),
+        takeover: bool = False,
+    ) -> Run:
+        """Let a run go on from an earlier version, as a new version of its own.
+
+        Its open waits are closed, and it is ready for a worker. What it did outside since is given
+        back to it, as in a fork. A run that a living worker holds is refused, or with `takeover`
+        taken from it; one that has ended can only be forked.
+        """
+        change = travel.change_of(by, note, edits, resend)
+        return await travel.rewind(self._context, run_id, version, change, takeover=takeover)
+
+    async def plan(self, run_id: str, version: int) -> TravelPlan:
+        """What lies after a version: the effects that a fork or rewind leaves as they are."""
+        return await travel.plan(self._context, run_id, version)
 
     async def _move(self, run_id: str, draft: Draft, by: str) -> None:
         def decide(snapshot: Snapshot) -> Decision:

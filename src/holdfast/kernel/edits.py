@@ -17,6 +17,8 @@ from holdfast.kernel.checkpoints import END, Delta, Splice
 from holdfast.kernel.state import Parts, as_ref
 
 SPLIT_BYTES: Final = 256
+OWN_PARTS: Final = "holdfast."
+"""How the names of parts begin that Holdfast keeps itself."""
 
 
 class Edits:
@@ -59,7 +61,10 @@ class Edits:
     def append(self, log: str, items: Iterable[object]) -> None:
         """Add items to the end of a log; a log that does not exist is begun."""
         length = self._length(log)
-        raws = self._encode_items(log, items, length)
+        self._append_raws(log, self._encode_items(log, items, length), length)
+
+    def _append_raws(self, log: str, raws: list[msgspec.Raw], length: int) -> None:
+        self.item_bytes += sum(map(_size, raws))
         splices = self._logs.setdefault(log, [])
         if splices and splices[-1].start == END:
             splices[-1].items.extend(raws)
@@ -77,6 +82,7 @@ class Edits:
                 f"log {log!r} has {length} items; {start} to {start + delete} is not among them"
             )
         raws = self._encode_items(log, items, start)
+        self.item_bytes += sum(map(_size, raws))
         self._logs.setdefault(log, []).append(Splice(start, delete, raws))
         self._lengths[log] = length - delete + len(raws)
 
@@ -85,7 +91,9 @@ class Edits:
         _check_part(name)
         if self._has_log(name):
             raise MisuseError(f"{name!r} is a log; append to it, or drop it before setting a value")
-        raw = self._encode(value, f'state["{name}"]')
+        self._put_value(name, self._encode(value, f'state["{name}"]'))
+
+    def _put_value(self, name: str, raw: msgspec.Raw) -> None:
         if self._values.get(name) == raw:
             return
         stored = None if name in self._dropped else self._parts.values.get(name)
@@ -126,6 +134,28 @@ class Edits:
             if name not in state and name not in self._dropped:
                 self.drop(name)
 
+    def restore(
+        self, logs: Mapping[str, Sequence[msgspec.Raw]], values: Mapping[str, msgspec.Raw]
+    ) -> None:
+        """Make the whole state equal to parts that were stored: a log is a log, a value a value."""
+        for name in (*self._parts.logs, *self._parts.values):
+            is_other_kind = name in (values if name in self._parts.logs else logs)
+            if is_other_kind or not (name in logs or name in values):
+                self.drop(name)
+        for name, items in logs.items():
+            self._put_log(name, items)
+        for name, raw in values.items():
+            self._put_value(name, raw)
+
+    def replace(self, name: str, value: object, *, is_log: bool) -> None:
+        """Give a part another content; a log is given all of its items."""
+        if not is_log:
+            self.set(name, value)
+        elif isinstance(value, list):
+            self._replace_log(name, cast("list[object]", value))
+        else:
+            raise MisuseError(f"{name!r} is a log: give the list of its items, not {value!r}")
+
     def split(self, seq: int, seq_of: Callable[[int], int] | None = None) -> tuple[Delta, bytes]:
         """The delta, and the body of a STATE_VALUES entry at `seq` to go before it, if any.
 
@@ -144,10 +174,13 @@ class Edits:
         return Delta(logs, values, list(self._dropped)), body
 
     def _replace_log(self, name: str, value: Sequence[object]) -> None:
+        length = self._length(name)
+        self._put_log(name, self._encode_items(name, value, 0), length)
+
+    def _put_log(self, name: str, new: Sequence[msgspec.Raw], length: int = 0) -> None:
         if not self._has_log(name):
-            self.append(name, value)
+            self._append_raws(name, list(new), length)
             return
-        new = self._encode_items(name, value, 0, count=False)
         old = [self._parts.data_of(raw) for raw in self._parts.logs[name].items]
         for start, delete, items in find_splices(old, new):
             self.item_bytes += sum(map(_size, items))
@@ -155,16 +188,11 @@ class Edits:
                 start = END
             self._logs.setdefault(name, []).append(Splice(start, delete, items))
 
-    def _encode_items(
-        self, log: str, items: Iterable[object], start: int, *, count: bool = True
-    ) -> list[msgspec.Raw]:
-        raws = [
+    def _encode_items(self, log: str, items: Iterable[object], start: int) -> list[msgspec.Raw]:
+        return [
             self._encode(item, f'state["{log}"][{index}]')
             for index, item in enumerate(items, start)
         ]
-        if count:
-            self.item_bytes += sum(map(_size, raws))
-        return raws
 
     def _encode(self, value: object, name: str) -> msgspec.Raw:
         if isinstance(value, Ref) and (value.path or value.seq not in self._parts.recorded):

@@ -39,6 +39,7 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.RUN_COMPLETED: runs.Ended,
     Kind.RUN_FAILED: runs.Ended,
     Kind.RUN_CANCELLED: runs.Ended,
+    Kind.RUN_REWOUND: runs.Rewound,
     Kind.LEASE_EXPIRED: runs.LeaseExpired,
     Kind.CHECKPOINT_CREATED: checkpoints.Created,
     Kind.CHECKPOINT_CORRUPTED: checkpoints.Corrupted,
@@ -135,7 +136,7 @@ class CloseGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class CloseRunWaits(msgspec.Struct, frozen=True, gc=False):
-    """Cancel every open group and wait of a run that has ended."""
+    """Cancel every open group and wait of a run that has ended, or goes on from before."""
 
     seq: int
     by: str
@@ -218,7 +219,7 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
             ]
         case waits.Closed(group_id, status):
             return [CloseGroup(group_id, status, entry.seq, entry.actor, entry.at)]
-        case runs.Ended():
+        case runs.Ended() | runs.Rewound():
             return [CloseRunWaits(entry.seq, entry.actor, entry.at)]
         case signals.Received() | signals.Taken():
             return [_of_signal(entry, facts)]

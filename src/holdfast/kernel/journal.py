@@ -35,6 +35,7 @@ class Kind(StrEnum):
     RUN_COMPLETED = "RUN_COMPLETED"
     RUN_FAILED = "RUN_FAILED"
     RUN_CANCELLED = "RUN_CANCELLED"
+    RUN_REWOUND = "RUN_REWOUND"  # it goes on from an earlier version; fences every earlier lease
     LEASE_EXPIRED = "LEASE_EXPIRED"  # the worker was not heard of in time
     CHECKPOINT_CREATED = "CHECKPOINT_CREATED"
     CHECKPOINT_CORRUPTED = "CHECKPOINT_CORRUPTED"  # a read found damage and said so

@@ -61,3 +61,8 @@ def check_not_fenced(lease_seq: int, later: Iterable[Entry]) -> None:
                 f"your lease {lease_seq} on run {entry.run_id} expired at entry {entry.seq}: "
                 "stop working on it, any worker may go on"
             )
+        if entry.kind == Kind.RUN_REWOUND and entry.seq > lease_seq:
+            raise Fenced(
+                f"run {entry.run_id} was rewound at entry {entry.seq}, after your lease "
+                f"{lease_seq}: stop working on it, it goes on from an earlier version"
+            )

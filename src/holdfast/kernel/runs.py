@@ -48,6 +48,7 @@ MOVES: Final[dict[Kind, tuple[frozenset[Status], Status]]] = {
     Kind.RUN_COMPLETED: (frozenset({Status.RUNNING}), Status.COMPLETED),
     Kind.RUN_FAILED: (frozenset({Status.RUNNING}), Status.FAILED),
     Kind.RUN_CANCELLED: (ALIVE, Status.CANCELLED),
+    Kind.RUN_REWOUND: (ALIVE, Status.READY),
 }
 
 
@@ -83,6 +84,14 @@ class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     parent_id: str = ""
     forked_from: str = ""
     forked_version: int = 0
+    note: str = ""
+
+
+class Rewound(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of RUN_REWOUND: the version whose state the run goes on from."""
+
+    version: int
+    note: str = ""
 
 
 class Released(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -148,7 +157,8 @@ def check_alive(run: Run) -> None:
         raise RunCancelled(f"run {run.run_id} was cancelled: stop working on it")
     if run.status in ENDED:
         raise RunEnded(
-            f"run {run.run_id} has {run.status}; fork it to go on from one of its versions"
+            f"run {run.run_id} has {run.status}; fork it to go on from one of its versions: "
+            f"`holdfast runs fork {run.run_id} --at VERSION`"
         )
 
 
@@ -191,6 +201,8 @@ def fold(run: Run | None, entry: Entry, facts: object) -> Run:
             return _moved(run, entry, blocked_reason=reason.value)
         case Ended():
             return _moved(run, entry, result_seq=entry.seq)
+        case Rewound():
+            return _moved(run, entry, ready_at=entry.at, attempts=0)
         case _:
             return run
 

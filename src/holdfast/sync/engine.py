@@ -1,6 +1,6 @@
 """The services of a store, for code that blocks."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -21,6 +21,7 @@ from holdfast.engine import (
 from holdfast.engine.checkpoints import State
 from holdfast.engine.costs import Budget, Costs
 from holdfast.engine.effects import Begun, EffectRequest
+from holdfast.engine.travel import TravelPlan
 from holdfast.engine.waits import WaitSpec
 from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
@@ -211,8 +212,52 @@ class Runs(Face[runs.Runs]):
     def unblock(self, run_id: str, *, by: str = "", note: str = "") -> None:
         return self._call(self._inner.unblock, run_id, by=by, note=note)
 
-    def fork(self, run_id: str, version: int, *, new_run_id: str | None = None) -> Run:
-        return self._call(self._inner.fork, run_id, version, new_run_id=new_run_id)
+    def fork(
+        self,
+        run_id: str,
+        version: int,
+        *,
+        new_run_id: str | None = None,
+        by: str = "",
+        note: str = "",
+        edits: Mapping[str, object] | None = None,
+        resend: Collection[UUID | str] = (),
+    ) -> Run:
+        return self._call(
+            self._inner.fork,
+            run_id,
+            version,
+            new_run_id=new_run_id,
+            by=by,
+            note=note,
+            edits=edits,
+            resend=resend,
+        )
+
+    def rewind(
+        self,
+        run_id: str,
+        version: int,
+        *,
+        by: str = "",
+        note: str = "",
+        edits: Mapping[str, object] | None = None,
+        resend: Collection[UUID | str] = (),
+        takeover: bool = False,
+    ) -> Run:
+        return self._call(
+            self._inner.rewind,
+            run_id,
+            version,
+            by=by,
+            note=note,
+            edits=edits,
+            resend=resend,
+            takeover=takeover,
+        )
+
+    def plan(self, run_id: str, version: int) -> TravelPlan:
+        return self._call(self._inner.plan, run_id, version)
 
     def list(
         self,

@@ -1,0 +1,309 @@
+"""Time travel: a new run from an old version, or the same run back to one, in one commit.
+
+What was done outside after that version stays done. The state that a fork or a rewound run begins
+with says what that is (`kernel.travel`), so that it is given back and not sent again.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast import codec, ids, names
+from holdfast.engine import beginning, turns
+from holdfast.engine.checkpoints import Checkpoints, load_newest, load_parts
+from holdfast.engine.context import Context
+from holdfast.errors import ConflictError, EffectNotFound, MisuseError, RunNotFound
+from holdfast.kernel import checkpoints, runs, travel
+from holdfast.kernel.edits import OWN_PARTS, Edits
+from holdfast.kernel.effects import Effect
+from holdfast.kernel.journal import Draft, Kind, NoFacts, Origin
+from holdfast.kernel.runs import Run
+from holdfast.kernel.state import Parts
+from holdfast.kernel.travel import FRESH, PAST, RESEND, Fresh, PastEffect, Then
+from holdfast.kernel.waits import Wait, WaitStatus
+from holdfast.stores.contract import Applied, Commit, RunAtHead
+from holdfast.stores.sealing import seal_all
+
+_TRIES = 50
+
+
+class PlannedEffect(msgspec.Struct, frozen=True):
+    """An effect after the version, and what a call of it meets: `then` is `given_back` (it is not
+    sent again), `to_be_resolved` (it may have happened), or `not_there` (it is sent)."""
+
+    effect: Effect
+    then: Then
+
+
+class TravelPlan(msgspec.Struct, frozen=True):
+    """What lies after a version: none of it is undone by going back."""
+
+    run_id: str
+    version: int
+    newest_version: int
+    effects: list[PlannedEffect]
+    open_waits: list[Wait]
+
+    @property
+    def outside(self) -> list[Effect]:
+        """The effects that exist outside, or may."""
+        return [planned.effect for planned in self.effects if planned.then != "not_there"]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What is asked for beside the version: parts to be edited, effects to be sent again, and who
+    says so."""
+
+    by: str = ""
+    note: str = ""
+    edits: Mapping[str, object] = {}
+    resend: tuple[UUID, ...] = ()
+
+
+def change_of(
+    by: str, note: str, edits: Mapping[str, object] | None, resend: Collection[UUID | str]
+) -> Change:
+    """Check what a caller asks for; raises MisuseError or EffectNotFound for what cannot be."""
+    for name in edits or ():
+        if names.check(name, what="the name of a part of the state").startswith(OWN_PARTS):
+            raise MisuseError(f"{name!r} is kept by Holdfast; parts {OWN_PARTS}… cannot be edited")
+    if isinstance(resend, str):
+        raise MisuseError(f"resend is a list of effects' ids; give [{resend!r}]")
+    return Change(
+        by and names.check(by, what="by"),
+        names.check_text(note, what="note"),
+        dict(edits or {}),
+        tuple(dict.fromkeys(map(_effect_id, resend))),
+    )
+
+
+class _Point(msgspec.Struct):
+    """A version to go back to, and what came after it."""
+
+    run: Run
+    version: int
+    seq: int
+    parts: Parts
+    past: list[PastEffect]
+    effects: list[Effect]
+
+
+async def plan(context: Context, run_id: str, version: int) -> TravelPlan:
+    """What lies after a version of a run."""
+    point = await _find(context, await _get(context, run_id), version)
+    newest = await context.store.checkpoints.page(run_id, before=2**62, limit=1)
+    waits = await context.store.waits.of_run(run_id)
+    return TravelPlan(
+        run_id,
+        version,
+        newest[0].version if newest else 0,
+        [PlannedEffect(effect, travel.then_of(effect)) for effect in point.effects],
+        [wait for wait in waits if wait.status is WaitStatus.OPEN],
+    )
+
+
+async def fork(
+    context: Context, run_id: str, version: int, new_run_id: str | None, change: Change
+) -> Run:
+    """A new run that begins with another's state at a version."""
+    new_id = beginning.id_of(new_run_id)
+    original = await _get(context, run_id)
+    point = await _find(context, original, version)
+    has_signals = bool(await context.store.signals.of_run(run_id))
+    facts = runs.Created(
+        original.agent,
+        original.input_digest,
+        original.root_id,
+        "",
+        run_id,
+        version,
+        change.note,
+    )
+    body = codec.encode(await turns.input_of(context, run_id), name="input")
+    versions = _Versions(context, Parts(), parent=0, seq=2)
+    await versions.restore(point, change, new_id, "forked", is_answered=has_signals)
+    await versions.edit(point, change)
+    drafts = [Draft(Kind.RUN_CREATED, facts, body), *versions.drafts]
+    return await beginning.begin(context, new_id, drafts, by=change.by)
+
+
+async def rewind(
+    context: Context, run_id: str, version: int, change: Change, *, takeover: bool
+) -> Run:
+    """Let a run go on from an earlier version; decided anew if its journal grows meanwhile."""
+    for _ in range(_TRIES):
+        head = await context.store.runs.at_head(names.check(run_id, what="run id"))
+        if head is None:
+            raise _no_run(run_id)
+        is_held = await _is_held(context, head.run)
+        travel.check_rewind(head.run, holder_alive=is_held, takeover=takeover)
+        drafts = await _rewinding(context, head, version, change)
+        origin = Origin(context.tenant, run_id, change.by or context.worker, context.now())
+        sealed = seal_all(head.run, head.position, drafts, origin)
+        entries, changes = tuple(sealed.entries), tuple(sealed.changes)
+        commit = Commit(context.tenant, run_id, head.position, entries, sealed.run, changes)
+        if isinstance(await context.store.submit(commit), Applied):
+            return await _get(context, run_id)
+    raise ConflictError(
+        f"run {run_id} was not rewound: it went on {_TRIES} times while this was decided; block "
+        "it (hf.runs.block), then rewind it"
+    )
+
+
+async def _is_held(context: Context, run: Run) -> bool:
+    """Whether a living worker works on a run."""
+    workers = await context.store.workers.page() if run.worker else []
+    return any(w.worker == run.worker and w.expires_at > context.now() for w in workers)
+
+
+async def _rewinding(
+    context: Context, head: RunAtHead, version: int, change: Change
+) -> list[Draft]:
+    run, seq = head.run, head.position.seq + 1
+    point = await _find(context, run, version)
+    newest = await load_newest(context, run.run_id)
+    signals = await context.store.signals.of_run(run.run_id)
+    is_answered = any(signal.taken_seq > point.seq for signal in signals)
+    versions = _Versions(context, newest.parts, parent=version, seq=seq + 1)
+    await versions.restore(point, change, run.run_id, "rewound", is_answered=is_answered)
+    await versions.edit(point, change)
+    return [Draft(Kind.RUN_REWOUND, runs.Rewound(version, change.note)), *versions.drafts]
+
+
+class _Versions:
+    """The versions that a travel adds: the state it goes back to, then what is edited in it."""
+
+    def __init__(self, context: Context, onto: Parts, *, parent: int, seq: int) -> None:
+        self._context = context
+        self._onto = onto
+        self._newest = onto.version
+        self._parent = parent
+        self._seq = seq
+        self.drafts: list[Draft] = []
+
+    async def restore(
+        self, point: _Point, change: Change, run_id: str, label: str, *, is_answered: bool
+    ) -> None:
+        """The state of the point, with what was done since."""
+        parts, version = point.parts, self._newest + 1
+        logs = {n: [parts.data_of(raw) for raw in log.items] for n, log in parts.logs.items()}
+        values = {name: parts.data_of(raw) for name, raw in parts.values.items()}
+        known = {effect.effect_id: effect for effect in point.effects}
+        resend = travel.check_resend(
+            change.resend, known, run_id=point.run.run_id, version=point.version
+        )
+        stored_keys: dict[str, str] = parts.decode_part(RESEND, {})
+        keys = travel.fresh_keys(resend, stored_keys, run_id=run_id, version=version)
+        past = travel.with_fresh_keys(point.past, resend, keys)
+        fresh = _freshness(point, is_answered=is_answered)
+        if past or PAST in logs:
+            logs[PAST] = [_raw(effect) for effect in past]
+        if keys:
+            values[RESEND] = _raw(keys)
+        if fresh is not None:
+            values[FRESH] = _raw(fresh)
+        for name in travel.KEPT:
+            if name in self._onto.values:
+                values[name] = self._onto.data_of(self._onto.values[name])
+        edits = self._edits(self._onto)
+        edits.restore(logs, values)
+        self._add(edits, label)
+
+    async def edit(self, point: _Point, change: Change) -> None:
+        """Exactly the edits, as a version of their own: what differs there was said by somebody."""
+        if not change.edits:
+            return
+        edits = self._edits(point.parts)
+        known = (*point.parts.logs, *point.parts.values)
+        logs: Collection[str] = point.parts.logs
+        if any(name not in known for name in change.edits):
+            # What the run made of such a part later says which kind it is.
+            later = (await load_newest(self._context, point.run.run_id)).parts.logs
+            logs = {*logs, *(name for name in later if name not in known)}
+        for name, value in change.edits.items():
+            edits.replace(name, value, is_log=name in logs)
+        self._add(edits, "edited")
+
+    def _edits(self, parts: Parts) -> Edits:
+        return Edits(parts, max_bytes=self._context.settings.max_body_bytes)
+
+    def _add(self, edits: Edits, label: str) -> None:
+        delta, values = edits.split(self._seq + len(self.drafts))
+        if values:
+            self.drafts.append(Draft(Kind.STATE_VALUES, NoFacts(), values))
+        created = checkpoints.Created(
+            ids.uuid7(), self._newest + 1, self._parent, self._onto.base_seq, label=label
+        )
+        self._newest = self._parent = self._newest + 1
+        body = checkpoints.encode_body(delta)
+        self.drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
+
+
+async def _find(context: Context, run: Run, version: int) -> _Point:
+    """A version of a run and what came after it; raises CheckpointNotFound if there is none."""
+    names.check_count(version, what="version")
+    found = await context.store.checkpoints.get(run.run_id, version) if version else None
+    if found is None:
+        await Checkpoints(context).load(run.run_id, version)  # says what is missing
+        seq, parts = 0, Parts()
+    else:
+        seq, parts = found.seq, await load_parts(context, found)
+    left = [msgspec.convert(item, PastEffect) for item in parts.decode_part(PAST, [])]
+    before = await _effects_of(context, left) if version else await _before_fork(context, run)
+    own = await context.store.effects.of_run(run.run_id)
+    later = [effect for effect in own if effect.issued_seq > seq]
+    past = travel.past_of(left, [*before, *later])
+    return _Point(run, version, seq, parts, past, [*before, *later])
+
+
+async def _effects_of(context: Context, past: list[PastEffect]) -> list[Effect]:
+    found = [
+        await context.store.effects.get(UUID(effect.effect_id))
+        for effect in past
+        if effect.effect_id
+    ]
+    return [effect for effect in found if effect is not None]
+
+
+async def _before_fork(context: Context, run: Run) -> list[Effect]:
+    """Everything done by the runs that a run was forked from: its version 0 is before all that."""
+    found: list[Effect] = []
+    origin = await context.store.runs.get(run.forked_from) if run.forked_from else None
+    while origin is not None:
+        found = [*await context.store.effects.of_run(origin.run_id), *found]
+        origin = await context.store.runs.get(origin.forked_from) if origin.forked_from else None
+    return found
+
+
+def _freshness(point: _Point, *, is_answered: bool) -> Fresh | None:
+    """Whether the agent finds its input, or the next message of a session, untouched."""
+    if point.version == 0:
+        return "start"
+    stored: Fresh | None = point.parts.decode_part(FRESH)
+    return stored or ("message" if is_answered else None)
+
+
+async def _get(context: Context, run_id: str) -> Run:
+    found = await context.store.runs.get(names.check(run_id, what="run id"))
+    if found is None:
+        raise _no_run(run_id)
+    return found
+
+
+def _no_run(run_id: str) -> RunNotFound:
+    return RunNotFound(f"there is no run {run_id!r}; `holdfast runs list` shows those that are")
+
+
+def _effect_id(effect_id: UUID | str) -> UUID:
+    try:
+        return effect_id if isinstance(effect_id, UUID) else UUID(effect_id)
+    except ValueError:
+        raise EffectNotFound(
+            f"{effect_id!r} is not an effect's id; `holdfast runs fork --plan` lists them"
+        ) from None
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(codec.encode(value))
