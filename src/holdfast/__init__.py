@@ -2,6 +2,7 @@
 
 from holdfast import errors
 from holdfast.agents.agent import Agent, agent
+from holdfast.agents.approvals import Asked
 from holdfast.agents.handles import Handle
 from holdfast.agents.loop import AgentLoop
 from holdfast.agents.messages import (
@@ -14,7 +15,7 @@ from holdfast.agents.messages import (
 )
 from holdfast.agents.run import Run
 from holdfast.agents.sessions import Session
-from holdfast.agents.tools import Happened, Key, Tool, tool
+from holdfast.agents.tools import Approval, Happened, Key, Tool, tool
 from holdfast.agents.views import Log, Value
 from holdfast.agents.worker import Worker
 from holdfast.app import Holdfast, open
@@ -42,6 +43,8 @@ __all__ = [
     "Agent",
     "AgentLoop",
     "Answer",
+    "Approval",
+    "Asked",
     "Begun",
     "BlockedReason",
     "Checkpoint",

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar, overload
 
 from holdfast import ids
 from holdfast.agents.agent import Agent, Agents, Taking0, Taking1, Taking2, Taking3
+from holdfast.agents.approvals import Approvals
 from holdfast.agents.handles import Handle
 from holdfast.agents.sessions import Session
 from holdfast.agents.work import Work
@@ -23,6 +24,7 @@ from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
 from holdfast.errors import MisuseError
+from holdfast.kernel.signals import Receipt
 from holdfast.settings import Settings, locate_store, store_url
 from holdfast.stores import open_store
 from holdfast.stores.contract import StoreInfo
@@ -68,6 +70,7 @@ class Holdfast:
         self.effects = Effects(self._context)
         self.waits = Waits(self._context)
         self.signals = Signals(self._context)
+        self.approvals = Approvals(self._context)
         self._work = Work(self._context, self.leases, self.runs, self._agents)
         self._twins: list[Holdfast] = []
 
@@ -170,6 +173,15 @@ class Holdfast:
     async def start(self, agent: Any, /, *args: Any, run_id: str | None = None) -> Handle[Any]:
         """Start a run and leave it to the workers; its handle's result helps too."""
         return await self._start(agent, args, run_id)
+
+    async def signal(
+        self, run_id: str, name: str, value: object = None, *, id: str | None = None, by: str = ""
+    ) -> Receipt:
+        """Send a run a named value, for its `run.signal(name)`; kept if it is early.
+
+        An id counts once in its run, so whoever sends may send again.
+        """
+        return await self.signals.send(run_id, name, value, id=id, by=by)
 
     def session(
         self, agent: Agent[..., R], session_id: str, *, metadata: Mapping[str, Any] | None = None

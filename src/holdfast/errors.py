@@ -2,10 +2,12 @@
 
 HoldfastError
 ├── ConflictError            a domain answer: somebody else was first, or the move is not legal now
+│   ├── AlreadyAnswered
 │   ├── Fenced
 │   ├── IllegalMove
 │   ├── InputDiffers
 │   ├── LeaseHeld
+│   ├── NoAnswer
 │   ├── RunBlocked
 │   ├── RunEnded
 │   │   └── RunCancelled
@@ -32,6 +34,7 @@ HoldfastError
 │   ├── NotDone
 │   └── ToolFailed
 └── MisuseError              the caller's mistake
+    ├── AnswerRefused
     ├── InvalidIdentifier
     ├── InvalidSetting
     ├── SchemaMismatch
@@ -126,6 +129,18 @@ class RunWaiting(ConflictError):
         super().__init__(message)
         self.run_id = run_id
         self.waits = waits
+
+
+class AlreadyAnswered(ConflictError):
+    """Somebody else has answered before; that answer stays. `holdfast approvals show` tells it."""
+
+
+class NoAnswer(ConflictError):
+    """What the run waited for did not come in time. Give run.ask() or run.signal() a default."""
+
+
+class AnswerRefused(MisuseError):
+    """The answer does not fit the question. Nothing was recorded; answer again."""
 
 
 class AgentNotFound(NotFoundError):

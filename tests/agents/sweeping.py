@@ -20,17 +20,23 @@ GENTLY = (0, -signal.SIGTERM)  # the latter if it had no time to learn what to d
 
 
 class Sweep:
-    """One store, one ledger, one victim after another."""
+    """One store, one ledger, one victim after another. `make` names the agents of the victims."""
+
+    make = "tests.agents.victims:make_spender"
 
     def __init__(self, store: str, folder: Path, seed: int) -> None:
         self.store = store
         self.ledger = Ledger(folder / "ledger")
-        self.agent = spender(self.ledger)
+        self.agent = self.agent_of(self.ledger)
         self.chance = random.Random(seed)
         self.kills = 0
         self.unblocked = 0
         self.runs: dict[str, int] = {}
-        self._child = Child("tests.agents.victims", store, str(folder / "ledger"))
+        self._child = Child("tests.agents.victims", store, str(folder / "ledger"), self.make)
+
+    def agent_of(self, ledger: Ledger) -> holdfast.Agent[[int], int]:
+        """The agent that is started, for so many turns."""
+        return spender(ledger)
 
     async def __aenter__(self) -> "Sweep":
         self.hf = holdfast.Holdfast(self.store, settings=settings())
@@ -87,7 +93,11 @@ class Sweep:
 
     async def judge(self) -> list[str]:
         """Everything wrong with what was done outside, and with what is stored."""
-        found = faults(self.ledger, self.runs, kills=4 * self.kills)
+        return faults(self.ledger, self.runs, kills=4 * self.kills) + await self.judge_runs()
+
+    async def judge_runs(self) -> list[str]:
+        """Everything wrong with what is stored."""
+        found: list[str] = []
         for run_id, turns in self.runs.items():
             run = await self.hf.runs.get(run_id)
             if run.status != "completed":

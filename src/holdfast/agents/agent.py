@@ -169,7 +169,8 @@ def _check_signature(function: Callable[..., Any], name: str) -> inspect.Signatu
     if not signature.parameters:
         raise MisuseError(f"agent {name} needs the run as its first parameter")
     first, *rest = signature.parameters.values()
-    if isinstance(first.annotation, type) and cast("type[Any]", first.annotation).__name__ != "Run":
+    is_typed = isinstance(first.annotation, type) and first.annotation is not first.empty
+    if is_typed and cast("type[Any]", first.annotation).__name__ != "Run":
         raise MisuseError(
             f"the first parameter of agent {name} is {first}; it must be the run: holdfast.Run"
         )

@@ -67,6 +67,7 @@ class Call(msgspec.Struct):
     attempts: int = 0
     flight: Flight | None = None
     leader: Flight | None = None
+    approval: str = ""
 
     @property
     def only_reads(self) -> bool:
@@ -86,6 +87,7 @@ class Call(msgspec.Struct):
             call_id=self.call_id,
             key=self.key,
             limit_seconds=self.tool.policy.limit_seconds,
+            approval=self.approval,
         )
 
 

@@ -149,8 +149,19 @@ class Pass:
                 await held.release(delay_seconds=seconds, note=note)
             case HandBack(note):
                 await held.release(note=note)
-            case Wait(specs, mode):
-                await held.open_waits(specs, mode=mode, suspend=True)
+            case Wait():
+                await self._leave_to(way)
+
+    async def _leave_to(self, way: Wait) -> None:
+        """Suspend the run; one whose wait has ended meanwhile is ready for the next pass."""
+        held = self.held
+        if way.groups:
+            # What else it waits for is opened when it comes here again.
+            is_left = await held.suspend(way.groups[0])
+        else:
+            is_left = await held.inbox.leave_to(way.specs)
+        if not is_left:
+            await held.release(note="what it was to wait for has come")
 
     async def _forget_edits(self) -> None:
         """What was changed since the last checkpoint is repeated when the run goes on."""

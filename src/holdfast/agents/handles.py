@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.executor import Ending
+from holdfast.agents.questions import FOR_PEOPLE
 from holdfast.agents.work import Work
 from holdfast.clock import MICROSECONDS
 from holdfast.engine import turns
@@ -79,7 +80,15 @@ class Handle(Generic[R]):
         if self._has_said or (run.status is Status.READY and seconds < _MOMENT_SECONDS):
             return
         self._has_said = True
-        if run.status is Status.READY:
+        if run.status is Status.WAITING:
+            found = await self._open_waits()
+            if any(wait.kind in FOR_PEOPLE for wait in found):
+                log.warning(
+                    "run %s waits for a person: `holdfast approvals list --run %s`",
+                    run.run_id,
+                    run.run_id,
+                )
+        elif run.status is Status.READY:
             note = await turns.last_note(self._work.context, run.run_id)
             log.warning("run %s goes on in %.0f s: %s", run.run_id, seconds, note)
         elif run.status is Status.RUNNING and run.worker != self._work.context.worker:
@@ -131,10 +140,7 @@ class Handle(Generic[R]):
         raise RunFailed(f"run {self.run_id} has failed: {await self._note(run)}") from error
 
     async def _still_going(self, run: Run) -> RunWaiting:
-        found: list[Wait] = []
-        if run.status is Status.WAITING:
-            waits = await self._work.context.store.waits.of_run(self.run_id)
-            found = [wait for wait in waits if wait.status is WaitStatus.OPEN]
+        found = await self._open_waits() if run.status is Status.WAITING else []
         names = ", ".join(f"{wait.kind} {wait.name or wait.wait_id}" for wait in found)
         what = f"waits for {names}" if found else f"is {run.status}"
         return RunWaiting(
@@ -142,6 +148,10 @@ class Handle(Generic[R]):
             run_id=self.run_id,
             waits=found,
         )
+
+    async def _open_waits(self) -> list[Wait]:
+        waits = await self._work.context.store.waits.of_run(self.run_id)
+        return [wait for wait in waits if wait.status is WaitStatus.OPEN]
 
     async def _note(self, run: Run) -> str:
         """What the entry that ended or blocked the run says."""

@@ -39,10 +39,10 @@ class HandBack(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Something must come from outside first."""
+    """All of this must come from outside first; `groups` are those that are waited for already."""
 
-    specs: Sequence[WaitSpec]
-    mode: str | int = "all"
+    specs: tuple[WaitSpec, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 Way = Block | Delay | HandBack | Wait
@@ -64,7 +64,14 @@ def first_of(ways: Sequence[Way]) -> Way:
         waited_for = tuple(effect_id for block in blocks for effect_id in block.effect_ids)
         return Block(blocks[0].reason, notes, waited_for)
     delays = [way for way in ways if isinstance(way, Delay)]
-    return max(delays, key=lambda delay: delay.until) if delays else ways[0]
+    if delays:
+        return max(delays, key=lambda delay: delay.until)
+    waits = [way for way in ways if isinstance(way, Wait)]
+    if not waits:
+        return ways[0]
+    specs = {id(spec): spec for way in waits for spec in way.specs}
+    groups = dict.fromkeys(group for way in waits for group in way.groups)
+    return Wait(tuple(specs.values()), tuple(groups))
 
 
 async def end_all(tasks: Sequence[asyncio.Task[Any]]) -> list[BaseException]:
@@ -137,6 +144,13 @@ class Gate:
             self.leaving = error
         self.check()
         raise error
+
+    def suspend(self, way: Way) -> NoReturn:
+        """Leave the agent this way; from a branch of a gather when the others have ended too."""
+        if not self.is_concurrent:
+            self.leave(Suspend(way))
+        self.branch_ways.append(way)
+        raise Suspend(way)
 
     def add_branch(self, task: asyncio.Task[Any]) -> None:
         self._branches.add(task)

@@ -1,20 +1,22 @@
 """The memo of a turn: what the run did since its last checkpoint, to be given back, not repeated.
 
 A step is matched by its name, the digest of its arguments and its place (`places`), an effect by
-its key. The code of an agent may do what it likes, as long as it makes the same calls again.
+its key, a wait and a signal by their place. The code of an agent may do what it likes, as long as
+it makes the same calls again.
 """
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from holdfast import codec
 from holdfast.errors import TurnDiverged
-from holdfast.kernel import checkpoints, effects, indexes, journal, signals
+from holdfast.kernel import checkpoints, effects, indexes, journal, signals, waits
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.waits import WaitStatus
 
 
 class RecordedStep(NamedTuple):
@@ -33,6 +35,20 @@ class RecordedCall(msgspec.Struct):
     result: Any = None
 
 
+class RecordedWait(msgspec.Struct):
+    """A wait as far as the record tells; `payload` is what was asked, `value` the answer."""
+
+    wait_id: str
+    group_id: str
+    kind: str
+    name: str
+    payload: dict[str, Any]
+    status: WaitStatus = WaitStatus.OPEN
+    value: Any = None
+    settled_by: str = ""
+    settled_at: int = 0
+
+
 class Memo:
     """What a turn has on record and its code has not asked for yet."""
 
@@ -40,6 +56,9 @@ class Memo:
         self._steps: dict[tuple[str, bytes], deque[RecordedStep]] = {}
         self._calls: dict[str, deque[RecordedCall]] = {}
         self._by_effect: dict[Any, RecordedCall] = {}
+        self._waits: dict[bytes, deque[RecordedWait]] = {}
+        self._by_wait: dict[str, RecordedWait] = {}
+        self._taken: dict[bytes, str] = {}
         self.answered = False
         for entry in entries:
             self._read(entry)
@@ -59,12 +78,26 @@ class Memo:
         """What is known of the next call with this key, if its intent is on record."""
         return _next(self._calls, key)
 
+    def wait(self, place: bytes) -> RecordedWait | None:
+        """The next wait that was opened at this place, if it is on record."""
+        return _next(self._waits, place)
+
+    def taken(self, place: bytes) -> str | None:
+        """The id of the signal that was taken at this place."""
+        return self._taken.pop(place, None)
+
     def check_claimed(self, *, run_id: str) -> None:
-        """Raise TurnDiverged if an effect is on record that no call has asked for."""
-        left = [call.effect for calls in self._calls.values() for call in calls]
+        """Raise TurnDiverged if an effect or a wait is on record that no call has asked for."""
+        calls = [call.effect for calls in self._calls.values() for call in calls]
+        left = [f"{e.tool} (effect {e.effect_id}, {e.status})" for e in calls]
+        left += [
+            f"{wait.kind} {wait.name} (wait {wait.wait_id}, {wait.status})"
+            for opened in self._waits.values()
+            for wait in opened
+        ]
         if not left:
             return
-        named = ", ".join(f"{e.tool} (effect {e.effect_id}, {e.status})" for e in left)
+        named = ", ".join(left)
         raise TurnDiverged(
             f"run {run_id} did this before and its code does not ask for it again: {named}. Its "
             "code was changed, or decided by something that is not recorded (wrap it in "
@@ -83,10 +116,46 @@ class Memo:
                 call = self._by_effect.get(effect_id)
                 if call is not None:  # else it belongs to an earlier turn
                     _settle(call, entry, facts)
-            case signals.Taken():
-                self.answered = True
+            case waits.Opened():
+                self._open_waits(entry, facts)
+            case waits.Settled() | waits.Closed():
+                self._end_waits(entry, facts)
+            case signals.Taken(signal_id):
+                place = _place_of(entry)
+                self.answered |= place is None
+                if place is not None:
+                    self._taken[place] = signal_id
             case _:
                 pass
+
+    def _open_waits(self, entry: Entry, facts: waits.Opened) -> None:
+        body = journal.body_of(entry)
+        payloads: dict[str, Any] = codec.decode(body) if body else {}
+        for opened in facts.waits:
+            payload = payloads.get(opened.wait_id)
+            if not isinstance(payload, dict) or "place" not in payload:
+                continue  # not opened by the agent's code
+            wait = RecordedWait(
+                opened.wait_id,
+                facts.group_id,
+                opened.kind,
+                opened.name,
+                cast("dict[str, Any]", payload),
+            )
+            self._by_wait[wait.wait_id] = wait
+            self._waits.setdefault(wait.payload["place"], deque()).append(wait)
+
+    def _end_waits(self, entry: Entry, facts: waits.Settled | waits.Closed) -> None:
+        if isinstance(facts, waits.Closed):
+            for wait in self._by_wait.values():
+                if (wait.group_id, wait.status) == (facts.group_id, WaitStatus.OPEN):
+                    _end(wait, WaitStatus.CANCELLED, entry)
+            return
+        wait = self._by_wait.get(facts.wait_id)
+        if wait is not None:
+            _end(wait, waits.STATUS_OF[journal.Kind(entry.kind)], entry)
+            body = journal.body_of(entry)
+            wait.value = codec.decode(body) if body else None
 
     def _issue(self, entry: Entry, facts: effects.Issued) -> None:
         (change,) = indexes.changes_of(entry, facts)
@@ -110,6 +179,17 @@ def _settle(call: RecordedCall, entry: Entry, facts: effects.Settled) -> None:
     call.is_to_be_retried = facts.retry
     body = journal.body_of(entry)
     call.result = codec.decode(body) if body else None
+
+
+def _end(wait: RecordedWait, status: WaitStatus, entry: Entry) -> None:
+    wait.status, wait.settled_by, wait.settled_at = status, entry.actor, entry.at
+
+
+def _place_of(entry: Entry) -> bytes | None:
+    """Where in its turn the agent took a signal; None for a message of a session."""
+    body = journal.body_of(entry)
+    told = codec.decode(body) if body else None
+    return cast("dict[str, Any]", told).get("place") if isinstance(told, dict) else None
 
 
 def _next(queues: dict[Any, deque[Any]], key: Any) -> Any:

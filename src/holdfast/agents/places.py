@@ -8,6 +8,8 @@ from collections import Counter
 from contextvars import ContextVar
 from typing import Final
 
+import msgspec
+
 _branch: Final[ContextVar[tuple[int, ...]]] = ContextVar("holdfast_branch", default=())
 
 
@@ -33,6 +35,11 @@ class Places:
         if number == "0":
             return digest
         return hashlib.sha256(digest + number.encode()).digest()
+
+    def of_wait(self, kind: str, name: str, digest: bytes = b"") -> bytes:
+        """The place of something that is waited for."""
+        number = self.number(kind, name, digest)
+        return hashlib.sha256(msgspec.msgpack.encode((kind, name, digest, number))).digest()[:16]
 
     def next_gather(self) -> int:
         """The number of a gather in the present branch."""

@@ -6,14 +6,16 @@ on record, and given back: between checkpoints it must make the same calls again
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from datetime import datetime
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from holdfast.agents import shapes
+from holdfast.agents.approvals import Gatekeeper
 from holdfast.agents.blobs import Blobs
 from holdfast.agents.calls import Call, Outcome, usable_id
 from holdfast.agents.effects import Effects
-from holdfast.agents.leaving import Gate, HandBack, Suspend, end_all, first_of, ways_of
+from holdfast.agents.leaving import Gate, HandBack, Suspend, Wait, Way, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage, usage_of
 from holdfast.agents.places import Places, enter_branch
@@ -21,9 +23,20 @@ from holdfast.agents.rules import Refused, Repeats, Rules
 from holdfast.agents.steps import Steps
 from holdfast.agents.tools import Tool, text_of
 from holdfast.agents.views import UNSET, Log, Value
+from holdfast.agents.waiting import Waiting
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
-from holdfast.errors import HoldfastError, MisuseError, ToolFailed, UnsupportedValue
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    IntegrityError,
+    MisuseError,
+    NoAnswer,
+    ToolFailed,
+    TurnDiverged,
+    UnavailableError,
+    UnsupportedValue,
+)
 from holdfast.kernel.checkpoints import Checkpoint
 
 P = ParamSpec("P")
@@ -46,6 +59,8 @@ class Run:
         self._places = Places()
         self._steps = Steps(held, self._places)
         self._effects = Effects(context, held, gate, self._places)
+        self._waiting = Waiting(context, held, gate, self._places)
+        self._gatekeeper = Gatekeeper(context, self._waiting, self._places)
         self._blobs = Blobs(context, held)
         self._stop_note = ""
         self._views: dict[str, Log[Any] | Value[Any]] = {}
@@ -119,12 +134,15 @@ class Run:
         A call that is refused, or a tool that raises, is answered with an error the model reads.
         """
         self.gate.check_own_task("run.tools()")
-        prepared: list[Call | str] = []
+        prepared: list[Call | str | Wait] = []
         for call in calls:
             prepared.append(await self._prepare(call, prepared))
         outcomes = iter(await self._carry_out([p for p in prepared if isinstance(p, Call)]))
+        unapproved = [p for p in prepared if isinstance(p, Wait)]
+        if unapproved:
+            self._leave_to(first_of(unapproved))
         return [
-            await self._answer(call, p if isinstance(p, str) else p.tool, outcomes)
+            await self._answer(call, p.tool if isinstance(p, Call) else str(p), outcomes)
             for call, p in zip(calls, prepared, strict=True)
         ]
 
@@ -143,6 +161,12 @@ class Run:
         call = Call(tool, tool.bind(args, kw))
         if not call.only_reads:
             self._effects.place(call)
+        try:
+            way = self._gatekeeper.check(call)
+        except Refused as refused:
+            raise ToolFailed(str(refused)) from None
+        if way is not None:
+            self._leave_to(way)
         (outcome,) = await self._carry_out([call])
         if outcome.error is not None:
             raise ToolFailed(outcome.error) from outcome.cause
@@ -150,6 +174,92 @@ class Run:
             return shapes.convert(outcome.value, tool.returns, what=f"the result of {tool.name}")
         except UnsupportedValue as error:
             raise ToolFailed(f"{tool.name} happened, but {error}") from error
+
+    @overload
+    async def ask(
+        self, prompt: str, *, schema: type[T], timeout: float | None = None, default: T = UNSET
+    ) -> T: ...
+    @overload
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        choices: Sequence[T],
+        timeout: float | None = None,
+        default: T = UNSET,
+    ) -> T: ...
+    @overload
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        schema: Any = None,
+        choices: Sequence[Any] | None = None,
+        timeout: float | None = None,
+        default: Any = UNSET,
+    ) -> Any: ...
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        schema: Any = None,
+        choices: Sequence[Any] | None = None,
+        timeout: float | None = None,
+        default: Any = UNSET,
+    ) -> Any:
+        """Ask a person, and go on when there is an answer; nothing is held meanwhile.
+
+        `schema` is the type (or JSON Schema) of an answer, `choices` are all that can be answered.
+        After `timeout` seconds `default` is the answer; without one NoAnswer is raised.
+        """
+        self.gate.check_own_task("run.ask()")
+        return await self._waited(
+            self._waiting.ask(
+                prompt, schema=schema, choices=choices, timeout=timeout, default=default
+            )
+        )
+
+    async def sleep(self, *, seconds: float | None = None, until: datetime | None = None) -> None:
+        """Go on later, after seconds or months, on any worker."""
+        self.gate.check_own_task("run.sleep()")
+        await self._waited(self._waiting.sleep(seconds=seconds, until=until))
+
+    @overload
+    async def signal(
+        self,
+        name: str,
+        kind: type[T],
+        *,
+        timeout: float | None = None,
+        until: datetime | None = None,
+        default: T = UNSET,
+    ) -> T: ...
+    @overload
+    async def signal(
+        self,
+        name: str,
+        *,
+        timeout: float | None = None,
+        until: datetime | None = None,
+        default: Any = UNSET,
+    ) -> Any: ...
+    async def signal(
+        self,
+        name: str,
+        kind: Any = Any,
+        *,
+        timeout: float | None = None,
+        until: datetime | None = None,
+        default: Any = UNSET,
+    ) -> Any:
+        """The next value that was sent with `hf.signal(run_id, name, value)`, early ones first.
+
+        After `timeout` seconds, or at `until`, it is `default`; without one NoAnswer is raised.
+        """
+        self.gate.check_own_task("run.signal()")
+        return await self._waited(
+            self._waiting.signal(name, kind=kind, timeout=timeout, until=until, default=default)
+        )
 
     async def gather(self, *calls: Coroutine[Any, Any, T]) -> list[T]:
         """Several calls of the run at once; all of them end before one suspends the run."""
@@ -205,6 +315,7 @@ class Run:
         self._places.begin_turn()
         self._steps.begin_turn(memo)
         self._effects.begin_turn(memo)
+        self._waiting.begin_turn(memo)
         self._blobs.begin_turn(memo)
 
     async def _step(
@@ -215,8 +326,10 @@ class Run:
         self.gate.check()
         return result
 
-    async def _prepare(self, call: ToolCall, beside: Sequence[Call | str]) -> Call | str:
-        """The call if it passes the rules, else the text that refuses it."""
+    async def _prepare(
+        self, call: ToolCall, beside: Sequence[Call | str | Wait]
+    ) -> Call | str | Wait:
+        """The call if it passes the rules, the text that refuses it, or who must permit it."""
         try:
             tool = self._rules.find(call.name)
             arguments = self._rules.parse(tool, call.args)
@@ -226,9 +339,9 @@ class Run:
             self._rules.check_repeats(self._repeats.get())
             if made.recorded is None:
                 await self._rules.permit(tool, arguments)
+            return self._gatekeeper.check(made) or made
         except Refused as refused:
             return str(refused)
-        return made
 
     def _place(self, call: Call, beside: Sequence[Call]) -> None:
         if call.only_reads:
@@ -253,6 +366,21 @@ class Run:
         except HoldfastError as error:
             self.gate.leave(error)
         return Message.tool(ToolResult(call.id, content))
+
+    def _leave_to(self, way: Way) -> NoReturn:
+        try:
+            self._waiting.check_claimed()
+        except TurnDiverged as error:
+            self.gate.leave(error)
+        self.gate.suspend(way)
+
+    async def _waited(self, waiting: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await waiting
+        except (ConflictError, UnavailableError, IntegrityError, TurnDiverged) as error:
+            if isinstance(error, NoAnswer):
+                raise
+            self.gate.leave(error)
 
     async def _carry_out(self, calls: list[Call]) -> list[Outcome]:
         try:

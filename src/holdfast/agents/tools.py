@@ -64,6 +64,20 @@ class Place(msgspec.Struct, frozen=True):
     number: str
 
 
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """When a person must permit a call, and for how long a verdict counts.
+
+    `when` is a rule over the arguments, by name; without one every call is asked for. `prompt`
+    makes the question of the arguments. A request that nobody answers in `expires_seconds` is
+    rejected; a verdict that was not used in `valid_seconds` is asked for again.
+    """
+
+    when: Callable[..., Any] | None = None
+    prompt: Callable[..., str] | None = None
+    expires_seconds: float | None = 7 * 86_400.0
+    valid_seconds: float = 86_400.0
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How calls of a tool are made safe."""
 
@@ -76,6 +90,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 0
     limit_seconds: float = 60.0
     max_result_chars: int = 50_000
+    approval: Approval | None = None
 
 
 class Tool(Generic[P, R]):
@@ -105,6 +120,11 @@ class Tool(Generic[P, R]):
     def returns(self) -> Any:
         """The type of its result; Any if it is not declared."""
         return shapes.hints_of(self.function, what=f"tool {self.name}").get("return", Any)
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """The digest of what a caller must know of it: name, arguments, what repeating it does."""
+        return codec.canonical_digest([self.name, self.input_schema, self.policy.effect])
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -237,6 +257,23 @@ def _check_verify(tool: Tool[..., Any], verify: Callable[..., Any], known: Colle
             )
 
 
+def _check_approval(tool: Tool[..., Any], approval: Approval) -> None:
+    """A misnamed parameter would otherwise be found when the tool is called."""
+    for name, rule in {"when": approval.when, "prompt": approval.prompt}.items():
+        if rule is None:
+            continue
+        try:
+            inspect.signature(rule).bind(**dict.fromkeys(tool.parameters))
+        except TypeError as error:
+            raise MisuseError(
+                f"{name} of the approval of {tool.name} must take its arguments by name "
+                f"({', '.join(tool.parameters)}): {error}"
+            ) from error
+    for seconds in (approval.expires_seconds, approval.valid_seconds):
+        if seconds is not None and seconds <= 0:
+            raise MisuseError(f"the seconds of the approval of {tool.name} must be above 0")
+
+
 def _check(tool: Tool[..., Any], policy: Policy) -> None:
     function = tool.function
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -251,6 +288,8 @@ def _check(tool: Tool[..., Any], policy: Policy) -> None:
         raise MisuseError(f"key of tool {tool.name} must be args, call, tenant or a function")
     if policy.effect == "read" and (policy.verify or policy.key or policy.repeat):
         raise MisuseError(f"tool {tool.name} only reads: it needs no key, verify or repeat")
+    if policy.approval is not None:
+        _check_approval(tool, policy.approval)
     if policy.limit_seconds <= 0 or policy.retries < 0 or policy.max_result_chars <= 0:
         raise MisuseError(f"the limits of tool {tool.name} must be above 0")
 
@@ -277,13 +316,15 @@ def tool(
     retries: int = 0,
     limit_seconds: float = 60.0,
     max_result_chars: int = 50_000,
+    approval: bool | Callable[..., Any] | Approval = False,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Make a function a tool.
 
     `effect` says what repeating it would do (`mutate` unless declared); `verify` finds out whether
     a call happened; `not_done_on` are errors that mean it did not; `in_doubt` is what happens when
-    nobody can tell; `key` and `repeat` say which calls are the same operation.
+    nobody can tell; `key` and `repeat` say which calls are the same operation; `approval` (True, a
+    rule over the arguments, or an Approval) lets a person permit each call first.
     """
     if function is None:
         return functools.partial(_make, **options)
@@ -297,6 +338,7 @@ def _make(
     description: str | None = None,
     effect: EffectClass | None = None,
     side_effects: Collection[str] | None = None,
+    approval: bool | Callable[..., Any] | Approval = False,
     **policy: Any,
 ) -> Tool[..., Any]:
     if not callable(function):
@@ -309,8 +351,18 @@ def _make(
         function,
         name=name or function.__name__,
         description=inspect.cleandoc(description or function.__doc__ or ""),
-        policy=Policy(effect=effect or "mutate", **policy),
+        policy=Policy(effect=effect or "mutate", approval=_approval(approval), **policy),
     )
+
+
+def _approval(given: object) -> Approval | None:
+    if isinstance(given, Approval) or given is None:
+        return given
+    if isinstance(given, bool):
+        return Approval() if given else None
+    if callable(given):
+        return Approval(when=given)
+    raise MisuseError(f"approval is True, a rule over the arguments or an Approval, not {given!r}")
 
 
 def text_of(result: object) -> str:

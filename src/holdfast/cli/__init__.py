@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "checkpoints": "Look at what runs have saved, and at what changed.",
     "journal": "Read the record of a run, or follow it.",
     "effects": "See calls whose outcome is open, and say what became of them.",
+    "approvals": "Answer what runs ask people, and approve their calls.",
     "worker": "Work on runs until stopped.",
     "workers": "See who works on runs.",
     "audit": "Check that what is stored is what was written.",

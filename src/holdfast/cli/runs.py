@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 import click
 
 from holdfast import codec, names
+from holdfast.agents.questions import FOR_PEOPLE
 from holdfast.cli import inputs, output, workers
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import Count, Options, common
@@ -183,6 +184,46 @@ def unblock(options: Options, *, run: str, by: str | None, note: str) -> None:
         )
 
 
+@command.command("signal")
+@click.argument("run")
+@click.argument("name")
+@click.argument("value", required=False)
+@click.option(
+    "--id", "signal_id", metavar="ID", help="Counts once in its run [default: a new one]."
+)
+@click.option("--by", metavar="NAME", help="Who sends it [default: your user name].")
+@common
+def signal(
+    options: Options,
+    *,
+    run: str,
+    name: str,
+    value: str | None,
+    signal_id: str | None,
+    by: str | None,
+) -> None:
+    """Send a run a named value (JSON, or a text); it is kept until the run takes it.
+
+    With --id, sending it again changes nothing.
+    """
+    given = None if value is None else inputs.value_of(value)
+    with options.open_existing() as hf:
+        receipt = hf.signal(run, name, given, id=signal_id, by=by or inputs.user_name())
+        status = hf.runs.get(run).status
+    record = record_of(receipt) | {"run_status": status.value}
+    options.output.one(record, ids="signal_id", draw=_draw_signalled)
+
+
+def _draw_signalled(record: Record) -> None:
+    what = (
+        "is sent"
+        if record["accepted"]
+        else f"was sent before, by {printable(record['received_by'])} at {record['received_at']}"
+    )
+    write(f"signal {printable(record['signal_id'])} {what}")
+    write(f"run {printable(record['run_id'])}: {record['run_status']}")
+
+
 def _everything(hf: Holdfast, run_id: str) -> Record:
     run = hf.runs.get(run_id)
     newest = hf.checkpoints.history(run_id, limit=1)
@@ -280,6 +321,9 @@ def _draw(record: Record) -> None:
         write(printable(line))
     if record["status"] == Status.BLOCKED:
         say(_advice(record))
+    for wait in record["open_waits"]:
+        if wait["kind"] in FOR_PEOPLE:
+            say(f"`holdfast approvals show {wait['wait_id']}` tells what it asks")
 
 
 def _traceback(record: Record) -> list[str]:

@@ -24,13 +24,17 @@ _PAGE = 100
 
 
 class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A call with consequences. Without a `key`, lineage, tool and arguments name the operation."""
+    """A call with consequences. Without a `key`, lineage, tool and arguments name the operation.
+
+    `approval` is the wait in which a person permitted it.
+    """
 
     tool: str
     args: Any = None
     call_id: str = ""
     key: str = ""
     limit_seconds: float = 300.0
+    approval: str = ""
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False):
@@ -120,6 +124,7 @@ class Issuing:
             args_digest=digest,
             limit_at=self._context.now() + clock.seconds(request.limit_seconds),
             lease_seq=run.lease_seq,
+            approval=request.approval,
         )
         return _Wanted(facts, body)
 

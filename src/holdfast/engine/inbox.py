@@ -1,4 +1,4 @@
-"""What a run that is held does about signals: answer one, and wait for the next."""
+"""What a run that is held needs from outside: signals to take or answer, and waits to leave to."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -53,17 +53,39 @@ class Inbox:
         except ConditionFailed as failed:
             raise IllegalMove(f"signal {signal_id} was taken before, or never sent") from failed
 
+    async def take(self, signal_id: str, *, place: bytes) -> bool:
+        """Take a signal for the code at a place of the turn; False if it was taken meanwhile."""
+        body = codec.encode({"place": place}, name="place")
+
+        def decide(run: Run, seq: int) -> Plan:
+            runs.check_leased(run)
+            return Plan((signals.take(signal_id, body),))
+
+        try:
+            await self._advance(decide)
+        except ConditionFailed:
+            return False
+        return True
+
     async def wait(self, *wanted: str) -> bool:
         """Leave the run until a signal of one of these names comes.
 
         False, and the run stays held, if one came meanwhile.
         """
+        specs = [WaitSpec(kind=signals.WAIT_KIND, name=name) for name in wanted]
+        return await self.leave_to(specs, mode="any")
+
+    async def leave_to(self, specs: Sequence[WaitSpec], *, mode: str | int = "all") -> bool:
+        """Leave the run to a group of waits, opened in the same commit.
+
+        False, and the run stays held, if a signal that one of them is for came meanwhile.
+        """
+        wanted = {spec.name for spec in specs if spec.kind == signals.WAIT_KIND}
         heard = dict(self._head.signalled)
         for name in wanted:
             if await self.next(name) is not None:
                 return False
-        specs = [WaitSpec(kind=signals.WAIT_KIND, name=name) for name in wanted]
-        opened = opening(specs, mode="any", now=self._context.now())
+        opened = opening(specs, mode=mode, now=self._context.now())
 
         def decide(run: Run, seq: int) -> Plan:
             runs.check_leased(run)

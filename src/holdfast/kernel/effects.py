@@ -56,7 +56,10 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Issued(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of EFFECT_ISSUED. `limit_at`: until then the tool may still be running."""
+    """Facts of EFFECT_ISSUED. `limit_at`: until then the tool may still be running.
+
+    `approval`: the wait in which a person permitted it, if one had to.
+    """
 
     effect_id: UUID
     key: str
@@ -65,6 +68,7 @@ class Issued(msgspec.Struct, frozen=True, array_like=True, gc=False):
     args_digest: bytes
     limit_at: int
     lease_seq: int
+    approval: str = ""
 
 
 class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):

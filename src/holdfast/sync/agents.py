@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from holdfast.agents import handles, sessions, worker
+from holdfast.agents import approvals, handles, sessions, worker
+from holdfast.agents.approvals import Asked
 from holdfast.engine.checkpoints import State
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import Status
 from holdfast.kernel.signals import Signal
+from holdfast.kernel.waits import Answer
 from holdfast.sync.loop import Face, Loop, blocking
 
 R = TypeVar("R")
@@ -77,3 +79,23 @@ class Worker(Face[worker.Worker]):
 
     async def _stop(self, note: str) -> None:
         self._inner.stop(note=note)
+
+
+@blocking(approvals.Approvals)
+class Approvals(Face[approvals.Approvals]):
+    """What people are asked, over all runs, and their answers."""
+
+    def get(self, wait_id: str) -> Asked:
+        return self._call(self._inner.get, wait_id)
+
+    def approve(self, wait_id: str, *, by: str, note: str = "", digest: str = "") -> Answer:
+        return self._call(self._inner.approve, wait_id, by=by, note=note, digest=digest)
+
+    def reject(self, wait_id: str, *, by: str, note: str = "") -> Answer:
+        return self._call(self._inner.reject, wait_id, by=by, note=note)
+
+    def answer(self, wait_id: str, value: object, *, by: str) -> Answer:
+        return self._call(self._inner.answer, wait_id, value, by=by)
+
+    def list(self, *, run_id: str | None = None, limit: int = 100) -> "list[Asked]":
+        return self._call(self._inner.list, run_id=run_id, limit=limit)

@@ -8,9 +8,10 @@ from typing import Any, Self, TypeVar, overload
 from holdfast import app
 from holdfast.agents.agent import Agent, Taking0, Taking1, Taking2, Taking3
 from holdfast.clock import Clock
+from holdfast.kernel.signals import Receipt
 from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
-from holdfast.sync.agents import Handle, Session, Worker
+from holdfast.sync.agents import Approvals, Handle, Session, Worker
 from holdfast.sync.engine import (
     Checkpoints,
     Effects,
@@ -57,6 +58,7 @@ class Holdfast(Face[app.Holdfast]):
         self.effects = Effects(self._loop, self._inner.effects)
         self.waits = Waits(self._loop, self._inner.waits)
         self.signals = Signals(self._loop, self._inner.signals)
+        self.approvals = Approvals(self._loop, self._inner.approvals)
 
     @property
     def worker(self) -> str:
@@ -133,6 +135,11 @@ class Holdfast(Face[app.Holdfast]):
     ) -> Handle[R]: ...
     def start(self, agent: Any, /, *args: Any, run_id: str | None = None) -> Handle[Any]:
         return Handle(self._loop, self._call(self._inner.start, agent, *args, run_id=run_id))
+
+    def signal(
+        self, run_id: str, name: str, value: object = None, *, id: str | None = None, by: str = ""
+    ) -> Receipt:
+        return self.signals.send(run_id, name, value, id=id, by=by)
 
     def session(
         self, agent: Agent[..., R], session_id: str, *, metadata: Mapping[str, Any] | None = None

@@ -1,0 +1,259 @@
+"""Approvals: calls that a person must permit, and the face for those who answer.
+
+An approval is bound to the digest of the exact arguments and to the tool's schema. It is used by
+the one call that asked for it, and only while it is valid; an older one is asked for again.
+"""
+
+from typing import Any, Final, cast
+
+import msgspec
+
+from holdfast import clock, codec, names
+from holdfast.agents import questions
+from holdfast.agents.calls import Call, describe
+from holdfast.agents.leaving import Wait
+from holdfast.agents.memo import RecordedWait
+from holdfast.agents.places import Places
+from holdfast.agents.questions import APPROVAL, FOR_PEOPLE, ApprovalRequest, Verdict
+from holdfast.agents.rules import Refused
+from holdfast.agents.tools import Approval, Tool, text_of
+from holdfast.agents.waiting import Waiting, way_to
+from holdfast.engine.context import Context
+from holdfast.engine.journal import body_of
+from holdfast.engine.waits import Waits
+from holdfast.errors import AlreadyAnswered, IntegrityError, MisuseError, WaitNotFound
+from holdfast.kernel import journal
+from holdfast.kernel.journal import Kind
+from holdfast.kernel.waits import Answer, WaitStatus
+from holdfast.kernel.waits import Wait as WaitRow
+from holdfast.telemetry import log
+
+_PAGE: Final = 100
+
+
+class Gatekeeper:
+    """Knows which calls of a pass a person has to permit, and what was said."""
+
+    def __init__(self, context: Context, waiting: Waiting, places: Places) -> None:
+        self._context = context
+        self._waiting = waiting
+        self._places = places
+
+    def check(self, call: Call) -> Wait | None:
+        """What the run must be left to before a call is made; None if it may be made.
+
+        Raises Refused if it was rejected, or nobody answered in time.
+        """
+        wanted = needed_approval(call)
+        if wanted is None:
+            return None
+        tool, digest = call.tool, call.arguments.digest
+        place = self._places.of_wait(APPROVAL, tool.name, digest)
+        while (found := self._waiting.recorded(place)) is not None:
+            if found.status is WaitStatus.OPEN:
+                return Wait(groups=(found.group_id,))
+            is_usable = found.payload.get("args_digest") == digest and (
+                call.recorded is not None or self._is_valid(found, tool, wanted)
+            )
+            if is_usable:
+                _check_verdict(found, tool)
+                call.approval = found.wait_id
+                return None
+        request = ApprovalRequest(
+            place=place,
+            prompt=_prompt(call, wanted),
+            tool=tool.name,
+            args=call.arguments.values,
+            args_digest=digest,
+            tool_digest=tool.digest,
+            call_id=call.call_id,
+        )
+        return way_to(APPROVAL, tool.name, request, timeout=wanted.expires_seconds)
+
+    def _is_valid(self, found: RecordedWait, tool: Tool[..., Any], wanted: Approval) -> bool:
+        """Whether a verdict still stands: the tool is the same, and it was given lately."""
+        if found.status is not WaitStatus.RESOLVED:
+            return True
+        age = self._context.now() - found.settled_at
+        is_same_tool = found.payload.get("tool_digest") == tool.digest
+        return is_same_tool and age <= clock.seconds(wanted.valid_seconds)
+
+
+def needed_approval(call: Call) -> Approval | None:
+    """What approval a call needs; one whose rule breaks needs it too."""
+    wanted = call.tool.policy.approval
+    if wanted is None or wanted.when is None:
+        return wanted
+    try:
+        is_needed = bool(wanted.when(**call.arguments.values))
+    except Exception as error:
+        log.warning("the approval rule of %s broke, a person is asked: %s", call.tool.name, error)
+        return wanted
+    return wanted if is_needed else None
+
+
+def _prompt(call: Call, wanted: Approval) -> str:
+    if wanted.prompt is not None:
+        try:
+            return names.check_text(wanted.prompt(**call.arguments.values), what="prompt")
+        except Exception as error:
+            log.warning("the prompt of %s broke: %s", call.tool.name, describe(error))
+    told = ", ".join(f"{name}={text_of(value)}" for name, value in call.arguments.values.items())
+    return f"May {call.tool.name}({told}) be called?"[: names.MAX_TEXT]
+
+
+def _check_verdict(found: RecordedWait, tool: Tool[..., Any]) -> None:
+    if found.status is WaitStatus.EXPIRED:
+        raise Refused(f"{tool.name} was not called: nobody approved it in time")
+    if found.status is not WaitStatus.RESOLVED:
+        raise Refused(f"{tool.name} was not called: the request was withdrawn")
+    try:
+        verdict = msgspec.convert(found.value, Verdict)
+    except msgspec.ValidationError:
+        verdict = Verdict(approved=False, note="the answer was no verdict")
+    if not verdict.approved:
+        why = f": {verdict.note}" if verdict.note else ""
+        raise Refused(f"{tool.name} was not called: {found.settled_by} rejected it{why}")
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A question or an approval request as people see it, with its answer if there is one."""
+
+    wait_id: str
+    run_id: str
+    kind: str
+    prompt: str
+    schema: Any = None
+    choices: list[Any] | None = None
+    problem: str = ""
+    tool: str = ""
+    args: Any = None
+    args_digest: str = ""
+    asked_at: int
+    deadline: int
+    status: WaitStatus
+    answer: Any = None
+    answered_by: str = ""
+    answered_at: int = 0
+
+
+class Approvals:
+    """What people are asked, over all runs, and their answers."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._waits = Waits(context)
+
+    async def list(self, *, run_id: str | None = None, limit: int = 100) -> "list[Asked]":
+        """Open questions and approval requests, the oldest first."""
+        limit = names.check_count(limit, what="limit")
+        if run_id is not None:
+            found = [w for w in await self._waits.of_run(run_id) if _is_open_question(w)]
+            found.sort(key=lambda wait: (wait.opened_at, wait.wait_id))
+        else:
+            found = await self._context.store.waits.open_questions(after=(0, ""), limit=limit)
+        return [await self._asked(wait) for wait in found[:limit]]
+
+    async def get(self, wait_id: str) -> Asked:
+        """One of them, answered or not."""
+        wait = await self._waits.get(wait_id)
+        if wait.kind not in FOR_PEOPLE:
+            raise WaitNotFound(f"wait {wait_id!r} is a {wait.kind}, which no person answers")
+        return await self._asked(wait)
+
+    async def approve(self, wait_id: str, *, by: str, note: str = "", digest: str = "") -> Answer:
+        """Permit a call, once, with just these arguments. `digest` is what the approver has seen.
+
+        Raises AlreadyAnswered, with who was first, if somebody else answered before.
+        """
+        return await self._decide(wait_id, Verdict(True, _note(note)), by=by, digest=digest)
+
+    async def reject(self, wait_id: str, *, by: str, note: str = "") -> Answer:
+        """Refuse a call; the model is told so, with the note."""
+        return await self._decide(wait_id, Verdict(False, _note(note)), by=by)
+
+    async def answer(self, wait_id: str, value: object, *, by: str) -> Answer:
+        """Answer a question: accepted once. Raises AnswerRefused if the value does not fit."""
+        asked = await self.get(wait_id)
+        if asked.kind == APPROVAL:
+            raise MisuseError(f"{wait_id} is an approval request: approve or reject it")
+        if asked.status is WaitStatus.OPEN:
+            questions.check_answer(value, schema=asked.schema, choices=asked.choices)
+        return await self._resolve(asked, value, by=by)
+
+    async def _decide(self, wait_id: str, verdict: Verdict, *, by: str, digest: str = "") -> Answer:
+        asked = await self.get(wait_id)
+        if asked.kind != APPROVAL:
+            raise MisuseError(f"{wait_id} is a question: answer it")
+        if digest and digest != asked.args_digest:
+            raise MisuseError(
+                f"the arguments of {asked.tool} have the digest {asked.args_digest}, not {digest}: "
+                "look at what you approve again"
+            )
+        return await self._resolve(asked, verdict, by=by)
+
+    async def _resolve(self, asked: Asked, value: object, *, by: str) -> Answer:
+        names.check(by, what="by")
+        answer = await self._waits.resolve(asked.wait_id, value, by=by)
+        if answer.accepted:
+            return answer
+        known = await self.get(asked.wait_id)
+        plain = codec.decode(codec.encode(value, name="answer"))
+        if (known.status, known.answered_by, known.answer) == (WaitStatus.RESOLVED, by, plain):
+            return answer  # the same person has said the same before
+        raise AlreadyAnswered(_too_late(known))
+
+    async def _asked(self, wait: WaitRow) -> Asked:
+        told = cast("dict[str, Any]", await self._payload(wait))
+        answer = None
+        if wait.status is WaitStatus.RESOLVED:
+            results = await self._waits.results(wait.run_id, wait.group_id)
+            answer = next(r.value for r in results if r.wait_id == wait.wait_id)
+        return Asked(
+            wait_id=wait.wait_id,
+            run_id=wait.run_id,
+            kind=wait.kind,
+            prompt=told.get("prompt", ""),
+            schema=told.get("schema"),
+            choices=told.get("choices"),
+            problem=told.get("problem", ""),
+            tool=told.get("tool", ""),
+            args=told.get("args"),
+            args_digest=told.get("args_digest", b"").hex(),
+            asked_at=wait.opened_at,
+            deadline=wait.deadline,
+            status=wait.status,
+            answer=answer,
+            answered_by=wait.settled_by,
+            answered_at=wait.settled_at,
+        )
+
+    async def _payload(self, wait: WaitRow) -> Any:
+        for linked in await self._context.store.journal.named(wait.run_id, [wait.opened_seq]):
+            entry = linked.entry
+            is_whole = journal.is_intact(entry, linked.previous or b"")
+            if entry.kind == Kind.WAITS_OPENED and is_whole:
+                told = cast("dict[str, Any]", body_of(entry) or {})
+                return told.get(wait.wait_id, {})
+        raise IntegrityError(
+            f"entry {wait.opened_seq} of run {wait.run_id} is damaged, or not the question "
+            f"{wait.wait_id}; it was not shown"
+        )
+
+
+def _is_open_question(wait: WaitRow) -> bool:
+    return wait.kind in FOR_PEOPLE and wait.status is WaitStatus.OPEN
+
+
+def _note(note: str) -> str:
+    return names.check_text(note, what="note")
+
+
+def _too_late(known: Asked) -> str:
+    when = clock.to_datetime(known.answered_at).isoformat(timespec="seconds")
+    if known.status is WaitStatus.RESOLVED:
+        said = text_of(known.answer)[:200]
+        return f"{known.answered_by} was first, at {when}, and said: {said}. Yours was not used"
+    if known.status is WaitStatus.EXPIRED:
+        return f"the time to answer was over at {when}; your answer was not used"
+    return f"nobody waits for this any more since {when}; your answer was not used"

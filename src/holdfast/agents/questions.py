@@ -1,0 +1,163 @@
+"""What a person is asked, as it is stored with its wait; and whether an answer fits.
+
+A question carries its JSON Schema, so that any process can check an answer: the agent's code need
+not be there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from holdfast import codec
+from holdfast.agents import shapes
+from holdfast.errors import AnswerRefused, MisuseError
+
+QUESTION: Final = "question"
+APPROVAL: Final = "approval"
+TIMER: Final = "timer"
+FOR_PEOPLE: Final = frozenset({QUESTION, APPROVAL})
+
+_TYPES: Final = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object with named fields",
+    "null": "null",
+}
+_LIMITS: Final = {
+    "const": "is not",
+    "minimum": "is too small: it must be at least",
+    "exclusiveMinimum": "is too small: it must be above",
+    "maximum": "is too large: it must be at most",
+    "exclusiveMaximum": "is too large: it must be below",
+    "minLength": "is too short: the least number of characters is",
+    "maxLength": "is too long: the most characters are",
+    "minItems": "is too short: the least number of items is",
+    "maxItems": "is too long: the most items are",
+    "pattern": "does not look like",
+}
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored with a wait of an agent that nobody reads but the agent itself."""
+
+    place: bytes
+
+
+class Question(Place, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person is asked. `problem` is why the answer before this one could not be used."""
+
+    prompt: str
+    schema: dict[str, Any] | None = None
+    choices: list[Any] | None = None
+    problem: str = ""
+
+
+class ApprovalRequest(Place, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that a person is to approve: just this tool, with just these arguments."""
+
+    prompt: str
+    tool: str
+    args: dict[str, Any]
+    args_digest: bytes
+    tool_digest: bytes
+    call_id: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The answer to an approval request."""
+
+    approved: bool
+    note: str = ""
+
+
+def schema_of(schema: object) -> dict[str, Any] | None:
+    """The JSON Schema of what was given for one: a type, or a schema as it is."""
+    if schema is None:
+        return None
+    if isinstance(schema, Mapping):
+        given = dict(cast("Mapping[str, Any]", schema))
+        _check_schema(given)
+        return given
+    try:
+        return shapes.schema(cast("type[Any]", schema))
+    except TypeError as error:
+        raise MisuseError(
+            f"{shapes.shown(schema)} has no JSON Schema: {error}. Give a plain type, a dataclass, "
+            "a msgspec Struct, a Pydantic model or a JSON Schema"
+        ) from error
+
+
+def check_answer(value: object, *, schema: Any, choices: Sequence[Any] | None) -> None:
+    """Raise AnswerRefused, in words for a person, unless the value answers a question."""
+    plain = codec.decode(codec.encode(value, name="answer"))
+    if choices is not None and not any(_is_same(plain, choice) for choice in choices):
+        raise AnswerRefused(
+            f"{_shown(plain)} is not one of the choices: {', '.join(map(_shown, choices))}"
+        )
+    if schema is not None:
+        problems = list(_problems(plain, schema))
+        if problems:
+            raise AnswerRefused("; ".join(problems))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def _check_schema(schema: dict[str, Any]) -> None:
+    from jsonschema import Draft202012Validator, SchemaError
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise MisuseError(f"this is not a JSON Schema: {error.message}") from error
+
+
+def _problems(value: Any, schema: Any) -> Iterator[str]:
+    from jsonschema import Draft202012Validator
+
+    validator = cast(Any, Draft202012Validator(schema))
+    found = validator.iter_errors(_as_json(value))
+    for error in sorted(found, key=lambda error: list(map(str, error.absolute_path))):
+        where = _where(error.absolute_path)
+        yield f"{where}{_words(error)}"
+
+
+def _as_json(value: Any) -> Any:
+    """A stored value as JSON has it: dates and numbers of other kinds are texts there."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _where(path: Any) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return f"{text.lstrip('.')}: " if text else ""
+
+
+def _words(error: Any) -> str:
+    """What is wrong with one value, in words."""
+    value, limit = _shown(error.instance), error.validator_value
+    if error.validator in _LIMITS:
+        return f"{value} {_LIMITS[error.validator]} {limit}"
+    match error.validator:
+        case "type":
+            wanted = [limit] if isinstance(limit, str) else limit
+            return f"{value} is not {' or '.join(_TYPES.get(name, name) for name in wanted)}"
+        case "required":
+            missing = [name for name in limit if name not in error.instance]
+            return f"{', '.join(missing)} is missing"
+        case "enum":
+            return f"{value} is not one of: {', '.join(map(_shown, limit))}"
+        case "anyOf" | "oneOf":
+            ways = dict.fromkeys(_words(inner) for inner in error.context)
+            return f"{value} fits none of what is allowed ({'; '.join(ways)})"
+        case _:
+            return str(error.message)
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -1,0 +1,209 @@
+"""What an agent waits for in its turn: a person's answer, a signal, a moment.
+
+A wait that is on record is given back, not opened again; one that is open leaves the run to it.
+Nothing is held meanwhile: no process, no timer, no connection.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, NoReturn
+
+from holdfast import clock, codec, names
+from holdfast.agents import questions, shapes
+from holdfast.agents.leaving import Gate, Wait
+from holdfast.agents.memo import Memo, RecordedWait
+from holdfast.agents.places import Places
+from holdfast.agents.questions import QUESTION, TIMER, Place, Question
+from holdfast.agents.views import UNSET
+from holdfast.engine.context import Context
+from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.signals import Signals
+from holdfast.engine.waits import WaitSpec
+from holdfast.errors import AnswerRefused, MisuseError, NoAnswer, UnsupportedValue
+from holdfast.kernel.signals import WAIT_KIND as SIGNAL
+from holdfast.kernel.waits import WaitStatus
+
+_OF_SESSIONS: Final = frozenset({"message", "close"})
+
+
+class Waiting:
+    """The waits of one pass over a run."""
+
+    def __init__(self, context: Context, held: LeasedRun, gate: Gate, places: Places) -> None:
+        self._context = context
+        self._held = held
+        self._gate = gate
+        self._places = places
+        self._memo = Memo()
+
+    def begin_turn(self, memo: Memo) -> None:
+        self._memo = memo
+
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        schema: Any,
+        choices: Sequence[Any] | None,
+        timeout: float | None,
+        default: Any,
+    ) -> Any:
+        """The answer of a person, as the type that was asked for."""
+        prompt = names.check_text(prompt, what="prompt")
+        if not prompt:
+            raise MisuseError("a question needs a prompt")
+        _check_default(timeout, default)
+        told = questions.schema_of(schema)
+        listed = _choices(choices)
+        if default is not UNSET:
+            _check_own_default(default, schema=told, choices=listed)
+        digest = codec.canonical_digest([prompt, told, listed])
+        place, problem = self._places.of_wait(QUESTION, prompt, digest), ""
+        while True:
+            found = self._settled(place)
+            if found is None:
+                question = Question(
+                    place=place, prompt=prompt, schema=told, choices=listed, problem=problem
+                )
+                self._open(QUESTION, "", question, timeout=timeout)
+            if found.status is not WaitStatus.RESOLVED:
+                return _or_default(found, default, what=f"nobody answered {prompt!r}")
+            try:
+                return _typed(found.value, schema)
+            except UnsupportedValue as error:
+                problem = str(error)  # the next one is told why this one would not do
+
+    async def sleep(self, *, seconds: float | None, until: datetime | None) -> None:
+        """Come back at a moment."""
+        if (seconds is None) == (until is None):
+            raise MisuseError("give either seconds or until")
+        place = self._places.of_wait(TIMER, "")
+        if self._settled(place) is not None:
+            return
+        is_due = seconds == 0 if until is None else clock.from_datetime(until) <= self._now()
+        if not is_due:
+            self._open(TIMER, "", Place(place=place), timeout=seconds, until=until)
+
+    async def signal(
+        self,
+        name: str,
+        *,
+        kind: Any,
+        timeout: float | None,
+        until: datetime | None,
+        default: Any,
+    ) -> Any:
+        """The value of the oldest signal of a name that the run has not taken yet."""
+        names.check(name, what="a signal's name")
+        if name in _OF_SESSIONS:
+            raise MisuseError(f"signals named {name!r} are messages of a session; choose another")
+        if timeout is not None and until is not None:
+            raise MisuseError("give either timeout or until")
+        limit = until if timeout is None else timeout
+        _check_default(limit, default)
+        place = self._places.of_wait(SIGNAL, name)
+        signal_id = self._memo.taken(place)
+        found = self._settled(place)
+        if signal_id is None:
+            if found is not None and found.status is not WaitStatus.RESOLVED:
+                return _or_default(found, default, what=f"no signal {name!r} came")
+            signal_id = await self._take(name, place)
+        if signal_id is None:
+            self._open(SIGNAL, name, Place(place=place), timeout=timeout, until=until)
+        value = await Signals(self._context).value(self._held.run_id, signal_id)
+        return shapes.convert(value, kind, what=f"signal {name!r}") if kind is not Any else value
+
+    async def _take(self, name: str, place: bytes) -> str | None:
+        """Take the oldest signal of a name; None if there is none."""
+        while (signal := await self._held.inbox.next(name)) is not None:
+            if await self._held.inbox.take(signal.signal_id, place=place):
+                return signal.signal_id
+        return None
+
+    def recorded(self, place: bytes) -> RecordedWait | None:
+        """The next wait at a place that is on record, whatever became of it."""
+        return self._memo.wait(place)
+
+    def check_claimed(self) -> None:
+        """Raise TurnDiverged if what is to be opened now is not what the record goes on with."""
+        if not self._gate.is_concurrent:
+            self._memo.check_claimed(run_id=self._held.run_id)
+
+    def _settled(self, place: bytes) -> RecordedWait | None:
+        """How the wait at a place has ended, if there was one; one that is open is left to."""
+        found = self.recorded(place)
+        if found is not None and found.status is WaitStatus.OPEN:
+            self._gate.suspend(Wait(groups=(found.group_id,)))
+        return found
+
+    def _open(
+        self,
+        kind: str,
+        name: str,
+        payload: Place,
+        *,
+        timeout: float | None = None,
+        until: datetime | None = None,
+    ) -> NoReturn:
+        self.check_claimed()
+        self._gate.suspend(way_to(kind, name, payload, timeout=timeout, until=until))
+
+    def _now(self) -> int:
+        return self._context.now()
+
+
+def way_to(
+    kind: str,
+    name: str,
+    payload: Place,
+    *,
+    timeout: float | None = None,
+    until: datetime | None = None,
+) -> Wait:
+    """The way out of an agent's code that leads to a new wait."""
+    if timeout is not None:
+        clock.seconds(timeout)
+    if until is not None:
+        clock.from_datetime(until)
+    spec = WaitSpec(kind=kind, name=name, timeout_seconds=timeout, deadline=until, payload=payload)
+    return Wait((spec,))
+
+
+def _check_default(limit: object, default: object) -> None:
+    if default is not UNSET and limit is None:
+        raise MisuseError("a default is given when the time is over: give a timeout as well")
+
+
+def _check_own_default(default: Any, *, schema: Any, choices: list[Any] | None) -> None:
+    if default is None:
+        return  # the usual word for "nobody answered"
+    try:
+        questions.check_answer(default, schema=schema, choices=choices)
+    except AnswerRefused as error:
+        raise MisuseError(f"the default is no answer to the question: {error}") from error
+
+
+def _choices(choices: Sequence[Any] | None) -> list[Any] | None:
+    if choices is None:
+        return None
+    if isinstance(choices, str) or not choices:
+        raise MisuseError("choices is a list of what can be answered, such as ['yes', 'no']")
+    return shapes.plain(list(choices), what="choices")
+
+
+def _or_default(found: RecordedWait, default: Any, *, what: str) -> Any:
+    if default is not UNSET and found.status is WaitStatus.EXPIRED:
+        return default
+    why = (
+        "in time"
+        if found.status is WaitStatus.EXPIRED
+        else f"(the wait was cancelled by {found.settled_by})"
+    )
+    raise NoAnswer(f"{what} {why}")
+
+
+def _typed(value: Any, schema: Any) -> Any:
+    """An answer as the type that was asked for; a JSON Schema asks for plain data."""
+    if schema is None or isinstance(schema, dict):
+        return value
+    return shapes.convert(value, schema, what="the answer")
