@@ -35,6 +35,7 @@ PUBLIC = [
     "Run",
     "RunRow",
     "RunStatus",
+    "Schedule",
     "Session",
     "Settings",
     "Signal",

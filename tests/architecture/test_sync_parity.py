@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import app, sync
 from holdfast.agents.handles import Handle
+from holdfast.agents.schedules import Schedules
 from holdfast.agents.sessions import Session
 from holdfast.agents.worker import Worker
 from holdfast.engine.checkpoints import Checkpoints
@@ -37,6 +38,7 @@ PAIRS: list[tuple[type, type]] = [
     (Handle, sync.Handle),
     (Session, sync.Session),
     (Worker, sync.Worker),
+    (Schedules, sync.Schedules),
 ]
 FORK = """
 import os, sys

@@ -53,6 +53,7 @@ class Run:
     def __init__(
         self, context: Context, held: LeasedRun, gate: Gate, *, rules: Rules, memo: Memo
     ) -> None:
+        self.context = context
         self._held = held
         self.gate = gate
         self._rules = rules

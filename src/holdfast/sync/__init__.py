@@ -17,6 +17,7 @@ from holdfast.sync.engine import (
     Signals,
     Waits,
 )
+from holdfast.sync.schedules import Schedules
 
 __all__ = [
     "Checkpoints",
@@ -27,6 +28,7 @@ __all__ = [
     "LeasedRun",
     "Leases",
     "Runs",
+    "Schedules",
     "Session",
     "Signals",
     "Waits",
