@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import errors, faults, telemetry
+from holdfast.agents.schedules import Schedules
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
 from holdfast.engine.journal import Journal
@@ -42,6 +43,7 @@ FACES = [
     Waits,
     Signals,
     Leases,
+    Schedules,
     holdfast.Holdfast,
 ]
 VERBS = [
