@@ -151,6 +151,19 @@ async def test_ticks_before_a_change_are_those_of_the_old_schedule(store: str) -
 
 
 @async_test
+async def test_change_waits_for_all_ticks_before_it(store: str) -> None:
+    async with opened(store) as at:
+        for topic in ("old", "new"):
+            await at.hf.schedule(
+                report, topic, name="often", every_seconds=10, overlap="allow", catch_up="all"
+            )
+            at.sleep(1200)
+        await at.work()
+        inputs = [(await at.hf.runs.input(run_id))["topic"] for run_id in await at.started()]
+        assert inputs == ["old"] * 120 + ["new"] * 120
+
+
+@async_test
 async def test_removed_schedule_starts_nothing_and_can_be_made_again(store: str) -> None:
     async with opened(store) as at:
         await at.hf.schedule(report, name="daily", cron="0 9 * * *")
@@ -248,10 +261,10 @@ async def test_hundreds_of_missed_ticks_all_start(store: str) -> None:
             report, name="often", every_seconds=10, overlap="allow", catch_up="all"
         )
         await at.work()
-        at.sleep(2500)
+        at.sleep(1500)
         await at.work()
-        assert len(await at.started()) == 250
-        assert (await at.hf.schedules.get("often")).started == 250
+        assert len(await at.started()) == 150
+        assert (await at.hf.schedules.get("often")).started == 150
 
 
 @async_test

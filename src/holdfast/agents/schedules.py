@@ -56,22 +56,20 @@ class Change(msgspec.Struct, frozen=True):
     at: int
 
 
-class Start(msgspec.Struct, frozen=True):
-    """A run that a tick starts."""
-
-    run_id: str
-    agent: str
-    input: Any
-
-
 class Progress(msgspec.Struct, frozen=True):
-    """How far a schedule has come. `starting` and `cancelling` are decided, maybe not yet done."""
+    """How far a schedule has come.
+
+    `starting` (as `starts` says) and `cancelling` are decided, maybe not yet done; `coming` is a
+    change that waits for the ticks before it.
+    """
 
     spec: Spec | None
     since: int
     last_run_id: str = ""
-    starting: tuple[Start, ...] = ()
+    starting: tuple[str, ...] = ()
+    starts: Spec | None = None
     cancelling: str = ""
+    coming: Change | None = None
     started: int = 0
     skips: int = 0
     skipped: tuple[Skip, ...] = ()
@@ -102,17 +100,13 @@ async def _keep_schedule(run: Run, change: Change) -> None:
     while True:
         if known.get().starting:
             await _outside(run, _start(run.context, run.run_id, known.get()))
-            known.set(replace(known.get(), starting=(), cancelling=""))
+            known.set(replace(known.get(), starting=(), starts=None, cancelling=""))
             await run.checkpoint(label="started")
-        told = await _next_change(run, known.get())
+        told = known.get().coming or await _next_change(run, known.get())
         if told is None:
             known.set(await _planned(run, known.get(), run.context.now()))
-        elif told.spec is None:
-            known.set(replace(known.get(), spec=None))
         else:
-            # Ticks before a change are those of the schedule as it was.
-            planned = await _planned(run, known.get(), told.at)
-            known.set(replace(planned, spec=told.spec, since=told.at))
+            known.set(await _changed(run, known.get(), told))
         await run.checkpoint(label="planned" if told is None else "changed")
 
 
@@ -129,11 +123,26 @@ async def _outside(run: Run, call: Coroutine[Any, Any, T]) -> T:
 
 async def _next_change(run: Run, known: Progress) -> Change | None:
     """What the schedule was changed to; None when a tick is due."""
-    due = None if known.spec is None else next(ticks.after(known.spec, known.since), None)
+    due = _due_at(known)
     if due is None:
         return await run.signal(_CHANGE, Change)
     told = await run.signal(_CHANGE, until=to_datetime(due), default=None)
     return None if told is None else shapes.convert(told, Change, what="a change of a schedule")
+
+
+async def _changed(run: Run, known: Progress, told: Change) -> Progress:
+    """A schedule after a change: ticks before it are those of the schedule as it was."""
+    if told.spec is None:
+        return replace(known, spec=None, coming=None)
+    planned = await _planned(run, known, told.at)
+    following = _due_at(planned)
+    if following is not None and following <= told.at:
+        return replace(planned, coming=told)
+    return replace(planned, spec=told.spec, since=told.at, coming=None)
+
+
+def _due_at(known: Progress) -> int | None:
+    return None if known.spec is None else next(ticks.after(known.spec, known.since), None)
 
 
 async def _planned(run: Run, known: Progress, now: int) -> Progress:
@@ -144,14 +153,13 @@ async def _planned(run: Run, known: Progress, now: int) -> Progress:
     is_busy = await _outside(run, _is_going_on(run.context, known.last_run_id))
     plan = ticks.plan(spec, since=known.since, now=now, is_busy=is_busy)
     name = run.run_id.removeprefix(_PREFIX)
-    starting = tuple(
-        Start(ticks.run_id_of(name, tick), spec.agent, spec.input) for tick in plan.start
-    )
-    return Progress(
-        spec=spec,
+    starting = tuple(ticks.run_id_of(name, tick) for tick in plan.start)
+    return replace(
+        known,
         since=plan.until,
-        last_run_id=starting[-1].run_id if starting else known.last_run_id,
+        last_run_id=starting[-1] if starting else known.last_run_id,
         starting=starting,
+        starts=spec if starting else None,
         cancelling=known.last_run_id if plan.replaces else "",
         started=known.started + len(starting),
         skips=known.skips + len(plan.skip),
@@ -171,9 +179,10 @@ async def _start(context: Context, run_id: str, known: Progress) -> None:
         with suppress(ConflictError, NotFoundError):
             note = f"{run_id} starts the next one"
             await runs.cancel(known.cancelling, by=AGENT, note=note)
-    for start in known.starting:
+    assert known.starts is not None, "what is started is stored with it"
+    for each in known.starting:
         with suppress(RunExists):
-            await runs.create(start.run_id, agent=start.agent, input=start.input)
+            await runs.create(each, agent=known.starts.agent, input=known.starts.input)
 
 
 class Schedules:

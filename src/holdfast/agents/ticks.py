@@ -96,8 +96,9 @@ def plan(spec: Spec, *, since: int, now: int, is_busy: bool) -> Plan:
             return Plan(until=since)
         return _without_overlaps(spec, due, (), is_busy=is_busy)
     first, last = next(after(spec, since), None), newest(spec, now)
-    if first is None or last is None or first > now:
+    if first is None or first > now:
         return Plan(until=since)
+    last = first if last is None else max(first, last)
     missed: list[Skip] = []
     is_late = spec.catch_up == "none" and now - last > LATE
     if is_late:
