@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from benchmarks import (
+    cadence,
     effects,
     fan_in,
     imports,
@@ -44,6 +45,7 @@ MEASUREMENTS = (
     Measurement(("effect_1000_sessions",), sessions.effect_sessions),
     Measurement(tuple(f"fan_in_{size}" for size in FULL.fan_in), fan_in.fan_in),
     Measurement(("wakeup",), wakeups.wakeup),
+    Measurement(cadence.NAMES, cadence.cadences),
     Measurement(("new_store_plans",), plans.of_new_store),
     Measurement(waiting.names(FULL.waiting), waiting.waiting),
     Measurement(("import",), imports.imports, is_of_a_store=False),

@@ -25,6 +25,8 @@ class Sizes:
     waiting: tuple[int, ...] = (100_000,)
     waiting_rounds: int = 40
     imports: int = 7
+    paced_turns: int = 300
+    kills: int = 4
 
 
 QUICK = Sizes(
@@ -43,6 +45,8 @@ QUICK = Sizes(
     waiting=(10_000,),
     waiting_rounds=20,
     imports=3,
+    paced_turns=60,
+    kills=2,
 )
 USUAL = Sizes()
 FULL = Sizes(
@@ -52,4 +56,5 @@ FULL = Sizes(
     wakeups=200,
     waiting=(100_000, 1_000_000),
     waiting_rounds=100,
+    kills=50,
 )

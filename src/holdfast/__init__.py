@@ -3,6 +3,7 @@
 from holdfast import errors
 from holdfast.agents.agent import Agent, agent
 from holdfast.agents.approvals import Asked
+from holdfast.agents.cadence import Every, every
 from holdfast.agents.handles import Handle
 from holdfast.agents.loop import AgentLoop
 from holdfast.agents.messages import (
@@ -36,6 +37,7 @@ from holdfast.kernel.runs import Run as RunRow
 from holdfast.kernel.runs import Status as RunStatus
 from holdfast.kernel.signals import Receipt, Signal
 from holdfast.kernel.state import LogDiff, StateDiff
+from holdfast.kernel.versions import Versions
 from holdfast.kernel.waits import Answer, Result, Wait, WaitStatus
 from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
@@ -53,6 +55,7 @@ __all__ = [
     "EffectRequest",
     "EffectStatus",
     "Entry",
+    "Every",
     "Handle",
     "Happened",
     "Holdfast",
@@ -83,6 +86,7 @@ __all__ = [
     "ToolResult",
     "Usage",
     "Value",
+    "Versions",
     "Wait",
     "WaitSpec",
     "WaitStatus",
@@ -90,6 +94,7 @@ __all__ = [
     "WorkerRow",
     "agent",
     "errors",
+    "every",
     "open",
     "tool",
 ]

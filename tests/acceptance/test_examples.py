@@ -195,3 +195,44 @@ def test_schedule_that_was_killed_rings_once_per_second(tmp_path: Path) -> None:
     moments = [datetime.fromisoformat(tick.partition("@")[2]) for tick in rung]
     assert len(rung) >= before + 3
     assert {later - earlier for earlier, later in pairwise(moments)} == {timedelta(seconds=1)}
+
+
+def holdfast(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", "from holdfast.cli import main; main()", *arguments]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
+
+
+def asked(folder: Path) -> str:
+    """The one thing that the approval example asks people now."""
+    listed = holdfast(folder, "approvals", "list", "--store", "approval.db", "-o", "ids")
+    (wait_id,) = listed.stdout.split()
+    return wait_id
+
+
+def test_approval_is_paid_once_though_it_is_killed_in_the_worst_moment(tmp_path: Path) -> None:
+    store = ("--store", "approval.db")
+    first = run(tmp_path, "approval")
+    assert first.returncode == 0, first.stderr
+    question = asked(tmp_path)
+    assert f"holdfast approvals show {question}" in first.stdout
+    refused = holdfast(tmp_path, "approvals", "answer", question, '{"cents": "a lot"}', *store)
+    assert refused.returncode == 2
+    assert 'cents: "a lot" is not a whole number' in refused.stderr
+    answer = ("approvals", "answer", question, '{"cents": 5000}', *store, "--by", "clerk")
+    assert holdfast(tmp_path, *answer).returncode == 0
+    assert "May pay(" in run(tmp_path, "approval", "--die-after-paying").stdout
+    request = asked(tmp_path)
+    assert (
+        holdfast(tmp_path, "approvals", "approve", request, *store, "--by", "boss").returncode == 0
+    )
+    late = holdfast(tmp_path, "approvals", "reject", request, *store, "--by", "other")
+    assert late.returncode == 5
+    assert "boss was first" in late.stderr
+    killed = run(tmp_path, "approval", "--die-after-paying")
+    assert killed.returncode == -signal.SIGKILL
+    last = run(tmp_path, "approval", "--wait", "50")
+    assert last.stdout == "ann got 5000 cents back\n", last.stderr
+    assert len((tmp_path / "payments.txt").read_text().splitlines()) == 1
+    assert holdfast(tmp_path, "audit", "verify", *store).returncode == 0

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import holdfast
@@ -53,10 +54,8 @@ def asker(ledger: Ledger) -> holdfast.Agent[[int], int]:
 class AskingSweep(Sweep):
     """Workers are killed, and somebody answers whatever their runs ask."""
 
-    make = "tests.agents.askers:make"
-
-    def agent_of(self, ledger: Ledger) -> holdfast.Agent[[int], int]:
-        return asker(ledger)
+    def __init__(self, store: str, folder: Path, seed: int) -> None:
+        super().__init__(store, folder, seed, make="tests.agents.askers:make")
 
     async def start(self, many: int) -> None:
         """Runs, and the signals they will need, before they need them."""

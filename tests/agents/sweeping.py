@@ -10,33 +10,31 @@ from pathlib import Path
 import holdfast
 from holdfast.errors import ConflictError
 from tests.agents.ledger import Ledger, faults
-from tests.agents.victims import settings, spender
+from tests.agents.victims import named, settings
 from tests.processes import Child
 
 TURNS = 3
 RUNS = 6
 END_SECONDS = 60.0
+SPENDER = "tests.agents.victims:make_spender"
 GENTLY = (0, -signal.SIGTERM)  # the latter if it had no time to learn what to do about it
 
 
 class Sweep:
     """One store, one ledger, one victim after another. `make` names the agents of the victims."""
 
-    make = "tests.agents.victims:make_spender"
-
-    def __init__(self, store: str, folder: Path, seed: int) -> None:
+    def __init__(
+        self, store: str, folder: Path, seed: int, *, make: str = SPENDER, turns: int = TURNS
+    ) -> None:
         self.store = store
+        self.turns = turns
         self.ledger = Ledger(folder / "ledger")
-        self.agent = self.agent_of(self.ledger)
+        (self.agent,) = named(make)(self.ledger)
         self.chance = random.Random(seed)
         self.kills = 0
         self.unblocked = 0
         self.runs: dict[str, int] = {}
-        self._child = Child("tests.agents.victims", store, str(folder / "ledger"), self.make)
-
-    def agent_of(self, ledger: Ledger) -> holdfast.Agent[[int], int]:
-        """The agent that is started, for so many turns."""
-        return spender(ledger)
+        self._child = Child("tests.agents.victims", store, str(folder / "ledger"), make)
 
     async def __aenter__(self) -> "Sweep":
         self.hf = holdfast.Holdfast(self.store, settings=settings())
@@ -50,8 +48,8 @@ class Sweep:
     async def start(self, many: int) -> None:
         for _ in range(many):
             run_id = f"r{len(self.runs)}"
-            await self.hf.start(self.agent, TURNS, run_id=run_id)
-            self.runs[run_id] = TURNS
+            await self.hf.start(self.agent, self.turns, run_id=run_id)
+            self.runs[run_id] = self.turns
 
     async def kill_at_random(self) -> None:
         """A worker has begun to work, and is killed a moment later."""

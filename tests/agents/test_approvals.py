@@ -42,7 +42,7 @@ def calling(tool: holdfast.Tool[..., Any], *calls: tuple[str, int]) -> holdfast.
     return agent
 
 
-@pytest.mark.mission("S1-040")
+@pytest.mark.mission("S1-006")
 @async_test
 async def test_call_is_made_once_it_is_approved_and_the_effect_names_the_approval(
     store: str,

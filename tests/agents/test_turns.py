@@ -122,7 +122,8 @@ async def test_turn_with_tools_costs_two_commits(store: str) -> None:
 
     async with holdfast.Holdfast(store, agents=[spend], telemetry=count) as hf:
         assert await hf.run(spend, run_id="r") == [2] * 5
-        assert (await kinds(hf, "r"))[2:6] == [
+        assert (await kinds(hf, "r"))[2:7] == [
+            "VERSIONS_RECORDED",
             "STEP_RECORDED",
             "EFFECT_ISSUED",
             "EFFECT_COMPLETED",

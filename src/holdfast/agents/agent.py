@@ -16,9 +16,12 @@ from typing import (
 )
 
 from holdfast import names
+from holdfast.agents import cadence as cadences
 from holdfast.agents import shapes
+from holdfast.agents.cadence import Cadence
 from holdfast.agents.rules import Permission, Rules
 from holdfast.agents.tools import Tool, tool
+from holdfast.agents.versions import OnChange, check_on_change, versions_of
 from holdfast.errors import AgentNotFound, MisuseError, UnsupportedValue
 
 if TYPE_CHECKING:
@@ -246,12 +249,19 @@ def agent(
     tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
     permission: Permission | None = None,
     loop_limit: int = 5,
+    cadence: Cadence = "turn",
+    version: str = "",
+    model: str = "",
+    prompt: str = "",
+    on_change: OnChange = "continue",
 ) -> Callable[[Callable[Concatenate["Run", P], Awaitable[R]]], Agent[P, R]]: ...
 def agent(function: Any = None, /, **options: Any) -> Any:
     """Make an async function of a run and its input an agent.
 
     `tools` are those that `run.tools` may call; `permission` may refuse a call; the same call more
-    than `loop_limit` times in a row is refused (0: never).
+    than `loop_limit` times in a row is refused (0: never). `cadence` says which ends of turns are
+    stored. `version`, `model` and the digest of `prompt` are on record with each turn, and
+    `on_change` says what happens to a run under which they or the tools have changed.
     """
     if function is None:
         return functools.partial(_make, **options)
@@ -265,6 +275,19 @@ def _make(
     tools: Iterable[Any] = (),
     permission: Permission | None = None,
     loop_limit: int = 5,
+    cadence: Cadence = "turn",
+    version: str = "",
+    model: str = "",
+    prompt: str = "",
+    on_change: OnChange = "continue",
 ) -> Agent[..., Any]:
-    rules = Rules(tools=tools_by_name(tools), permission=permission, loop_limit=loop_limit)
+    found = tools_by_name(tools)
+    rules = Rules(
+        tools=found,
+        permission=permission,
+        loop_limit=loop_limit,
+        cadence=cadences.check(cadence),
+        versions=versions_of(found, version=version, model=model, prompt=prompt),
+        on_change=check_on_change(on_change),
+    )
     return Agent(function, name=name or function.__name__, rules=rules)

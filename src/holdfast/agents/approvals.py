@@ -53,7 +53,7 @@ class Gatekeeper:
             if found.status is WaitStatus.OPEN:
                 return Wait(groups=(found.group_id,))
             is_usable = found.payload.get("args_digest") == digest and (
-                call.recorded is not None or self._is_valid(found, tool, wanted)
+                call.is_on_record or self._is_valid(found, tool, wanted)
             )
             if is_usable:
                 _check_verdict(found, tool)
@@ -152,7 +152,7 @@ class Approvals:
             found.sort(key=lambda wait: (wait.opened_at, wait.wait_id))
         else:
             found = await self._context.store.waits.open_questions(after=(0, ""), limit=limit)
-        return [await self._asked(wait) for wait in found[:limit]]
+        return [await self._asked_if_whole(wait) for wait in found[:limit]]
 
     async def get(self, wait_id: str) -> Asked:
         """One of them, answered or not."""
@@ -197,11 +197,18 @@ class Approvals:
         answer = await self._waits.resolve(asked.wait_id, value, by=by)
         if answer.accepted:
             return answer
-        known = await self.get(asked.wait_id)
+        known = asked if asked.status is not WaitStatus.OPEN else await self.get(asked.wait_id)
         plain = codec.decode(codec.encode(value, name="answer"))
         if (known.status, known.answered_by, known.answer) == (WaitStatus.RESOLVED, by, plain):
             return answer  # the same person has said the same before
         raise AlreadyAnswered(_too_late(known))
+
+    async def _asked_if_whole(self, wait: WaitRow) -> Asked:
+        """What is asked; of a damaged entry what its row tells, so that the others are seen."""
+        try:
+            return await self._asked(wait)
+        except IntegrityError as error:
+            return _asked_of(wait, {"problem": str(error)}, None)
 
     async def _asked(self, wait: WaitRow) -> Asked:
         told = cast("dict[str, Any]", await self._payload(wait))
@@ -209,24 +216,7 @@ class Approvals:
         if wait.status is WaitStatus.RESOLVED:
             results = await self._waits.results(wait.run_id, wait.group_id)
             answer = next(r.value for r in results if r.wait_id == wait.wait_id)
-        return Asked(
-            wait_id=wait.wait_id,
-            run_id=wait.run_id,
-            kind=wait.kind,
-            prompt=told.get("prompt", ""),
-            schema=told.get("schema"),
-            choices=told.get("choices"),
-            problem=told.get("problem", ""),
-            tool=told.get("tool", ""),
-            args=told.get("args"),
-            args_digest=told.get("args_digest", b"").hex(),
-            asked_at=wait.opened_at,
-            deadline=wait.deadline,
-            status=wait.status,
-            answer=answer,
-            answered_by=wait.settled_by,
-            answered_at=wait.settled_at,
-        )
+        return _asked_of(wait, told, answer)
 
     async def _payload(self, wait: WaitRow) -> Any:
         for linked in await self._context.store.journal.named(wait.run_id, [wait.opened_seq]):
@@ -239,6 +229,27 @@ class Approvals:
             f"entry {wait.opened_seq} of run {wait.run_id} is damaged, or not the question "
             f"{wait.wait_id}; it was not shown"
         )
+
+
+def _asked_of(wait: WaitRow, told: dict[str, Any], answer: object) -> Asked:
+    return Asked(
+        wait_id=wait.wait_id,
+        run_id=wait.run_id,
+        kind=wait.kind,
+        prompt=told.get("prompt", ""),
+        schema=told.get("schema"),
+        choices=told.get("choices"),
+        problem=told.get("problem", ""),
+        tool=told.get("tool", ""),
+        args=told.get("args"),
+        args_digest=told.get("args_digest", b"").hex(),
+        asked_at=wait.opened_at,
+        deadline=wait.deadline,
+        status=wait.status,
+        answer=answer,
+        answered_by=wait.settled_by,
+        answered_at=wait.settled_at,
+    )
 
 
 def _is_open_question(wait: WaitRow) -> bool:

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from holdfast import codec
 from holdfast.agents.memo import Memo
+from holdfast.agents.record import Record
 from holdfast.agents.tools import Tool
 from holdfast.engine import turns
 from holdfast.engine.context import Context
@@ -16,9 +17,10 @@ _PREFIX: Final = "blob:"
 class Blobs:
     """The long results of one run. A blob's id is the seq of its entry."""
 
-    def __init__(self, context: Context, held: LeasedRun) -> None:
+    def __init__(self, context: Context, held: LeasedRun, record: Record) -> None:
         self._context = context
         self._held = held
+        self._record = record
         self._memo = Memo()
 
     def begin_turn(self, memo: Memo) -> None:
@@ -47,6 +49,6 @@ class Blobs:
         recorded = self._memo.step(name, digest)
         if recorded is not None:
             return recorded.seq
-        ref = self._held.stage.step(name, text, args_digest=digest)
+        ref = self._record.step(name, text, args_digest=digest)
         await self._held.stage.flush()
         return self._held.stage.seq_of(ref)

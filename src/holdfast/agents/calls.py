@@ -68,10 +68,16 @@ class Call(msgspec.Struct):
     flight: Flight | None = None
     leader: Flight | None = None
     approval: str = ""
+    place: bytes = b""
+    seen: Outcome | None = None
 
     @property
     def only_reads(self) -> bool:
         return self.tool.policy.effect == "read"
+
+    @property
+    def is_on_record(self) -> bool:
+        return self.recorded is not None or self.seen is not None
 
     @property
     def is_to_be_issued(self) -> bool:

@@ -27,6 +27,8 @@ from holdfast.agents.doubt import Adopt, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.agents.leaving import Block, Delay, Gate, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo, RecordedCall
 from holdfast.agents.places import Places
+from holdfast.agents.reads import Reads
+from holdfast.agents.record import Record
 from holdfast.agents.threads import EndedLate
 from holdfast.agents.tools import Place, text_of
 from holdfast.engine import effects as engine_effects
@@ -48,9 +50,13 @@ _UNKNOWN: Final = "(whether it happened is not known)"
 class Effects:
     """The calls of one pass over a run."""
 
-    def __init__(self, context: Context, held: LeasedRun, gate: Gate, places: Places) -> None:
+    def __init__(
+        self, context: Context, held: LeasedRun, gate: Gate, places: Places, record: Record
+    ) -> None:
         self._context = context
         self._held = held
+        self._record = record
+        self._reads = Reads(record, places)
         self._gate = gate
         self._places = places
         self._flights: dict[str, Flight] = {}
@@ -59,12 +65,16 @@ class Effects:
 
     def begin_turn(self, memo: Memo) -> None:
         self.memo = memo
+        self._reads.begin_turn(memo)
 
     def place(self, call: Call, beside: Sequence[Call] = ()) -> None:
         """Give a call its key, and what is on record of it; raises MisuseError for a bad key.
 
         Of the calls beside it in a batch, the first with a key stands for all.
         """
+        if call.only_reads:
+            self._reads.place(call)
+            return
         number = self._places.number("call", call.tool.name, call.arguments.digest)
         run = self._held.run
         where = Place(run.root_id, run.run_id, self._held.version, call.call_id, number)
@@ -115,6 +125,7 @@ class Effects:
             return
         if any(draft.kind is Kind.EFFECT_NOT_DONE for draft in self._held.stage.drafts):
             await self._held.stage.flush()  # a key must be free before it is taken again
+        self._record.open()
         begun = await self._held.begin_effects([call.request for call in calls])
         for call, answer in zip(calls, begun, strict=True):
             call.begun = answer
@@ -189,6 +200,9 @@ class Effects:
         return await self._resolve_doubt(call, begun)
 
     async def _read(self, call: Call) -> Outcome:
+        return call.seen or self._reads.keep(call, await self._look(call))
+
+    async def _look(self, call: Call) -> Outcome:
         tool = call.tool
         limit = tool.policy.limit_seconds
         try:

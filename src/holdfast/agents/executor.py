@@ -18,6 +18,7 @@ from holdfast.agents.calls import describe, is_being_cancelled, storable_text
 from holdfast.agents.leaving import Block, Delay, Gate, HandBack, Suspend, Wait, Way
 from holdfast.agents.memo import Memo
 from holdfast.agents.run import Run
+from holdfast.agents.versions import Change, InFlight, judge
 from holdfast.engine import effects as engine_effects
 from holdfast.engine import sweeper, turns
 from holdfast.engine.context import Context
@@ -66,6 +67,7 @@ class Pass:
         self._agents = agents
         self.held = held
         self._run: Run | None = None
+        self._in_flight = InFlight()
         self.stop_note = ""
 
     @property
@@ -98,9 +100,14 @@ class Pass:
         except AgentNotFound as error:
             await held.block(BlockedReason.NO_AGENT, note=str(error))
             return Ending(False, error)
-        memo = Memo(await turns.entries_since_checkpoint(self.context, held.run_id))
+        entries = await turns.entries_since_checkpoint(self.context, held.run_id)
+        self._in_flight = InFlight(entries)
         given = await turns.input_of(self.context, held.run_id)
-        return await self.enter(agent, memo, given)
+        try:
+            return await self.enter(agent, Memo(entries), given)
+        except Suspend as suspended:
+            await self.leave(suspended.way)
+            return Ending(False)
 
     async def enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
         """Let the agent work on its input, and end the run with what it returns."""
@@ -121,6 +128,9 @@ class Pass:
         except Exception as error:
             return await self._fail(error)
         run.check_claimed()
+        if run.leaves_no_trace:
+            self.held.discard()
+            self.held.stage.drop()
         try:
             await self.held.complete(result, save=True)
         except HoldfastError as error:
@@ -130,8 +140,13 @@ class Pass:
         return Ending(True)
 
     def begin(self, agent: Agent[..., Any], memo: Memo) -> Run:
-        """The run as its agent will see it."""
-        run = Run(self.context, self.held, Gate(), rules=agent.rules, memo=memo)
+        """The run as its agent will see it; raises Suspend if a change of the agent forbids it."""
+        known, now = self._in_flight.recorded(self.held), agent.rules.versions
+        if known is not None and known != now:
+            change = Change(agent.name, self.run_id, known, now)
+            judge(change, agent.rules.on_change, self._in_flight)
+        self._in_flight.versions = now
+        run = Run(self.context, self.held, Gate(), rules=agent.rules, memo=memo, known=known)
         if self.stop_note:
             run.hand_back(self.stop_note)
         self._run = run
@@ -159,6 +174,8 @@ class Pass:
             # What else it waits for is opened when it comes here again.
             is_left = await held.suspend(way.groups[0])
         else:
+            if self._run is not None:
+                self._run.record.open()
             is_left = await held.inbox.leave_to(way.specs)
         if not is_left:
             await held.release(note="what it was to wait for has come")

@@ -44,6 +44,7 @@ class Handle(Generic[R]):
         self._agent = agent
         self.run_id = run_id
         self._has_said = False
+        self._waits_since = 0.0
 
     def __repr__(self) -> str:
         return f"<handle of run {self.run_id}>"
@@ -68,7 +69,8 @@ class Handle(Generic[R]):
             task = await self._work.try_to_advance(run)
             if task is None:
                 await self._say_why_it_waits(run)
-                await self._work.pause(run, ticket, at_most=left)
+                longest = left if self._has_said else min(left, _MOMENT_SECONDS)
+                await self._work.pause(run, ticket, at_most=longest)
                 continue
             ending = await self._follow(task, None if deadline is None else left)
             if ending is not None and isinstance(ending.error, UnavailableError):
@@ -77,7 +79,11 @@ class Handle(Generic[R]):
     async def _say_why_it_waits(self, run: Run) -> None:
         """Tell once what keeps the run for more than a moment, so that nobody wonders."""
         seconds = (run.ready_at - self._work.context.now()) / MICROSECONDS
-        if self._has_said or (run.status is Status.READY and seconds < _MOMENT_SECONDS):
+        loop = asyncio.get_running_loop()
+        self._waits_since = self._waits_since or loop.time()
+        if run.status is Status.WAITING:
+            seconds = loop.time() - self._waits_since
+        if self._has_said or (run.status is not Status.RUNNING and seconds < _MOMENT_SECONDS):
             return
         self._has_said = True
         if run.status is Status.WAITING:

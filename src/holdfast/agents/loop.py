@@ -8,13 +8,16 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 
+from holdfast.agents import cadence as cadences
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent, tools_by_name
+from holdfast.agents.cadence import Cadence
 from holdfast.agents.leaving import Block, Suspend
 from holdfast.agents.messages import Message
 from holdfast.agents.rules import Permission, Rules
 from holdfast.agents.run import Run
 from holdfast.agents.tools import Tool
+from holdfast.agents.versions import OnChange, check_on_change, versions_of
 from holdfast.errors import MisuseError, RunFailed
 from holdfast.kernel.runs import BlockedReason
 
@@ -52,6 +55,10 @@ class AgentLoop(Agent[[str], str]):
         budget_usd: float | None = None,
         permission: Permission | None = None,
         loop_limit: int = 5,
+        cadence: Cadence = "turn",
+        version: str = "",
+        model_name: str = "",
+        on_change: OnChange = "continue",
     ) -> None:
         if not shapes.is_async(model):
             raise MisuseError(
@@ -61,7 +68,15 @@ class AgentLoop(Agent[[str], str]):
             raise MisuseError(f"max_turns must be 1 or more, not {max_turns}")
         if budget_usd is not None and budget_usd <= 0:
             raise MisuseError(f"budget_usd must be above 0, not {budget_usd}")
-        rules = Rules(tools=tools_by_name(tools), permission=permission, loop_limit=loop_limit)
+        found = tools_by_name(tools)
+        rules = Rules(
+            tools=found,
+            permission=permission,
+            loop_limit=loop_limit,
+            cadence=cadences.check(cadence),
+            versions=versions_of(found, version=version, model=model_name, prompt=system),
+            on_change=check_on_change(on_change),
+        )
         super().__init__(self.play, name=name, rules=rules)
         self.system = system
         self.max_turns = max_turns

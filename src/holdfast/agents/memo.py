@@ -60,7 +60,12 @@ class Memo:
         self._by_wait: dict[str, RecordedWait] = {}
         self._taken: dict[bytes, str] = {}
         self.answered = False
+        self.passed = 0
+        """How many ends of turns were passed over before the last of what is on record."""
+        self.is_blank = True
+        """Whether nothing is on record but that the run was taken, and given back or lost."""
         for entry in entries:
+            self.is_blank &= entry.kind.startswith(("RUN_", "LEASE_"))
             self._read(entry)
 
     @classmethod
@@ -107,7 +112,8 @@ class Memo:
     def _read(self, entry: Entry) -> None:
         facts = indexes.facts_of(entry)
         match facts:
-            case checkpoints.Step(name, digest):
+            case checkpoints.Step(name, digest, passed):
+                self.passed = max(self.passed, passed)
                 step = RecordedStep(entry.seq, journal.body_of(entry))
                 self._steps.setdefault((name, digest), deque()).append(step)
             case effects.Issued():

@@ -9,8 +9,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agents.cadence import Cadence
 from holdfast.agents.tools import Arguments, Tool
+from holdfast.agents.versions import OnChange
 from holdfast.errors import UnsupportedValue
+from holdfast.kernel.versions import Versions
 
 Permission = Callable[[Tool[..., Any], Mapping[str, Any]], Any]
 """Told the tool and its arguments; False or a text (the reason) refuses the call."""
@@ -33,11 +36,17 @@ class Repeats(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What calls of an agent must pass. `loop_limit` 0 lets the same call be made for ever."""
+    """What calls of an agent must pass, and how its runs are kept.
+
+    `loop_limit` 0 lets the same call be made for ever.
+    """
 
     tools: Mapping[str, Tool[..., Any]]
     permission: Permission | None = None
     loop_limit: int = 5
+    cadence: Cadence = "turn"
+    versions: Versions = Versions()
+    on_change: OnChange = "continue"
 
     def find(self, name: str) -> Tool[..., Any]:
         tool = self.tools.get(name)

@@ -13,15 +13,18 @@ from uuid import UUID
 from holdfast.agents import shapes
 from holdfast.agents.approvals import Gatekeeper
 from holdfast.agents.blobs import Blobs
+from holdfast.agents.cadence import Pace
 from holdfast.agents.calls import Call, Outcome, usable_id
 from holdfast.agents.effects import Effects
 from holdfast.agents.leaving import Gate, HandBack, Suspend, Wait, Way, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage, usage_of
 from holdfast.agents.places import Places, enter_branch
+from holdfast.agents.record import Record
 from holdfast.agents.rules import Refused, Repeats, Rules
 from holdfast.agents.steps import Steps
 from holdfast.agents.tools import Tool, text_of
+from holdfast.agents.versions import PART, part_of
 from holdfast.agents.views import UNSET, Log, Value
 from holdfast.agents.waiting import Waiting
 from holdfast.engine.context import Context
@@ -38,6 +41,7 @@ from holdfast.errors import (
     UnsupportedValue,
 )
 from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.kernel.versions import Versions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,18 +55,29 @@ class Run:
     """One pass of an agent over its run. Its methods are used in the agent's own task."""
 
     def __init__(
-        self, context: Context, held: LeasedRun, gate: Gate, *, rules: Rules, memo: Memo
+        self,
+        context: Context,
+        held: LeasedRun,
+        gate: Gate,
+        *,
+        rules: Rules,
+        memo: Memo,
+        known: Versions | None = None,
     ) -> None:
         self.context = context
         self._held = held
         self.gate = gate
         self._rules = rules
         self._places = Places()
-        self._steps = Steps(held, self._places)
-        self._effects = Effects(context, held, gate, self._places)
-        self._waiting = Waiting(context, held, gate, self._places)
+        self._pace = Pace(rules.cadence, context.now)
+        self.record = Record(held, self._pace, versions=rules.versions, known=known)
+        self._steps = Steps(held, self._places, self.record)
+        self._effects = Effects(context, held, gate, self._places, self.record)
+        self._waiting = Waiting(context, held, gate, self._places, self.record)
         self._gatekeeper = Gatekeeper(context, self._waiting, self._places)
-        self._blobs = Blobs(context, held)
+        self._blobs = Blobs(context, held, self.record)
+        self._was_blank = memo.is_blank
+        held.stamp[PART] = part_of(rules.versions)
         self._stop_note = ""
         self._views: dict[str, Log[Any] | Value[Any]] = {}
         self._usage = Value(held, _USAGE, Usage, Usage())
@@ -160,8 +175,7 @@ class Run:
             raise MisuseError(f"{tool!r} is not a tool; make it one with @holdfast.tool")
         self.gate.check_own_task("run.call()")
         call = Call(tool, tool.bind(args, kw))
-        if not call.only_reads:
-            self._effects.place(call)
+        self._effects.place(call)
         try:
             way = self._gatekeeper.check(call)
         except Refused as refused:
@@ -278,11 +292,18 @@ class Run:
             raise error
         return [task.result() for task in tasks]
 
-    async def checkpoint(self, *, phase: str = "", label: str = "") -> Checkpoint:
-        """End the turn: store what changed. From here on the run begins after a crash."""
+    async def checkpoint(self, *, phase: str = "", label: str = "") -> Checkpoint | None:
+        """End the turn: store what changed. From here on the run begins after a crash.
+
+        None if the agent's cadence passes over this end, and the turn goes on; never so for a
+        checkpoint with a label.
+        """
         self.gate.check_own_task("run.checkpoint()", in_branch=False)
         if self.gate.is_concurrent:
             raise MisuseError("run.checkpoint() cannot end a turn while run.gather() works")
+        if not self._pace.end_turn(must=bool(label or self._stop_note)):
+            self._leave_if_stopping()
+            return None
         try:
             self.check_claimed()
             stored = await self._held.checkpoint(phase=phase, label=label)
@@ -290,8 +311,7 @@ class Run:
             self.gate.leave(error)
         self._is_fresh = False
         self._begin_turn(Memo())
-        if self._stop_note:
-            self.gate.leave(Suspend(HandBack(self._stop_note)))
+        self._leave_if_stopping()
         return stored
 
     async def blob(self, blob_id: str) -> str:
@@ -312,7 +332,18 @@ class Run:
         """Effects whose tools were called in this pass."""
         return self._effects.called
 
+    @property
+    def leaves_no_trace(self) -> bool:
+        """Whether its cadence is `boundary`, and nothing was stored that its end belongs to."""
+        is_untouched = self._was_blank and self.version == 0 and self._held.stage.is_first
+        return self._pace.only_at_boundaries and is_untouched
+
+    def _leave_if_stopping(self) -> None:
+        if self._stop_note:
+            self.gate.leave(Suspend(HandBack(self._stop_note)))
+
     def _begin_turn(self, memo: Memo) -> None:
+        self.record.begin_turn(memo)
         self._places.begin_turn()
         self._steps.begin_turn(memo)
         self._effects.begin_turn(memo)
@@ -338,15 +369,13 @@ class Run:
             self._place(made, [other for other in beside if isinstance(other, Call)])
             self._repeats.set(self._repeats.get().after(tool.name, arguments.digest))
             self._rules.check_repeats(self._repeats.get())
-            if made.recorded is None:
+            if not made.is_on_record:
                 await self._rules.permit(tool, arguments)
             return self._gatekeeper.check(made) or made
         except Refused as refused:
             return str(refused)
 
     def _place(self, call: Call, beside: Sequence[Call]) -> None:
-        if call.only_reads:
-            return
         try:
             self._effects.place(call, beside)
         except MisuseError as error:

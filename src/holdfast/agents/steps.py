@@ -12,6 +12,7 @@ from holdfast import codec, faults, names
 from holdfast.agents import shapes
 from holdfast.agents.memo import Memo
 from holdfast.agents.places import Places
+from holdfast.agents.record import Record
 from holdfast.agents.threads import call_in_thread
 from holdfast.agents.views import Log, Value
 from holdfast.codec import Ref
@@ -24,8 +25,9 @@ _WORTH_NAMING: Final = 64
 class Steps:
     """The recorded calls of one pass over a run."""
 
-    def __init__(self, held: LeasedRun, places: Places) -> None:
+    def __init__(self, held: LeasedRun, places: Places, record: Record) -> None:
         self._held = held
+        self._record = record
         self._place = places
         self._memo = Memo()
         self._refs: dict[int, tuple[object, Ref]] = {}
@@ -60,7 +62,7 @@ class Steps:
         result = await _call(function, args, kwargs)
         faults.point("model.after_call")
         _check_comes_back(function, name, result)
-        ref = self._held.stage.step(name, result, args_digest=digest)
+        ref = self._record.step(name, result, args_digest=digest)
         return self._given(function, name, ref)
 
     def _given(self, function: Callable[..., Any], name: str, ref: Ref) -> Any:

@@ -6,7 +6,7 @@ Nothing is held meanwhile: no process, no timer, no connection.
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from holdfast import clock, codec, names
 from holdfast.agents import questions, shapes
@@ -14,6 +14,7 @@ from holdfast.agents.leaving import Gate, Wait
 from holdfast.agents.memo import Memo, RecordedWait
 from holdfast.agents.places import Places
 from holdfast.agents.questions import QUESTION, TIMER, Place, Question
+from holdfast.agents.record import Record
 from holdfast.agents.views import UNSET
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
@@ -29,11 +30,14 @@ _OF_SESSIONS: Final = frozenset({"message", "close"})
 class Waiting:
     """The waits of one pass over a run."""
 
-    def __init__(self, context: Context, held: LeasedRun, gate: Gate, places: Places) -> None:
+    def __init__(
+        self, context: Context, held: LeasedRun, gate: Gate, places: Places, record: Record
+    ) -> None:
         self._context = context
         self._held = held
         self._gate = gate
         self._places = places
+        self._record = record
         self._memo = Memo()
 
     def begin_turn(self, memo: Memo) -> None:
@@ -69,8 +73,8 @@ class Waiting:
             if found.status is not WaitStatus.RESOLVED:
                 return _or_default(found, default, what=f"nobody answered {prompt!r}")
             try:
-                return _typed(found.value, schema)
-            except UnsupportedValue as error:
+                return _typed(found.value, schema, choices=listed)
+            except (AnswerRefused, UnsupportedValue) as error:
                 problem = str(error)  # the next one is told why this one would not do
 
     async def sleep(self, *, seconds: float | None, until: datetime | None) -> None:
@@ -116,6 +120,7 @@ class Waiting:
     async def _take(self, name: str, place: bytes) -> str | None:
         """Take the oldest signal of a name; None if there is none."""
         while (signal := await self._held.inbox.next(name)) is not None:
+            self._record.open()
             if await self._held.inbox.take(signal.signal_id, place=place):
                 return signal.signal_id
         return None
@@ -202,8 +207,13 @@ def _or_default(found: RecordedWait, default: Any, *, what: str) -> Any:
     raise NoAnswer(f"{what} {why}")
 
 
-def _typed(value: Any, schema: Any) -> Any:
-    """An answer as the type that was asked for; a JSON Schema asks for plain data."""
+def _typed(value: Any, schema: Any, *, choices: list[Any] | None) -> Any:
+    """An answer as the type that was asked for; a JSON Schema asks for plain data.
+
+    It was checked when it was given, unless somebody has resolved the wait itself.
+    """
     if schema is None or isinstance(schema, dict):
+        questions.check_answer(value, schema=cast(Any, schema), choices=choices)
         return value
+    questions.check_answer(value, schema=None, choices=choices)
     return shapes.convert(value, schema, what="the answer")

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from holdfast.agents.versions import PART as VERSIONS
 from holdfast.cli import output
 from holdfast.cli.options import Count, Options, Ordinal, common
 from holdfast.cli.output import write
@@ -54,7 +55,8 @@ def show(options: Options, *, run: str, version: int | None) -> None:
     """Show a checkpoint and the state it saved: the latest, unless a VERSION is named."""
     with options.open_existing() as hf:
         state = hf.checkpoints.load(run, version)
-        record = _about(hf, run, state.version) | {"state": state.parts}
+        record = _about(hf, run, state.version)
+    record |= {"versions": state.parts.get(VERSIONS), "state": state.parts}
     options.output.one(record, ids="version", draw=_draw_checkpoint)
 
 

@@ -48,6 +48,8 @@ class LeasedRun:
         self.inbox = Inbox(
             context, head, save=self._save, advance=self._advance, saving=self._saving
         )
+        self.stamp: dict[str, object] = {}
+        """Values that every version which is stored has; they alone make no version."""
         self._is_saving = False
         self._issuing: Issuing | None = None
         self._made: tuple[tuple[Any, ...], Any] | None = None
@@ -300,6 +302,8 @@ class LeasedRun:
         return created
 
     def _saving(self, about: About, then: Sequence[Draft] = ()) -> Saving:
+        for name, value in self.stamp.items():
+            self._edits.set(name, value)
         return Saving(
             self._parts,
             self._edits,

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.kernel import checkpoints, effects
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.runs import Run
+from holdfast.kernel.versions import Versions
 
 
 class Staged(NamedTuple):
@@ -125,19 +126,34 @@ class Stage:
         self._commit = commit
         self._is_flush_due = False
         self._flushing: set[asyncio.Task[None]] = set()
+        self.is_patient = False
+        """Whether results wait for the next commit however long; outcomes of effects never do."""
 
     @property
     def drafts(self) -> Sequence[Draft]:
         """What is not stored yet."""
         return self._staging.drafts
 
-    def step(self, name: str, value: object, *, args_digest: bytes = b"") -> Ref:
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing is stored yet under this lease."""
+        return self._head.is_settled and self._head.position.seq == self._head.run.lease_seq
+
+    def step(self, name: str, value: object, *, args_digest: bytes = b"", passed: int = 0) -> Ref:
         """Put a result on the record; the answer may be named in the state in its place."""
         body = self._encode(value, name)
-        facts = checkpoints.Step(names.check(name, what="the name of a step"), args_digest)
-        ref = self._add(Draft(Kind.STEP_RECORDED, facts, body))
+        facts = checkpoints.Step(names.check(name, what="the name of a step"), args_digest, passed)
+        ref = self._add(Draft(Kind.STEP_RECORDED, facts, body), can_wait=True)
         self._staging.recorded[ref.seq] = body
         return ref
+
+    def versions(self, versions: Versions) -> None:
+        """Put on record what the agent is made of."""
+        self._add(Draft(Kind.VERSIONS_RECORDED, versions), can_wait=True)
+
+    def drop(self) -> None:
+        """Forget what is not stored yet."""
+        self._staging.take()
 
     def recall(self, seq: int, body: bytes) -> Ref:
         """Let a result that was recorded in this turn by an earlier lease be named."""
@@ -188,9 +204,9 @@ class Stage:
             await self._commit()
         return self._staging.take()
 
-    def _add(self, draft: Draft) -> Ref:
+    def _add(self, draft: Draft, *, can_wait: bool = False) -> Ref:
         """Stage an entry; it is stored at the loop's next turn if no commit takes it along."""
-        if not self._is_flush_due:
+        if not self._is_flush_due and not (can_wait and self.is_patient):
             self._is_flush_due = True
             asyncio.get_running_loop().call_soon(self._begin_flush)
         return self._staging.add(draft)

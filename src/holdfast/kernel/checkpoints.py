@@ -72,6 +72,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     name: str
     args_digest: bytes = b""
+    passed: int = 0  # ends of turns since the last checkpoint that were not stored
 
 
 class Splice(msgspec.Struct, frozen=True, array_like=True, gc=False):

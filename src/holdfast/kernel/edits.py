@@ -86,6 +86,8 @@ class Edits:
         if self._has_log(name):
             raise MisuseError(f"{name!r} is a log; append to it, or drop it before setting a value")
         raw = self._encode(value, f'state["{name}"]')
+        if self._values.get(name) == raw:
+            return
         stored = None if name in self._dropped else self._parts.values.get(name)
         if stored is not None and self._parts.data_of(stored) == raw:
             self._values.pop(name, None)

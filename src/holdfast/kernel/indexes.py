@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import JournalCorrupted
-from holdfast.kernel import checkpoints, effects, journal, runs, signals, waits
+from holdfast.kernel import checkpoints, effects, journal, runs, signals, versions, waits
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind, NoFacts
@@ -36,6 +36,7 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.STATE_VALUES: NoFacts,
     Kind.STATE_BASE: checkpoints.BaseFacts,
     Kind.STEP_RECORDED: checkpoints.Step,
+    Kind.VERSIONS_RECORDED: versions.Versions,
     Kind.EFFECT_ISSUED: effects.Issued,
     Kind.EFFECT_COMPLETED: effects.Settled,
     Kind.EFFECT_NOT_DONE: effects.Settled,

@@ -42,6 +42,7 @@ class Kind(StrEnum):
     STATE_VALUES = "STATE_VALUES"  # values too large to sit beside log items
     STATE_BASE = "STATE_BASE"  # a shorter way to load the state of the checkpoint before it
     STEP_RECORDED = "STEP_RECORDED"  # a result that must not be computed or paid for twice
+    VERSIONS_RECORDED = "VERSIONS_RECORDED"  # what the agent is made of, from here on
     EFFECT_ISSUED = "EFFECT_ISSUED"
     EFFECT_COMPLETED = "EFFECT_COMPLETED"
     EFFECT_NOT_DONE = "EFFECT_NOT_DONE"

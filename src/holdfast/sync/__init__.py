@@ -5,7 +5,7 @@ Nothing is decided here: every method hands its call over and waits. Ctrl-C ends
 write that was handed over may still be stored, as after any crash.
 """
 
-from holdfast.sync.agents import Handle, Session, Worker
+from holdfast.sync.agents import Approvals, Handle, Session, Worker
 from holdfast.sync.app import Holdfast, open
 from holdfast.sync.engine import (
     Checkpoints,
@@ -20,6 +20,7 @@ from holdfast.sync.engine import (
 from holdfast.sync.schedules import Schedules
 
 __all__ = [
+    "Approvals",
     "Checkpoints",
     "Effects",
     "Handle",

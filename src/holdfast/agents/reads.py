@@ -1,0 +1,51 @@
+"""What tools have read, put on record by the cadences that keep it: not read again in a turn."""
+
+from typing import Final
+
+from holdfast import codec, names
+from holdfast.agents.calls import Call, Outcome
+from holdfast.agents.memo import Memo
+from holdfast.agents.places import Places
+from holdfast.agents.record import Record
+from holdfast.agents.tools import text_of
+
+_READ: Final = "read:"
+_FAILED: Final = "read_failed:"
+
+
+class Reads:
+    """The calls of one pass that only read."""
+
+    def __init__(self, record: Record, places: Places) -> None:
+        self._record = record
+        self._places = places
+        self._memo = Memo()
+
+    def begin_turn(self, memo: Memo) -> None:
+        self._memo = memo
+
+    def place(self, call: Call) -> None:
+        """Give a call its place, and what it came to if that is on record."""
+        if not self._record.pace.keeps_reads:
+            return
+        name, digest = call.tool.name, call.arguments.digest
+        call.place = self._places.of("read", name, digest)
+        found = self._memo.step(_named(_READ, name), call.place)
+        if found is not None:
+            call.seen = Outcome(codec.decode(found.body))
+            return
+        failed = self._memo.step(_named(_FAILED, name), call.place)
+        if failed is not None:
+            call.seen = Outcome(error=text_of(codec.decode(failed.body)))
+
+    def keep(self, call: Call, outcome: Outcome) -> Outcome:
+        """Put on record what a call came to."""
+        if self._record.pace.keeps_reads:
+            kind = _READ if outcome.error is None else _FAILED
+            value = outcome.value if outcome.error is None else outcome.error
+            self._record.step(_named(kind, call.tool.name), value, args_digest=call.place)
+        return outcome
+
+
+def _named(kind: str, tool: str) -> str:
+    return f"{kind}{tool}"[: names.MAX_LENGTH]
