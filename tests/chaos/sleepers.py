@@ -6,21 +6,36 @@ It answers once it is there, begins at the first line on its stdin, and ends whe
 import asyncio
 import json
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import holdfast
+from holdfast.errors import UnavailableError
 from tests.agents.ledger import Ledger
 
 AT_ONCE = 16
+T = TypeVar("T")
 
 
 async def wake(hf: holdfast.Holdfast, ledger: Ledger) -> None:
     """Go on with one run after another whose timer has fired."""
     while True:
-        held = await hf.leases.next(agents=["sleeper"], timeout_seconds=60.0)
+        held = await patiently(lambda: hf.leases.next(agents=["sleeper"], timeout_seconds=60.0))
         if held is not None:
             ledger.write("woke", held.run_id, 0)
-            await held.complete("awake")
+            await patiently(partial(held.complete, "awake"))
+
+
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Try again when the store is too busy with the other workers, as every worker does."""
+    while True:
+        try:
+            return await call()
+        except UnavailableError as error:
+            print(f"trying again: {error}", file=sys.stderr)
+            await asyncio.sleep(0.1)
 
 
 async def work(store: str, ledger: Ledger) -> None:
