@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ LIMIT_SECONDS = 60.0
 class Child:
     """A process that runs `python -m MODULE ARGS`; its commands and answers are lines of JSON."""
 
-    def __init__(self, module: str, *args: object) -> None:
+    def __init__(self, module: str, *args: object, env: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, *map(str, args)],
             cwd=ROOT,
+            env=os.environ | (env or {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

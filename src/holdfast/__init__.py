@@ -15,6 +15,7 @@ from holdfast.agents.messages import (
     Usage,
 )
 from holdfast.agents.run import Run
+from holdfast.agents.schedules import Schedule
 from holdfast.agents.sessions import Session
 from holdfast.agents.tools import Approval, Happened, Key, Tool, tool
 from holdfast.agents.views import Log, Value
@@ -82,6 +83,7 @@ __all__ = [
     "Run",
     "RunRow",
     "RunStatus",
+    "Schedule",
     "Session",
     "Settings",
     "Signal",

@@ -10,7 +10,9 @@ from holdfast import ids
 from holdfast.agents.agent import Agent, Agents, Taking0, Taking1, Taking2, Taking3
 from holdfast.agents.approvals import Approvals
 from holdfast.agents.handles import Handle
+from holdfast.agents.schedules import SCHEDULE, Schedule, Schedules
 from holdfast.agents.sessions import Session
+from holdfast.agents.ticks import CatchUp, Overlap
 from holdfast.agents.work import Work
 from holdfast.agents.worker import Worker
 from holdfast.clock import Clock
@@ -61,7 +63,7 @@ class Holdfast:
         store = self._open_store()
         self._context = Context(store, open_wakeups(where), settings, counts)
         store.on_applied = self._context.wakeups.notify
-        self._agents = Agents(agents)
+        self._agents = Agents(agents, built_in=[SCHEDULE])
         self._wire()
 
     def _wire(self) -> None:
@@ -74,6 +76,7 @@ class Holdfast:
         self.signals = Signals(self._context)
         self.approvals = Approvals(self._context)
         self.budgets = Budgets(self._context)
+        self.schedules = Schedules(self._context, self.runs, self._agents)
         self._work = Work(self._context, self.leases, self.runs, self._agents)
         self._twins: list[Holdfast] = []
 
@@ -244,6 +247,33 @@ class Holdfast:
     ) -> Session[R]:
         """A conversation with an agent. `metadata` is kept from the first message on."""
         return Session(self._work, self.runs, agent, session_id, metadata)
+
+    async def schedule(
+        self,
+        agent: Agent[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        cron: str = "",
+        every_seconds: int = 0,
+        tz: str = "UTC",
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "one",
+    ) -> Schedule:
+        """Start an agent again and again: `cron="0 9 * * 1-5"`, or `every_seconds=3600`.
+
+        The same as `hf.schedules.add`.
+        """
+        return await self.schedules.add(
+            agent,
+            *args,
+            name=name,
+            cron=cron,
+            every_seconds=every_seconds,
+            tz=tz,
+            overlap=overlap,
+            catch_up=catch_up,
+        )
 
     def new_worker(self, *, concurrency: int = 8, agents: Sequence[str] | None = None) -> Worker:
         """A worker in this process: `await worker.run()`, and `worker.stop()` to end it."""

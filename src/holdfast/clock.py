@@ -2,9 +2,15 @@
 
 Moments are integers, microseconds since 1970 in UTC; `datetime` appears at the public face only.
 A store owns the clock that judges deadlines; `ManualClock` in `holdfast.testing` replaces it.
+Time passes by a clock that nobody sets: whoever corrects the date ends no lease, and makes nothing
+due.
 """
 
+import logging
+import sys
+import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
@@ -12,6 +18,10 @@ from holdfast.errors import MisuseError
 
 MICROSECONDS: Final = 1_000_000
 LONGEST_SECONDS: Final = 1000 * 366 * 86_400
+# More than a leap second and than what time servers correct in a step; much less than a lease.
+JUMP: Final = 2 * MICROSECONDS
+
+_log = logging.getLogger("holdfast")
 
 
 class Clock(Protocol):
@@ -20,11 +30,75 @@ class Clock(Protocol):
     def now(self) -> int: ...
 
 
-class SystemClock:
-    """The machine's clock."""
+def wall() -> int:
+    """What the machine says the time is. People and time servers set it, so it may jump."""
+    return time.time_ns() // 1000
+
+
+def steady() -> int:
+    """Microseconds since some moment in the past. It never jumps, and counts while suspended."""
+    if _STEADY is None:
+        return time.monotonic_ns() // 1000
+    return time.clock_gettime_ns(_STEADY) // 1000
+
+
+def _steady_id() -> int | None:
+    """The machine's clock that counts while it is suspended too; time.monotonic may not."""
+    name = "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME"
+    return getattr(time, name, None)
+
+
+_STEADY: Final = _steady_id()
+
+
+class SteadyClock:
+    """The machine's date and time when it was made, going on by a clock that does not jump.
+
+    Small corrections of the machine's clock are followed, without ever going back. A jump is not:
+    it is logged once, and time goes on as before.
+    """
+
+    def __init__(
+        self, *, wall: Callable[[], int] = wall, steady: Callable[[], int] = steady
+    ) -> None:
+        self._wall = wall
+        self._steady = steady
+        self._lock = threading.Lock()
+        self._offset = wall() - steady()
+        self._latest = 0
+        self._jumped_by = 0
 
     def now(self) -> int:
-        return time.time_ns() // 1000
+        with self._lock:
+            asked_at, told, passed = self._steady(), self._wall(), self._steady()
+            # This thread may have stood still between two of these: what agrees with them stays.
+            drift = max(told - passed, min(self._offset, told - asked_at)) - self._offset
+            if abs(drift) <= JUMP:
+                self._offset += drift
+                self._jumped_by = 0
+            elif abs(drift - self._jumped_by) > JUMP:
+                self._jumped_by = drift
+                _warn(drift)
+            self._latest = max(self._latest, passed + self._offset)
+            return self._latest
+
+
+def _warn(jump: int) -> None:
+    _log.warning(
+        "the machine's clock jumped by %+.0f s; this process goes on by the time it had. If the "
+        "new time is the right one, restart the processes that use the same store",
+        jump / MICROSECONDS,
+    )
+
+
+_PROCESS: Final = SteadyClock()
+
+
+class SystemClock:
+    """This process's time: one `SteadyClock` for all its stores, made when it began."""
+
+    def now(self) -> int:
+        return _PROCESS.now()
 
 
 def to_datetime(moment: int) -> datetime:

@@ -20,6 +20,7 @@ HoldfastError
 │   ├── CheckpointNotFound
 │   ├── EffectNotFound
 │   ├── RunNotFound
+│   ├── ScheduleNotFound
 │   ├── SignalNotFound
 │   └── WaitNotFound
 ├── UnavailableError         try again later
@@ -177,6 +178,10 @@ class WaitNotFound(NotFoundError):
 
 class EffectNotFound(NotFoundError):
     """There is no effect with this key."""
+
+
+class ScheduleNotFound(NotFoundError):
+    """There is no schedule of this name. `holdfast schedules list` shows those that exist."""
 
 
 class SignalNotFound(NotFoundError):

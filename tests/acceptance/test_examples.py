@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,29 @@ def test_research_that_is_killed_again_and_again_publishes_once(tmp_path: Path) 
     last = run(tmp_path, "research")
     assert last.returncode == 0, last.stderr
     assert report_of(tmp_path).count("# Life on a rocky coast") == 1
+
+
+def ticks_of(folder: Path) -> list[str]:
+    file = folder / "schedule-data" / "ticks.txt"
+    return [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_schedule_that_was_killed_rings_once_per_second(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        command("schedule", "--times", "100"),
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+    )
+    kill_when(child, lambda: ticks_of(tmp_path))
+    before = len(ticks_of(tmp_path))
+    again = run(tmp_path, "schedule", "--times", str(before + 3))
+    assert again.returncode == 0, again.stderr
+    assert "keeps bell" in again.stdout
+    rung = sorted(ticks_of(tmp_path))
+    moments = [datetime.fromisoformat(tick.partition("@")[2]) for tick in rung]
+    assert len(rung) >= before + 3
+    assert {later - earlier for earlier, later in pairwise(moments)} == {timedelta(seconds=1)}
 
 
 def holdfast(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

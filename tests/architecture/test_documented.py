@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import errors, faults, telemetry
 from holdfast.agents.approvals import Approvals
+from holdfast.agents.schedules import Schedules
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
@@ -46,6 +47,7 @@ FACES = [
     Approvals,
     Budgets,
     Leases,
+    Schedules,
     holdfast.Holdfast,
 ]
 VERBS = [

@@ -45,6 +45,7 @@ PUBLIC = [
     "Run",
     "RunRow",
     "RunStatus",
+    "Schedule",
     "Session",
     "Settings",
     "Signal",

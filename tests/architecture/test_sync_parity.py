@@ -14,6 +14,7 @@ import holdfast
 from holdfast import app, sync
 from holdfast.agents.approvals import Approvals
 from holdfast.agents.handles import Handle
+from holdfast.agents.schedules import Schedules
 from holdfast.agents.sessions import Session
 from holdfast.agents.worker import Worker
 from holdfast.engine.budgets import Budgets
@@ -41,6 +42,7 @@ PAIRS: list[tuple[type, type]] = [
     (Handle, sync.Handle),
     (Session, sync.Session),
     (Worker, sync.Worker),
+    (Schedules, sync.Schedules),
 ]
 FORK = """
 import os, sys

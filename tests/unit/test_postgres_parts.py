@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from holdfast.clock import steady
 from holdfast.errors import InvalidSetting
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
@@ -26,7 +27,6 @@ from holdfast.kernel.indexes import (
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import GroupStatus, Wait, WaitStatus
 from holdfast.settings import Settings, locate_store, shown_store
-from holdfast.stores.postgres import clock
 from holdfast.stores.postgres.changes import Changes, Condition
 from holdfast.stores.postgres.clock import ServerClock
 from holdfast.stores.postgres.connections import Connections
@@ -83,22 +83,22 @@ def signal(run_id: str) -> Signal:
 def test_clock_follows_the_server_whatever_this_machine_believes() -> None:
     server = ServerClock()
     for server_now in (5 * DAY, 400 * DAY, 10 * DAY):
-        server.learn(server_now, asked_at=clock.steady())
+        server.learn(server_now, asked_at=steady())
         assert 0 <= server.now() - server_now < 1_000_000
 
 
 def test_slow_answer_does_not_set_the_clock_back() -> None:
     server = ServerClock()
-    server.learn(DAY, asked_at=clock.steady())
+    server.learn(DAY, asked_at=steady())
     before = server.now()
     # The server said so at once, and its answer took an hour.
-    server.learn(before, asked_at=clock.steady() - 3_600_000_000)
+    server.learn(before, asked_at=steady() - 3_600_000_000)
     assert server.now() >= before
 
 
 def test_clock_goes_on_by_itself() -> None:
     server = ServerClock()
-    server.learn(DAY, asked_at=clock.steady())
+    server.learn(DAY, asked_at=steady())
     first, since = server.now(), time.monotonic_ns()
     while time.monotonic_ns() - since < 2_000_000:
         pass

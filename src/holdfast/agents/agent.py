@@ -203,10 +203,16 @@ def tools_by_name(tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> dict[
 class Agents:
     """The agents that are known here, by name."""
 
-    def __init__(self, agents: Iterable[Agent[..., Any]] = ()) -> None:
+    def __init__(
+        self,
+        agents: Iterable[Agent[..., Any]] = (),
+        *,
+        built_in: Iterable[Agent[..., Any]] = (),
+    ) -> None:
         if isinstance(agents, Agent):
             raise MisuseError("agents is a list of agents; give [agent]")
         self._by_name: dict[str, Agent[..., Any]] = {}
+        self.built_in = {agent.name: agent for agent in built_in}
         for agent in agents:
             self.add(agent)
 
@@ -214,11 +220,13 @@ class Agents:
         """Know an agent; two different ones cannot have one name."""
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
             raise MisuseError(f"{agent!r} is not an agent; make it one with @holdfast.agent")
+        if agent.name in self.built_in:
+            raise MisuseError(f"{agent.name!r} is an agent of Holdfast; choose another name")
         if self._by_name.setdefault(agent.name, agent) is not agent:
             raise MisuseError(f"there are two agents named {agent.name!r}; give one another name")
 
     def get(self, name: str) -> Agent[..., Any]:
-        found = self._by_name.get(name)
+        found = self._by_name.get(name) or self.built_in.get(name)
         if found is None:
             known = ", ".join(self.names) or "none"
             raise AgentNotFound(f"no agent {name!r} is known here; known are: {known}")
@@ -226,7 +234,11 @@ class Agents:
 
     @property
     def names(self) -> list[str]:
+        """Those that users gave; the ones Holdfast has itself are beside them."""
         return sorted(self._by_name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name or name in self.built_in
 
 
 @overload

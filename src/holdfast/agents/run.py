@@ -66,6 +66,7 @@ class Run:
         memo: Memo,
         known: Versions | None = None,
     ) -> None:
+        self.context = context
         self._held = held
         self.gate = gate
         self._rules = rules

@@ -101,7 +101,7 @@ class Work:
         if any(working.run_id == run.run_id for working in self._passes.values()):
             return None
         is_due = run.status is Status.READY and run.ready_at <= self.context.now()
-        if not is_due or run.agent not in self.agents.names or run.run_id in self._taking:
+        if not is_due or run.agent not in self.agents or run.run_id in self._taking:
             return None
         self._taking.add(run.run_id)
         try:

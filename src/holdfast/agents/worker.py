@@ -75,7 +75,8 @@ class Worker:
         while not self._is_stopping:
             await self._free.acquire()
             try:
-                held = await self._leases.next(agents=self._names, timeout_seconds=_LOOK_SECONDS)
+                wanted = [*self._names, *self._work.agents.built_in]
+                held = await self._leases.next(agents=wanted, timeout_seconds=_LOOK_SECONDS)
                 task = None if held is None else self._work.start_pass(held)
             except HoldfastError as error:
                 log.warning("no run could be taken, trying again: %s", error)

@@ -18,6 +18,7 @@ from holdfast.sync.engine import (
     Signals,
     Waits,
 )
+from holdfast.sync.schedules import Schedules
 
 __all__ = [
     "Approvals",
@@ -30,6 +31,7 @@ __all__ = [
     "LeasedRun",
     "Leases",
     "Runs",
+    "Schedules",
     "Session",
     "Signals",
     "Waits",

@@ -7,6 +7,8 @@ from typing import Any, Self, TypeVar, overload
 
 from holdfast import app
 from holdfast.agents.agent import Agent, Taking0, Taking1, Taking2, Taking3
+from holdfast.agents.schedules import Schedule
+from holdfast.agents.ticks import CatchUp, Overlap
 from holdfast.clock import Clock
 from holdfast.engine.costs import Budget
 from holdfast.kernel.signals import Receipt
@@ -24,6 +26,7 @@ from holdfast.sync.engine import (
     Waits,
 )
 from holdfast.sync.loop import Face, Loop, blocking
+from holdfast.sync.schedules import Schedules
 from holdfast.telemetry import Sink
 
 R = TypeVar("R")
@@ -62,6 +65,7 @@ class Holdfast(Face[app.Holdfast]):
         self.signals = Signals(self._loop, self._inner.signals)
         self.approvals = Approvals(self._loop, self._inner.approvals)
         self.budgets = Budgets(self._loop, self._inner.budgets)
+        self.schedules = Schedules(self._loop, self._inner.schedules)
 
     @property
     def worker(self) -> str:
@@ -209,6 +213,29 @@ class Holdfast(Face[app.Holdfast]):
         self, agent: Agent[..., R], session_id: str, *, metadata: Mapping[str, Any] | None = None
     ) -> Session[R]:
         return Session(self._loop, self._inner.session(agent, session_id, metadata=metadata))
+
+    def schedule(
+        self,
+        agent: Agent[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        cron: str = "",
+        every_seconds: int = 0,
+        tz: str = "UTC",
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "one",
+    ) -> Schedule:
+        return self.schedules.add(
+            agent,
+            *args,
+            name=name,
+            cron=cron,
+            every_seconds=every_seconds,
+            tz=tz,
+            overlap=overlap,
+            catch_up=catch_up,
+        )
 
     def new_worker(self, *, concurrency: int = 8, agents: Sequence[str] | None = None) -> Worker:
         return Worker(self._loop, self._inner.new_worker(concurrency=concurrency, agents=agents))

@@ -1,9 +1,6 @@
 """The server's time, as a client knows it without asking each time."""
 
-import time
-from typing import Final
-
-_MICROSECONDS: Final = 1_000_000
+from holdfast.clock import steady
 
 
 class ServerClock:
@@ -26,8 +23,3 @@ class ServerClock:
 
     def now(self) -> int:
         return steady() + self._offset
-
-
-def steady() -> int:
-    """Microseconds of this machine's steady clock."""
-    return time.monotonic_ns() * _MICROSECONDS // 1_000_000_000

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from psycopg import errors
 
 from holdfast import faults
+from holdfast.clock import steady
 from holdfast.errors import OutcomeUnknown, StoreNotPermitted, UnavailableError
 from holdfast.kernel.indexes import AddCheckpoint, AddEffect, Change, SettleEffect
 from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.changes import ALL, Changes, Condition, Parameters, changes_of
-from holdfast.stores.postgres.clock import ServerClock, steady
+from holdfast.stores.postgres.clock import ServerClock
 from holdfast.stores.postgres.connections import (
     TRANSIENT,
     Connection,

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from holdfast.clock import Clock
+from holdfast.clock import Clock, steady
 from holdfast.errors import StoreBusy
 from holdfast.settings import Settings
 from holdfast.stores.combiner import Combiner, Done
 from holdfast.stores.contract import Commit, StoreInfo, Write
 from holdfast.stores.home import Home
 from holdfast.stores.postgres import reindex, schema
-from holdfast.stores.postgres.clock import ServerClock, steady
+from holdfast.stores.postgres.clock import ServerClock
 from holdfast.stores.postgres.commits import CommitWriter
 from holdfast.stores.postgres.connections import (
     TRANSIENT,

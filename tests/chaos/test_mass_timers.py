@@ -1,0 +1,74 @@
+"""Timers of thousands of runs that are due in the same moment fire once each, over four workers."""
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import holdfast
+from holdfast.clock import to_datetime
+from holdfast.engine.waits import WaitSpec
+from tests.agents.ledger import Ledger
+from tests.chaos import sleepers
+from tests.processes import Child
+
+WORKERS = 4
+LIMIT_SECONDS = 900.0
+DUE = timedelta(seconds=1)
+AT_ONCE = 500
+
+
+async def put_to_sleep(hf: holdfast.Holdfast, run_ids: list[str], deadline: datetime) -> None:
+    """Runs that wait for the same moment, and are held by nobody."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(run_id: str) -> None:
+        async with gate:
+            held = await hf.runs.open(run_id, agent="sleeper")
+            timer = WaitSpec(wait_id=f"timer {run_id}", kind="timer", deadline=deadline)
+            await held.open_waits([timer], suspend=True)
+
+    await asyncio.gather(*map(one, run_ids))
+
+
+def test_timers_due_in_the_same_moment_fire_once_each(
+    store: str, tmp_path: Path, is_chaos: bool
+) -> None:
+    run_ids = [f"r{n:05}" for n in range(10_000 if is_chaos else 1_000)]
+    asyncio.run(asyncio.wait_for(fire_and_judge(store, tmp_path, run_ids), LIMIT_SECONDS))
+
+
+async def fire_and_judge(store: str, tmp_path: Path, run_ids: list[str]) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    async with holdfast.open(store) as hf:
+        began = time.monotonic()
+        deadline = to_datetime(hf._context.now()) + DUE
+        await put_to_sleep(hf, run_ids, deadline)
+        print(f"{len(run_ids)} runs sleep after {time.monotonic() - began:.1f} s")
+        with ExitStack() as stack:
+            module, path = sleepers.__name__, tmp_path / "ledger"
+            workers = [stack.enter_context(Child(module, store, path)) for _ in range(WORKERS)]
+            known = {worker.answer() for worker in workers}
+            began = time.monotonic()
+            for worker in workers:
+                worker.tell("go")
+            while (await hf.info()).runs.get("completed", 0) < len(run_ids):
+                await asyncio.sleep(0.1)
+            print(f"all are awake after {time.monotonic() - began:.1f} s")
+            for worker in workers:
+                assert worker.process.stdin is not None
+                worker.process.stdin.close()
+                assert await asyncio.to_thread(worker.wait) == 0
+        assert Counter(line.run for line in ledger.lines()) == Counter(run_ids)
+        helpers: Counter[str] = Counter()
+        for run_id in run_ids:
+            entries = await hf.journal.read(run_id)
+            fired = [entry for entry in entries if entry.kind == "WAIT_EXPIRED"]
+            assert len(fired) == 1, run_id
+            assert to_datetime(fired[0].at) >= deadline
+            assert [entry.kind for entry in entries].count("RUN_LEASED") == 2
+            helpers.update({entries[-1].actor})
+        assert set(helpers) == known, "all workers have helped"
+        print(dict(helpers))
