@@ -25,6 +25,9 @@ async def advance(hf: holdfast.Holdfast, run_id: str) -> Ending | None:
     working._close = close_unless_crashed  # type: ignore[method-assign]
     await asyncio.wait([task])
     if isinstance(task.exception(), Crash):
+        # What was staged before the crash may be stored or not; here it is, however slow the store.
+        if flushing := set(working.held.stage._flushing):
+            await asyncio.wait(flushing)
         return None
     return task.result()
 
