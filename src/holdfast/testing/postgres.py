@@ -6,6 +6,7 @@ listens on loopback only, and ends with the process that started it, even if tha
 """
 
 import atexit
+import contextlib
 import functools
 import importlib.util
 import os
@@ -36,6 +37,7 @@ DEFAULTS = {
 }
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
+NOTICE_SECONDS = 5.0
 NOBODY = 65534
 # Below the range outgoing connections get theirs from, so that none takes it during a restart.
 PORTS = range(15000, 32000)
@@ -139,6 +141,14 @@ class Process:
         if self.is_running():
             self._process.send_signal(number)
 
+    def children(self) -> list[int]:
+        """Its backends and helpers; none where /proc does not tell."""
+        try:
+            told = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        except OSError:
+            return []
+        return [int(pid) for pid in told.split()]
+
     def ends(self, within_seconds: float) -> bool:
         """Wait for the end of all its processes; False if some are still there."""
         if not self._all_gone:
@@ -150,6 +160,13 @@ class Process:
             os.close(self._life)
             self._all_gone = True
         return True
+
+
+def _is_postgres(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "postgres"
+    except OSError:
+        return False
 
 
 class PostgresServer:
@@ -207,9 +224,14 @@ class PostgresServer:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the postmaster by SIGKILL, and wait until the rest has noticed and left."""
+        """Kill the postmaster by SIGKILL; what has not noticed and left soon is killed as well."""
         process = self._running()
+        children = process.children()
         process.signal(signal.SIGKILL)
+        if not process.ends(NOTICE_SECONDS):
+            for pid in filter(_is_postgres, children):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         if not process.ends(STOP_SECONDS):
             raise StoreUnavailable(f"processes of the killed server {process.pid} go on running")
 
