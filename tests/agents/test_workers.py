@@ -1,7 +1,6 @@
 """Workers: taking runs, racing for them, stopping, staying alive, and being idle."""
 
 import asyncio
-import resource
 import threading
 import time
 from collections import Counter
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Settings, WaitSpec
+from holdfast import Settings
 from holdfast.engine import turns
 from holdfast.errors import AgentNotFound, MisuseError
 from holdfast.testing import ManualClock
@@ -197,37 +196,6 @@ async def test_heart_beats_from_its_thread_while_the_loop_is_busy_and_not_when_i
         await task
     names = [thread.name for thread in threading.enumerate()]
     assert "holdfast-heart" not in names
-
-
-@async_test
-async def test_ten_thousand_waiting_runs_cost_nothing(store: str) -> None:
-    @holdfast.agent
-    async def waiter(run: holdfast.Run) -> str:
-        return "never entered here"
-
-    async with holdfast.Holdfast(store, agents=[waiter]) as hf:
-
-        async def make(numbers: range) -> None:
-            for n in numbers:
-                held = await hf.runs.open(f"w{n}", agent="waiter")
-                await held.open_waits([WaitSpec(timeout_seconds=86_400)], suspend=True)
-
-        await asyncio.gather(*(make(range(at, 10_000, 100)) for at in range(100)))
-        worker = hf.new_worker()
-        task = asyncio.create_task(worker.run())
-        await asyncio.sleep(0.5)
-        threads, tasks = threading.active_count(), len(asyncio.all_tasks())
-        before = resource.getrusage(resource.RUSAGE_SELF)
-        await asyncio.sleep(3)
-        after = resource.getrusage(resource.RUSAGE_SELF)
-        assert threading.active_count() == threads <= 24
-        assert len(asyncio.all_tasks()) == tasks <= 12
-        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        assert spent < 0.6  # of 3 seconds
-        info = await hf.info()
-        assert info.runs == {"waiting": 10_000}
-        worker.stop()
-        await task
 
 
 @async_test
