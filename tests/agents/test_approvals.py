@@ -232,6 +232,77 @@ async def test_approval_of_a_tool_that_was_changed_is_asked_for_again(store: str
         assert again.wait_id != asked.wait_id
 
 
+@pytest.mark.parametrize("approved", [True, False])
+@async_test
+async def test_equal_calls_of_one_reply_are_one_request(store: str, approved: bool) -> None:
+    bank = Bank()
+    agent = calling(bank.tool(approval=True), ("ann", 5), ("ann", 5), ("bob", 5))
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await start(hf, agent)
+        await advance(hf, "r")
+        asked = {request.args["customer"]: request.wait_id for request in await hf.approvals.list()}
+        assert sorted(asked) == ["ann", "bob"]
+        await hf.approvals.approve(asked["bob"], by="boss")
+        decide = hf.approvals.approve if approved else hf.approvals.reject
+        await decide(asked["ann"], by="boss")
+        told = await hf.run(agent, run_id="r")
+        assert bank.charged.count(("ann", 5)) == int(approved)
+        assert bank.charged.count(("bob", 5)) == 1
+        if not approved:
+            assert told[0] == told[1] == "charge was not called: boss rejected it"
+        assert await hf.approvals.list() == []
+
+
+@async_test
+async def test_call_that_happened_before_needs_nobody_in_a_fork(store: str) -> None:
+    bank = Bank()
+    tool = bank.tool(approval=True)
+
+    @holdfast.agent
+    async def agent(run: holdfast.Run) -> str:
+        if run.is_fresh:
+            await run.checkpoint()
+        return await run.call(tool, "ann", 5)
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await start(hf, agent)
+        await advance(hf, "r")
+        (asked,) = await hf.approvals.list()
+        await hf.approvals.approve(asked.wait_id, by="boss")
+        assert await hf.run(agent, run_id="r") == "charged 5"
+        fork = await hf.runs.fork("r", 1)
+        await advance(hf, fork.run_id)
+        assert await hf.runs.result(fork.run_id) == "charged 5"
+        assert bank.charged == [("ann", 5)]
+        issued = await hf.effects.of_run("r")
+        again = await hf.runs.fork("r", 1, resend=[issued[0].effect_id])
+        await advance(hf, again.run_id)
+        assert bank.charged == [("ann", 5)]
+        (asked,) = await hf.approvals.list()
+        await hf.approvals.approve(asked.wait_id, by="boss")
+        await advance(hf, again.run_id)
+        assert bank.charged == [("ann", 5), ("ann", 5)]
+
+
+@async_test
+async def test_what_is_not_approved_yet_reserves_nothing(store: str) -> None:
+    bank = Bank()
+    tool = bank.tool(approval=True, cost=holdfast.Cost(usd=1))
+
+    @holdfast.agent(budget=holdfast.Budget(usd=2))
+    async def agent(run: holdfast.Run) -> str:
+        return await run.call(tool, "ann", 5)
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await start(hf, agent)
+        await advance(hf, "r")
+        assert await hf.budgets.reservations("r") == []
+        (asked,) = await hf.approvals.list()
+        await hf.approvals.approve(asked.wait_id, by="boss")
+        assert await hf.run(agent, run_id="r") == "charged 5"
+        assert (await hf.budgets.costs("r")).total.usd_micros == 1_000_000
+
+
 @async_test
 async def test_rule_that_breaks_asks_a_person(store: str) -> None:
     bank = Bank()

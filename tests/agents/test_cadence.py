@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AgentLoop, Message, ToolCall, every
+from holdfast import AgentLoop, Message, ToolCall, Usage, every
 from holdfast.agents.cadence import Cadence
 from holdfast.errors import MisuseError, TurnDiverged
 from holdfast.telemetry import BATCH_COMMITTED
@@ -478,3 +478,20 @@ async def idle(run: holdfast.Run) -> None: ...
 def test_wrong_cadence_is_refused(wrong: Callable[[], Any]) -> None:
     with pytest.raises(MisuseError):
         wrong()
+
+
+@async_test
+async def test_boundary_leaves_what_was_paid_on_record_and_nothing_else(store: str) -> None:
+    async def reply() -> Message:
+        return Message.assistant("done", usage=Usage(input_tokens=7, output_tokens=3, usd=0.5))
+
+    @holdfast.agent(cadence="boundary")
+    async def agent(run: holdfast.Run) -> str:
+        await run.checkpoint()
+        return (await run.model(reply)).text
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        assert await hf.run(agent, run_id="r") == "done"
+        told = [entry.kind for entry in await hf.journal.read("r")]
+        assert told == ["RUN_CREATED", "RUN_LEASED", "COST_RECORDED", "RUN_COMPLETED"]
+        assert (await hf.budgets.costs("r")).total.usd_micros == 500_000

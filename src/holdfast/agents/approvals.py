@@ -18,6 +18,7 @@ from holdfast.agents.questions import APPROVAL, FOR_PEOPLE, ApprovalRequest, Ver
 from holdfast.agents.rules import Refused
 from holdfast.agents.tools import Approval, Tool, text_of
 from holdfast.agents.waiting import Waiting, way_to
+from holdfast.engine import effects as engine_effects
 from holdfast.engine.context import Context
 from holdfast.engine.journal import body_of
 from holdfast.engine.waits import Waits
@@ -39,10 +40,11 @@ class Gatekeeper:
         self._waiting = waiting
         self._places = places
 
-    def check(self, call: Call) -> Wait | None:
+    async def check(self, call: Call) -> Wait | None:
         """What the run must be left to before a call is made; None if it may be made.
 
-        Raises Refused if it was rejected, or nobody answered in time.
+        Raises Refused if it was rejected, or nobody answered in time. A call that happened before,
+        in this run or in one that it was forked from, is given back and needs nobody.
         """
         wanted = needed_approval(call)
         if wanted is None:
@@ -59,6 +61,8 @@ class Gatekeeper:
                 _check_verdict(found, tool)
                 call.approval = found.wait_id
                 return None
+        if not call.is_on_record and await self._has_happened(call):
+            return None
         request = ApprovalRequest(
             place=place,
             prompt=_prompt(call, wanted),
@@ -69,6 +73,10 @@ class Gatekeeper:
             call_id=call.call_id,
         )
         return way_to(APPROVAL, tool.name, request, timeout=wanted.expires_seconds)
+
+    async def _has_happened(self, call: Call) -> bool:
+        known = await engine_effects.find(self._context, call.key) if call.key else None
+        return known is not None and known.answer == "done"
 
     def _is_valid(self, found: RecordedWait, tool: Tool[..., Any], wanted: Approval) -> bool:
         """Whether a verdict still stands: the tool is the same, and it was given lately."""

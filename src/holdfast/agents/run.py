@@ -53,6 +53,10 @@ _USAGE: Final = "holdfast.usage"
 _REPEATS: Final = "holdfast.repeats"
 
 
+Prepared = Call | str | Wait
+"""A call that may be made, the text that refuses it, or who must permit it first."""
+
+
 class Run:
     """One pass of an agent over its run. Its methods are used in the agent's own task."""
 
@@ -156,9 +160,8 @@ class Run:
         A call that is refused, or a tool that raises, is answered with an error the model reads.
         """
         self.gate.check_own_task("run.tools()")
-        prepared: list[Call | str | Wait] = []
-        for call in calls:
-            prepared.append(await self._prepare(call, prepared))
+        by_key: dict[str, Prepared] = {}
+        prepared = [await self._prepare(call, by_key) for call in calls]
         outcomes = iter(await self._carry_out([p for p in prepared if isinstance(p, Call)]))
         unapproved = [p for p in prepared if isinstance(p, Wait)]
         if unapproved:
@@ -183,7 +186,7 @@ class Run:
         call = Call(tool, tool.bind(args, kw))
         self._effects.place(call)
         try:
-            way = self._gatekeeper.check(call)
+            way = await self._gatekeeper.check(call)
         except Refused as refused:
             self._effects.displace(call)
             raise ToolFailed(str(refused)) from None
@@ -371,25 +374,35 @@ class Run:
         self.gate.check()
         return result
 
-    async def _prepare(
-        self, call: ToolCall, beside: Sequence[Call | str | Wait]
-    ) -> Call | str | Wait:
-        """The call if it passes the rules, the text that refuses it, or who must permit it."""
+    async def _prepare(self, call: ToolCall, by_key: dict[str, Prepared]) -> Prepared:
+        """What becomes of a call; of equal ones in a batch, the first decides for all."""
         made: Call | None = None
         try:
             tool = self._rules.find(call.name)
             arguments = self._rules.parse(tool, call.args)
             made = Call(tool, arguments, call_id=usable_id(call.id))
-            self._place(made, [other for other in beside if isinstance(other, Call)])
+            self._place(made, [other for other in by_key.values() if isinstance(other, Call)])
             self._repeats.set(self._repeats.get().after(tool.name, arguments.digest))
             self._rules.check_repeats(self._repeats.get())
-            if not made.is_on_record:
-                await self._rules.permit(tool, arguments)
-            return self._gatekeeper.check(made) or made
+            prepared = await self._permitted(made, by_key)
         except Refused as refused:
-            if made is not None:
+            prepared = str(refused)
+        if made is not None and made.key:
+            by_key.setdefault(made.key, prepared)
+            if not isinstance(prepared, Call):
                 self._effects.displace(made)
-            return str(refused)
+        return prepared
+
+    async def _permitted(self, made: Call, by_key: dict[str, Prepared]) -> Prepared:
+        """The call, or who must permit it first; raises Refused if it is not permitted."""
+        twin = by_key.get(made.key) if made.key else None
+        if isinstance(twin, str):
+            raise Refused(twin)
+        if twin is not None:
+            return twin if isinstance(twin, Wait) else made
+        if not made.is_on_record:
+            await self._rules.permit(made.tool, made.arguments)
+        return await self._gatekeeper.check(made) or made
 
     def _place(self, call: Call, beside: Sequence[Call]) -> None:
         try:
