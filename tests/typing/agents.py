@@ -35,7 +35,10 @@ async def support(run: Run, request: str, depth: int = 3) -> list[str]:
     await run.step(draw, "one", 2)  # pyright: ignore[reportArgumentType]
     assert_type(await run.call(charge, "ann", 5), str)
     assert_type(await run.call(balance, "ann"), int)
-    assert_type(await run.gather(run.call(charge, "ann", 5), run.call(charge, "bob", 5)), list[str])
+    both = await run.gather(run.call(charge, "ann", 5), run.call(balance, "bob"))
+    assert_type(both, tuple[str, int])
+    many = await run.gather(*(run.call(charge, name, 5) for name in ("ann", "bob")))
+    assert_type(many, tuple[str, ...])
     assert_type(await run.ask("How many?", schema=int), int)
     assert_type(await run.ask("How many?", schema=int, timeout=5, default=0), int)
     assert_type(await run.ask("Which?", choices=["a", "b"]), str)

@@ -48,6 +48,8 @@ from holdfast.kernel.versions import Versions
 
 P = ParamSpec("P")
 T = TypeVar("T")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
 
 _USAGE: Final = "holdfast.usage"
 _REPEATS: Final = "holdfast.repeats"
@@ -286,7 +288,21 @@ class Run:
             self._waiting.signal(name, kind=kind, timeout=timeout, until=until, default=default)
         )
 
-    async def gather(self, *calls: Coroutine[Any, Any, T]) -> list[T]:
+    @overload
+    async def gather(
+        self, one: Coroutine[Any, Any, T], two: Coroutine[Any, Any, T2], /
+    ) -> tuple[T, T2]: ...
+    @overload
+    async def gather(
+        self,
+        one: Coroutine[Any, Any, T],
+        two: Coroutine[Any, Any, T2],
+        three: Coroutine[Any, Any, T3],
+        /,
+    ) -> tuple[T, T2, T3]: ...
+    @overload
+    async def gather(self, *calls: Coroutine[Any, Any, T]) -> tuple[T, ...]: ...
+    async def gather(self, *calls: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
         """Several calls of the run at once; all of them end before one suspends the run."""
         self.gate.check_own_task("run.gather()")
         gather = self._places.next_gather()
@@ -300,7 +316,7 @@ class Run:
             self.gate.check()
         for error in errors:
             raise error
-        return [task.result() for task in tasks]
+        return tuple(task.result() for task in tasks)
 
     async def checkpoint(self, *, phase: str = "", label: str = "") -> Checkpoint | None:
         """End the turn: store what changed. From here on the run begins after a crash.
