@@ -338,6 +338,7 @@ async def test_soft_limit_warns_once_for_each_limit(
         await whole(hf, "r", "boss")
 
 
+@pytest.mark.mission("S3-005")
 @async_test
 async def test_costs_are_known_without_a_budget_and_cost_no_commit(store: str) -> None:
     paid = Paid(0.4, tokens=3)
