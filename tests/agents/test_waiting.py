@@ -2,10 +2,11 @@
 
 import asyncio
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, field_validator
 
 import holdfast
 from holdfast.errors import (
@@ -218,22 +219,55 @@ async def test_time_to_answer_ends_with_the_default_or_an_error(store: str) -> N
             await hf.approvals.answer(wait.wait_id, "now", by="ann")
 
 
+class Even(BaseModel):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def is_even(cls, number: int) -> int:
+        if number % 2:
+            raise ValueError("it is odd")
+        return number
+
+
 @async_test
 async def test_answer_that_its_type_refuses_after_all_is_asked_for_again(store: str) -> None:
     @holdfast.agent
-    async def agent(run: holdfast.Run) -> str:
-        when = await run.ask("When?", schema=datetime)
-        return when.isoformat()
+    async def agent(run: holdfast.Run) -> int:
+        return (await run.ask("Which?", schema=Even)).number
 
     async with holdfast.Holdfast(store, agents=[agent]) as hf:
         await start(hf, agent)
         await advance(hf, "r")
-        await hf.approvals.answer((await one(hf)).wait_id, "soon", by="ann")
+        await hf.approvals.answer((await one(hf)).wait_id, {"number": 3}, by="ann")
         await advance(hf, "r")
         again = await one(hf)
-        assert "the answer is not a datetime" in again.problem
-        await hf.approvals.answer(again.wait_id, "2026-11-16T09:00:00Z", by="ann")
-        assert await hf.run(agent, run_id="r") == "2026-11-16T09:00:00+00:00"
+        assert "it is odd" in again.problem
+        assert "\n" not in again.problem
+        await hf.approvals.answer(again.wait_id, {"number": 4}, by="ann")
+        assert await hf.run(agent, run_id="r") == 4
+
+
+@async_test
+async def test_moments_are_checked_when_they_are_given(store: str) -> None:
+    @holdfast.agent
+    async def agent(run: holdfast.Run) -> str:
+        day, moment = await run.gather(
+            run.ask("Which day?", schema=date), run.ask("When?", schema=datetime)
+        )
+        return f"{day.isoformat()} {moment.isoformat()}"
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await start(hf, agent)
+        await advance(hf, "r")
+        asked = {question.prompt: question.wait_id for question in await hf.approvals.list()}
+        with pytest.raises(AnswerRefused, match=r'"tomorrow" is not a date, such as 2026-11-16'):
+            await hf.approvals.answer(asked["Which day?"], "tomorrow", by="ann")
+        with pytest.raises(AnswerRefused, match="is not a moment"):
+            await hf.approvals.answer(asked["When?"], "soon", by="ann")
+        await hf.approvals.answer(asked["Which day?"], "2026-11-17", by="ann")
+        await hf.approvals.answer(asked["When?"], "2026-11-16T09:00:00Z", by="ann")
+        assert await hf.run(agent, run_id="r") == "2026-11-17 2026-11-16T09:00:00+00:00"
 
 
 @async_test

@@ -207,7 +207,8 @@ class Approvals:
             return answer
         known = asked if asked.status is not WaitStatus.OPEN else await self.get(asked.wait_id)
         plain = codec.decode(codec.encode(value, name="answer"))
-        if (known.status, known.answered_by, known.answer) == (WaitStatus.RESOLVED, by, plain):
+        is_own = (known.status, known.answered_by) == (WaitStatus.RESOLVED, by)
+        if is_own and _is_same_answer(asked.kind, known.answer, plain):
             return answer  # the same person has said the same before
         raise AlreadyAnswered(_too_late(known))
 
@@ -260,6 +261,23 @@ def _asked_of(wait: WaitRow, told: dict[str, Any], answer: object) -> Asked:
     )
 
 
+def said_of(kind: str, answer: object) -> str:
+    """What somebody answered, in words."""
+    if kind != APPROVAL or not isinstance(answer, dict):
+        return f"said: {text_of(answer)[:200]}"
+    told = cast("dict[str, Any]", answer)
+    verdict = "approved it" if told.get("approved") is True else "rejected it"
+    return f"{verdict}: {told['note']}" if told.get("note") else verdict
+
+
+def _is_same_answer(kind: str, one: Any, other: Any) -> bool:
+    """Whether two answers say the same; the note of a verdict does not count."""
+    if kind == APPROVAL and isinstance(one, dict) and isinstance(other, dict):
+        told, said = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
+        return told.get("approved") is said.get("approved")
+    return one == other
+
+
 def _is_open_question(wait: WaitRow) -> bool:
     return wait.kind in FOR_PEOPLE and wait.status is WaitStatus.OPEN
 
@@ -269,10 +287,10 @@ def _note(note: str) -> str:
 
 
 def _too_late(known: Asked) -> str:
-    when = clock.to_datetime(known.answered_at).isoformat(timespec="seconds")
+    when = f"{clock.to_datetime(known.answered_at):%Y-%m-%dT%H:%M:%SZ}"
     if known.status is WaitStatus.RESOLVED:
-        said = text_of(known.answer)[:200]
-        return f"{known.answered_by} was first, at {when}, and said: {said}. Yours was not used"
+        said = said_of(known.kind, known.answer)
+        return f"{known.answered_by} was first, at {when}, and {said}. Yours was not used"
     if known.status is WaitStatus.EXPIRED:
         return f"the time to answer was over at {when}; your answer was not used"
     return f"nobody waits for this any more since {when}; your answer was not used"

@@ -98,6 +98,10 @@ class Effects:
             call.attempts = call.recorded.attempts
             call.begun = _begun_of(call.recorded)
 
+    def keep_reads(self) -> None:
+        """Put on record what was read in this turn, because the run is left."""
+        self._reads.keep_all()
+
     def displace(self, call: Call) -> None:
         """A call that was placed is not made."""
         self._past.give_up(call.key)
@@ -111,7 +115,7 @@ class Effects:
             to_issue = [call for call in calls if call.is_to_be_issued]
             if self.memo.has_claims and not self._gate.is_concurrent:
                 to_issue = await self._not_done_before(to_issue)
-            reading = [call for call in calls if call.only_reads]
+            reading = [call for call in calls if call.only_reads and call.seen is None]
             await self._spending.begin_calls([*to_issue, *reading])
             await self._issue(to_issue)
         except BaseException as error:

@@ -38,6 +38,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel.effects import SETTLED, Settled
 from holdfast.kernel.runs import BlockedReason, Status
+from holdfast.kernel.signals import WAIT_KIND as SIGNAL
 from holdfast.telemetry import log
 
 CLOSING_SECONDS: Final = 5.0
@@ -167,6 +168,8 @@ class Pass:
     async def leave(self, way: Way) -> None:
         """Do what leaving the agent's code asks for; its unsaved changes are forgotten."""
         held = self.held
+        if self._run is not None:
+            self._run.keep_reads()
         await self._forget_edits()
         match way:
             case Block():
@@ -182,12 +185,15 @@ class Pass:
     async def _leave_to(self, way: Wait) -> None:
         """Suspend the run; one whose wait has ended meanwhile is ready for the next pass."""
         held = self.held
+        if self._run is not None:
+            self._run.record.open()
         if way.groups:
-            # What else it waits for is opened when it comes here again.
+            # A signal may have come meanwhile: that is looked at when the run comes here again.
+            more = [spec for spec in way.specs if spec.kind != SIGNAL]
+            if more:
+                await held.open_waits(more)
             is_left = await held.suspend(way.groups[0])
         else:
-            if self._run is not None:
-                self._run.record.open()
             is_left = await held.inbox.leave_to(way.specs)
         if not is_left:
             await held.release(note="what it was to wait for has come")

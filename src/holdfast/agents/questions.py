@@ -5,7 +5,9 @@ not be there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, time
 from typing import Any, Final, cast
+from uuid import UUID
 
 import msgspec
 
@@ -38,6 +40,18 @@ _LIMITS: Final = {
     "minItems": "is too short: the least number of items is",
     "maxItems": "is too long: the most items are",
     "pattern": "does not look like",
+}
+_FORMATS: Final[dict[str, type[Any]]] = {
+    "date": date,
+    "date-time": datetime,
+    "time": time,
+    "uuid": UUID,
+}
+_EXAMPLES: Final = {
+    "date": "a date, such as 2026-11-16",
+    "date-time": "a moment, such as 2026-11-16T09:00:00Z",
+    "time": "a time of day, such as 09:00:00",
+    "uuid": "a UUID",
 }
 
 
@@ -120,11 +134,28 @@ def _check_schema(schema: dict[str, Any]) -> None:
 def _problems(value: Any, schema: Any) -> Iterator[str]:
     from jsonschema import Draft202012Validator
 
-    validator = cast(Any, Draft202012Validator(schema))
+    validator = cast(Any, Draft202012Validator(schema, format_checker=_formats()))
     found = validator.iter_errors(_as_json(value))
     for error in sorted(found, key=lambda error: list(map(str, error.absolute_path))):
         where = _where(error.absolute_path)
         yield f"{where}{_words(error)}"
+
+
+def _formats() -> Any:
+    """Moments and ids are checked too, as what the agent will make of them."""
+    from jsonschema import FormatChecker
+
+    checker = FormatChecker(formats=())
+    for name, kind in _FORMATS.items():
+        checker.checks(name, raises=msgspec.ValidationError)(
+            lambda text, kind=kind: not isinstance(text, str) or _is_convertible(text, kind)
+        )
+    return checker
+
+
+def _is_convertible(text: str, kind: type[Any]) -> bool:
+    msgspec.convert(text, kind)
+    return True
 
 
 def _as_json(value: Any) -> Any:
@@ -149,6 +180,8 @@ def _words(error: Any) -> str:
         case "required":
             missing = [name for name in limit if name not in error.instance]
             return f"{', '.join(missing)} is missing"
+        case "format":
+            return f"{value} is not {_EXAMPLES.get(limit, limit)}"
         case "enum":
             return f"{value} is not one of: {', '.join(map(_shown, limit))}"
         case "anyOf" | "oneOf":

@@ -1,4 +1,8 @@
-"""What tools have read, put on record by the cadences that keep it: not read again in a turn."""
+"""What tools have read: put on record by the cadences that keep it, and whenever the run is left.
+
+What was paid for is always kept. So a turn that waits for a person does not read again what it has
+read; after a crash, with cadence `turn`, it does.
+"""
 
 from typing import Final
 
@@ -20,14 +24,14 @@ class Reads:
         self._record = record
         self._places = places
         self._memo = Memo()
+        self._unkept: list[tuple[Call, Outcome]] = []
 
     def begin_turn(self, memo: Memo) -> None:
         self._memo = memo
+        self._unkept.clear()
 
     def place(self, call: Call) -> None:
         """Give a call its place, and what it came to if that is on record."""
-        if not self._record.pace.keeps_reads:
-            return
         name, digest = call.tool.name, call.arguments.digest
         call.place = self._places.of("read", name, digest)
         found = self._memo.step(_named(_READ, name), call.place)
@@ -39,12 +43,23 @@ class Reads:
             call.seen = Outcome(error=text_of(codec.decode(failed.body)))
 
     def keep(self, call: Call, outcome: Outcome) -> Outcome:
-        """Put on record what a call came to."""
-        if self._record.pace.keeps_reads:
-            kind = _READ if outcome.error is None else _FAILED
-            value = outcome.value if outcome.error is None else outcome.error
-            self._record.step(_named(kind, call.tool.name), value, args_digest=call.place)
+        """Put on record what a call came to, now or when the run is left."""
+        if self._record.pace.keeps_reads or call.tool.policy.cost is not None:
+            self._put(call, outcome)
+        else:
+            self._unkept.append((call, outcome))
         return outcome
+
+    def keep_all(self) -> None:
+        """Put on record what the turn has read so far: it is left, and entered again."""
+        for call, outcome in self._unkept:
+            self._put(call, outcome)
+        self._unkept.clear()
+
+    def _put(self, call: Call, outcome: Outcome) -> None:
+        kind = _READ if outcome.error is None else _FAILED
+        value = outcome.value if outcome.error is None else outcome.error
+        self._record.step(_named(kind, call.tool.name), value, args_digest=call.place)
 
 
 def _named(kind: str, tool: str) -> str:

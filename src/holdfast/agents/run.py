@@ -80,7 +80,9 @@ class Run:
         self._pace = Pace(rules.cadence, context.now)
         self.record = Record(held, self._pace, versions=rules.versions, known=known)
         self._steps = Steps(held, self._places, self.record)
-        self._spending = Spending(context, held, gate, reserve=rules.reserve)
+        self._spending = Spending(
+            context, held, gate, reserve=rules.reserve, model=rules.versions.model
+        )
         self._effects = Effects(
             context, held, gate, self._places, record=self.record, spending=self._spending
         )
@@ -164,10 +166,14 @@ class Run:
         self.gate.check_own_task("run.tools()")
         by_key: dict[str, Prepared] = {}
         prepared = [await self._prepare(call, by_key) for call in calls]
-        outcomes = iter(await self._carry_out([p for p in prepared if isinstance(p, Call)]))
+        calls_to_make = [p for p in prepared if isinstance(p, Call)]
         unapproved = [p for p in prepared if isinstance(p, Wait)]
-        if unapproved:
-            self._leave_to(first_of(unapproved))
+        asked = first_of(unapproved) if unapproved else None
+        if asked is not None and calls_to_make:
+            asked = await self._ask_at_once(asked)
+        outcomes = iter(await self._carry_out(calls_to_make))
+        if asked is not None:
+            self._leave_to(asked)
         return [
             await self._answer(call, p.tool if isinstance(p, Call) else str(p), outcomes)
             for call, p in zip(calls, prepared, strict=True)
@@ -345,6 +351,10 @@ class Run:
         self.gate.check()
         return await self._blobs.read(blob_id)
 
+    def keep_reads(self) -> None:
+        """Put on record what tools have read in this turn, because the run is left."""
+        self._effects.keep_reads()
+
     def check_claimed(self) -> None:
         """Raise TurnDiverged if something is on record that the agent did not do again."""
         self._effects.memo.check_claimed(run_id=self.run_id)
@@ -441,6 +451,16 @@ class Run:
         except HoldfastError as error:
             self.gate.leave(error)
         return Message.tool(ToolResult(call.id, content))
+
+    async def _ask_at_once(self, way: Way) -> Way:
+        """Open requests now, so that nobody has to wait for the calls beside them to end."""
+        if not isinstance(way, Wait) or not way.specs or way.groups:
+            return way
+        try:
+            self.record.open()
+            return Wait(groups=(await self._held.open_waits(way.specs),))
+        except HoldfastError as error:
+            self.gate.leave(error)
 
     def _leave_to(self, way: Way) -> NoReturn:
         try:

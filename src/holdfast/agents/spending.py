@@ -21,25 +21,26 @@ from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.purse import Refusal, Ticket, Wanted
 from holdfast.errors import HoldfastError, MisuseError
 from holdfast.kernel import budgets
-from holdfast.kernel.budgets import NOTHING, Amounts, Recorded
+from holdfast.kernel.budgets import NOTHING, Account, Amounts, Recorded
 from holdfast.kernel.runs import BlockedReason
 from holdfast.telemetry import log
 
 _COSTLIEST: Final = "holdfast.costliest"
 _PAUSE: Final = clock.MICROSECONDS
-_ADDED: Final = {"usd": "5usd", "tokens": "20000tokens", "turns": "10turns", "time": "1h"}
+_ADDED: Final = {"turns": "10turns", "time": "1h"}
 
 
 class Spending:
     """What one pass over a run pays for."""
 
     def __init__(
-        self, context: Context, held: LeasedRun, gate: Gate, *, reserve: Cost | None
+        self, context: Context, held: LeasedRun, gate: Gate, *, reserve: Cost | None, model: str
     ) -> None:
         self._context = context
         self._held = held
         self._gate = gate
         self._reserve = reserve
+        self._model = model
         self._costliest = Value(held, _COSTLIEST, list[int], list[int]())
         self._most = NOTHING
         self._has_turn = False
@@ -51,7 +52,11 @@ class Spending:
                 self._most = self._most.most(msgspec.structs.replace(cost.amounts, turns=0))
 
     async def begin_model(self, what: str) -> Ticket:
-        """Reserve what a call of a model may cost; leaves the run if there is no room for it."""
+        """Reserve what a call of a model may cost; leaves the run if there is no room for it.
+
+        It is counted under the model's name if the agent tells that.
+        """
+        what = f"model:{self._model}" if self._model else what
         amounts = self._expected() if self._reserve is None else self._reserve.amounts
         wanted = Wanted(what, amounts + self._next_turn(), is_estimate=True)
         try:
@@ -61,7 +66,7 @@ class Spending:
         if isinstance(answer, Ticket):
             self._has_turn = self._has_turn or answer.is_drawn
             return answer
-        self._gate.suspend(way_of(answer, what))
+        self._gate.suspend(way_of(answer, wanted))
 
     def charge_model(self, ticket: Ticket, reply: object) -> Recorded | None:
         """Stage what a reply cost; one that does not tell, what was reserved for it."""
@@ -106,7 +111,7 @@ class Spending:
             if isinstance(answer, Ticket):
                 call.ticket = answer
             else:
-                call.refused = way_of(answer, want.what)
+                call.refused = way_of(answer, want)
 
     async def end_call(self, call: Call, *, result: object = None, is_free: bool = False) -> None:
         """Settle what a call cost: what its result tells, else its price, or nothing if free."""
@@ -151,19 +156,32 @@ def price_of(call: Call) -> Amounts:
     return cost.amounts
 
 
-def way_of(refusal: Refusal, what: str) -> Way:
+def way_of(refusal: Refusal, wanted: Wanted) -> Way:
     """How a run is left that cannot pay for a call."""
-    account, owner = refusal.account, refusal.account.run_id
+    account, owner, what = refusal.account, refusal.account.run_id, wanted.what
     if refusal.is_passing:
         note = f"the budget of run {owner} has no room for {what} until other calls have ended"
         return Delay(refusal.at + _PAUSE, note)
     used = ", ".join(budgets.told(account, limit, at=refusal.at) for limit in refusal.lacks)
-    more = " ".join(f"--add {_ADDED[limit]}" for limit in refusal.lacks)
+    needs = budgets.priced(wanted.amounts, refusal.lacks)
+    more = " ".join(f"--add {_enough(account, wanted.amounts, limit)}" for limit in refusal.lacks)
     note = (
-        f"the budget of run {owner} has no room for {what}: {used} is spent. Raise it and the run "
+        f"the budget of run {owner} has no room for {what}"
+        f"{f', which needs {needs}' if needs else ''}: {used} is spent. Raise it and the run "
         f"goes on, without paying for the past again: `holdfast runs budget {owner} {more}`"
     )
     return Block(BlockedReason.BUDGET, note, budgets=((owner, account.set_seq),))
+
+
+def _enough(account: Account, needed: Amounts, limit: str) -> str:
+    """An amount to add to a limit that is enough for a call, and for some more."""
+    if limit == "usd":
+        short = account.spent_usd + account.reserved_usd + needed.usd_micros
+        return f"{max(5, -((account.usd_limit or 0) - short) // budgets.MICRO + 1)}usd"
+    if limit == "tokens":
+        short = account.spent.tokens + account.reserved.tokens + needed.tokens
+        return f"{max(20_000, short - (account.tokens_limit or 0))}tokens"
+    return _ADDED[limit]
 
 
 def _told(result: object) -> Amounts | None:

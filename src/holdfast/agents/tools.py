@@ -260,18 +260,29 @@ def _check_verify(tool: Tool[..., Any], verify: Callable[..., Any], known: Colle
             )
 
 
-def _check_approval(tool: Tool[..., Any], approval: Approval) -> None:
+def _check_takes_arguments(tool: Tool[..., Any], rule: Callable[..., Any], what: str) -> None:
     """A misnamed parameter would otherwise be found when the tool is called."""
+    try:
+        inspect.signature(rule).bind(**dict.fromkeys(tool.parameters))
+    except TypeError as error:
+        raise MisuseError(
+            f"{what} of {tool.name} must take its arguments by name "
+            f"({', '.join(tool.parameters)}): {error}"
+        ) from error
+
+
+def _check_cost(tool: Tool[..., Any], cost: CostPolicy | None) -> None:
+    if cost is None or isinstance(cost, Cost):
+        return
+    if not callable(cost):
+        raise MisuseError(f"cost of tool {tool.name} must be a holdfast.Cost or a function")
+    _check_takes_arguments(tool, cost, "cost")
+
+
+def _check_approval(tool: Tool[..., Any], approval: Approval) -> None:
     for name, rule in {"when": approval.when, "prompt": approval.prompt}.items():
-        if rule is None:
-            continue
-        try:
-            inspect.signature(rule).bind(**dict.fromkeys(tool.parameters))
-        except TypeError as error:
-            raise MisuseError(
-                f"{name} of the approval of {tool.name} must take its arguments by name "
-                f"({', '.join(tool.parameters)}): {error}"
-            ) from error
+        if rule is not None:
+            _check_takes_arguments(tool, rule, f"{name} of the approval")
     for seconds in (approval.expires_seconds, approval.valid_seconds):
         if seconds is not None and seconds <= 0:
             raise MisuseError(f"the seconds of the approval of {tool.name} must be above 0")
@@ -293,8 +304,7 @@ def _check(tool: Tool[..., Any], policy: Policy) -> None:
         raise MisuseError(f"tool {tool.name} only reads: it needs no key, verify or repeat")
     if policy.approval is not None:
         _check_approval(tool, policy.approval)
-    if policy.cost is not None and not isinstance(policy.cost, Cost) and not callable(policy.cost):
-        raise MisuseError(f"cost of tool {tool.name} must be a holdfast.Cost or a function")
+    _check_cost(tool, policy.cost)
     if policy.limit_seconds <= 0 or policy.retries < 0 or policy.max_result_chars <= 0:
         raise MisuseError(f"the limits of tool {tool.name} must be above 0")
 

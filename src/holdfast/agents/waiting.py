@@ -24,6 +24,7 @@ from holdfast.errors import AnswerRefused, MisuseError, NoAnswer, UnsupportedVal
 from holdfast.kernel.signals import WAIT_KIND as SIGNAL
 from holdfast.kernel.waits import WaitStatus
 
+_LONGEST_PROBLEM: Final = 500
 _OF_SESSIONS: Final = frozenset({"message", "close"})
 
 
@@ -75,7 +76,8 @@ class Waiting:
             try:
                 return _typed(found.value, schema, choices=listed)
             except (AnswerRefused, UnsupportedValue) as error:
-                problem = str(error)  # the next one is told why this one would not do
+                # The next one is told why this one would not do.
+                problem = " ".join(str(error).split())[:_LONGEST_PROBLEM]
 
     async def sleep(self, *, seconds: float | None, until: datetime | None) -> None:
         """Come back at a moment."""

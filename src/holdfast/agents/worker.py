@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast import names
+from holdfast.agents.calls import describe
 from holdfast.agents.executor import Ending
 from holdfast.agents.work import Work
 from holdfast.engine import sweeper
@@ -99,5 +100,7 @@ class Worker:
         error = task.exception()
         if error is not None:
             log.error("%s broke", task.get_name(), exc_info=error)
-        elif task.result().error is not None:
-            log.warning("%s: %s", task.get_name(), task.result().error)
+        elif (error := task.result().error) is not None:
+            log.warning(
+                "%s: %s (`holdfast runs show` tells more)", task.get_name(), describe(error)
+            )

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import click
 
-from holdfast.agents.approvals import Asked
+from holdfast.agents.approvals import Asked, said_of
 from holdfast.agents.questions import APPROVAL, check_answer
 from holdfast.cli import inputs, output
 from holdfast.cli.options import Count, Options, common
@@ -102,11 +102,10 @@ def answer(options: Options, *, wait: str, value: str, by: str | None) -> None:
 
 def _value(asked: Asked, text: str) -> object:
     """What a text says: JSON, unless the question wants the text itself."""
-    if asked.schema is None and asked.choices is None:
+    is_free = asked.schema is None and asked.choices is None
+    if is_free and text.lstrip()[:1] in ("{", "[", '"'):
         return inputs.value_of(text)
-    if _fits(asked, text):
-        return text
-    return inputs.value_of(text)
+    return text if _fits(asked, text) else inputs.value_of(text)
 
 
 def _fits(asked: Asked, value: object) -> bool:
@@ -134,11 +133,16 @@ def _advice(asked: Asked) -> str:
 
 
 def _draw_table(records: Iterable[Record]) -> None:
-    rows = [record | {"prompt": short(record["prompt"], limit=_PROMPT_WIDTH)} for record in records]
+    rows = [record | {"prompt": short(_prompt(record), limit=_PROMPT_WIDTH)} for record in records]
     output.table(_COLUMNS, empty="nobody is asked anything")(rows)
 
 
+def _prompt(record: Record) -> str:
+    again = f"(again, because {record['problem']}) " if record["problem"] else ""
+    return again + record["prompt"]
+
+
 def _draw_answered(record: Record) -> None:
-    said = short(record["answer"])
-    write(f"{record['kind']} {record['wait_id']}: {printable(record['answered_by'])} said {said}")
+    said = printable(said_of(record["kind"], record["answer"]))
+    write(f"{record['kind']} {record['wait_id']}: {printable(record['answered_by'])} {said}")
     write(f"run {printable(record['run_id'])}: {record['run_status']}")

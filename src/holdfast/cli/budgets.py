@@ -16,6 +16,7 @@ from holdfast.clock import SystemClock
 from holdfast.engine.costs import Budget, Costs
 from holdfast.kernel import budgets
 from holdfast.kernel.budgets import LIMITS, MICRO, Account, Amounts
+from holdfast.sync import Holdfast
 
 _AMOUNT: Final = re.compile(r"\$?(\d[\d_,]*(?:\.\d+)?|\.\d+) *([a-zA-Z]*)")
 _UNITS: Final = {
@@ -117,6 +118,7 @@ def budget(
     who = by or inputs.user_name()
     with options.open_existing() as hf:
         if (raised := budget_of(more)) is not None:
+            _check_raise(hf, run, more)
             hf.budgets.add(run, raised, by=who, note=note)
         if limits:
             known = hf.budgets.get(run)
@@ -129,6 +131,21 @@ def budget(
     records = [_account(account) for account in accounts]
     record = {"run_id": run, "status": status, "budgets": records}
     options.output.one(record, ids="run_id", draw=_draw_budgets)
+
+
+def _check_raise(hf: Holdfast, run: str, more: Sequence[tuple[str, Decimal]]) -> None:
+    """Raising what is not limited would limit it, and what is blocked elsewhere would stay so."""
+    for name, number in more:
+        if number <= 0:
+            raise click.UsageError(f"--add needs more than 0 {name}")
+    known = hf.budgets.over(run)
+    if not any(account.run_id == run for account in known):
+        others = [account.run_id for account in known]
+        raise click.UsageError(
+            f"run {run} has no budget of its own to raise. "
+            + (f"It draws on that of {', '.join(others)}: raise that. " if others else "")
+            + "--set gives it one"
+        )
 
 
 @click.command()

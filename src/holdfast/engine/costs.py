@@ -27,6 +27,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     soft: float = 0.8
 
     def __post_init__(self) -> None:
+        for name, given in (("usd", self.usd), ("seconds", self.seconds), ("soft", self.soft)):
+            _check_number(given, f"{name} of a budget")
         if not 0 < self.soft <= 1:
             raise MisuseError(f"soft of a budget is a part of its limits, 0 to 1, not {self.soft}")
         if (self.usd, self.tokens, self.turns, self.seconds) == (None,) * 4:
@@ -51,6 +53,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0
 
     def __post_init__(self) -> None:
+        _check_number(self.usd, "usd of a cost")
         _ = self.amounts
 
     @property
@@ -73,6 +76,12 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     by_call: dict[str, Amounts]
     by_agent: dict[str, Amounts]
     by_run: dict[str, Amounts]
+
+
+def _check_number(given: object, what: str) -> None:
+    """A text would be counted as the number it says, and compared as a text."""
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int | float)):
+        raise MisuseError(f"{what} must be a number, not {given!r}")
 
 
 def micros(amount: float | Decimal, *, what: str) -> int:

@@ -382,6 +382,16 @@ def told(account: Account, limit: str, *, at: int) -> str:
     return f"{passed / MICRO:,.0f} of {allowed / MICRO:,.0f} seconds"
 
 
+def priced(amounts: Amounts, limits: Iterable[str]) -> str:
+    """What a call takes of these limits, in words; nothing if that is not known before."""
+    told: list[str] = []
+    if "usd" in limits and amounts.usd_micros:
+        told.append(f"{usd_text(amounts.usd_micros)} USD")
+    if "tokens" in limits and amounts.tokens:
+        told.append(f"{amounts.tokens:,} tokens")
+    return " and ".join(told)
+
+
 def usd_text(micros: int) -> str:
     """An amount of money as people write it, exactly."""
     sign, micros = "-" if micros < 0 else "", abs(micros)

@@ -196,7 +196,7 @@ def fold(run: Run | None, entry: Entry, facts: object) -> Run:
             attempts = 0 if entry.kind == Kind.RUN_UNBLOCKED else run.attempts
             return _moved(run, entry, ready_at=ready_at or entry.at, attempts=attempts)
         case Suspended(group_id):
-            return _moved(run, entry, waiting_on=group_id)
+            return _moved(run, entry, waiting_on=group_id, attempts=0)
         case Blocked(reason):
             return _moved(run, entry, blocked_reason=reason.value)
         case Ended():
