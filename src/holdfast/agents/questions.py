@@ -6,6 +6,7 @@ not be there.
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time
+from functools import partial
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -147,14 +148,13 @@ def _formats() -> Any:
 
     checker = FormatChecker(formats=())
     for name, kind in _FORMATS.items():
-        checker.checks(name, raises=msgspec.ValidationError)(
-            lambda text, kind=kind: not isinstance(text, str) or _is_convertible(text, kind)
-        )
+        checker.checks(name, raises=msgspec.ValidationError)(partial(_is_convertible, kind))
     return checker
 
 
-def _is_convertible(text: str, kind: type[Any]) -> bool:
-    msgspec.convert(text, kind)
+def _is_convertible(kind: type[Any], value: object) -> bool:
+    if isinstance(value, str):  # what else it must be is said by its type
+        msgspec.convert(value, kind)
     return True
 
 
