@@ -35,6 +35,11 @@ def new_worker_id() -> str:
     return "w" + "".join(_ALPHABET[number >> shift & 31] for shift in range(75, -1, -5))
 
 
+def is_worker_id(text: str) -> bool:
+    """Whether an actor on the record is a process, and not somebody who gave a name."""
+    return len(text) == 17 and text[0] == "w" and set(text[1:]) <= set(_ALPHABET)
+
+
 def nonce() -> bytes:
     """16 random bytes that hide a body behind its digest."""
     return os.urandom(16)

@@ -8,7 +8,7 @@ import sys
 from enum import IntEnum
 from typing import Final
 
-from holdfast.cli.text import printable
+from holdfast.cli.text import HINTS, printable
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
@@ -67,7 +67,7 @@ def tell(error: HoldfastError | OSError, *, as_json: bool = False) -> Exit:
         tell_json(type(error).__name__, str(error))
     else:
         for line in _lines(error):
-            print(printable(line), file=sys.stderr)
+            print(printable(HINTS.complete(line)), file=sys.stderr)
     return code_of(error)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from holdfast import ids
 from holdfast.cli import output
 from holdfast.cli.options import Count, Options, Ordinal, common
 from holdfast.cli.output import Output, say
@@ -94,6 +95,7 @@ def _line(record: Record) -> str:
         f"{record['seq']:>6}",
         record["at"] or "",
         f"{printable(record['kind']):<20}",
+        "" if ids.is_worker_id(record["actor"]) else f"by {printable(record['actor'])}",
         short(facts) if facts else "",
         "" if record["intact"] else "DAMAGED",
         to_json(record["body"]) if "body" in record else "",

@@ -12,6 +12,7 @@ from holdfast import names, settings, stores
 from holdfast.cli import exits
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import FORMATS, Output
+from holdfast.cli.text import HINTS
 from holdfast.errors import HoldfastError, NotFoundError, SchemaMismatch
 from holdfast.settings import Settings
 from holdfast.stores.sqlfiles import Migration
@@ -76,6 +77,7 @@ def common(run: Callable[..., Exit | None]) -> Callable[..., Exit | None]:
         if as_json and output not in (None, "json"):
             raise click.UsageError(f"--json and -o {output} contradict each other; give one")
         out = Output("json" if as_json else output or "table")
+        HINTS.name_store(store)
         try:
             return run(Options(store, tenant, out), **rest)
         except (HoldfastError, OSError) as error:

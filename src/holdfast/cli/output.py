@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from holdfast.cli.records import Record
-from holdfast.cli.text import printable, short, to_json
+from holdfast.cli.text import HINTS, printable, short, to_json
 
 FORMATS: Final = ("table", "json", "jsonl", "ids")
 _WIDE: Final = 100_000
@@ -66,7 +66,7 @@ def write(text: str) -> None:
 
 def say(text: str) -> None:
     """A message for people."""
-    print(printable(text), file=sys.stderr, flush=True)
+    print(printable(HINTS.complete(text)), file=sys.stderr, flush=True)
 
 
 def _write_ids(record: Record, name: str) -> None:

@@ -20,6 +20,7 @@ from holdfast.kernel import effects, runs
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind
 from holdfast.kernel.runs import BlockedReason, Run, Status
+from holdfast.kernel.signals import WAIT_KIND as SIGNAL
 from holdfast.kernel.waits import WaitStatus
 from holdfast.sync import Holdfast
 
@@ -77,11 +78,19 @@ def list_(options: Options, *, status: str | None, agent: str | None, limit: int
     """List runs, newest first."""
     with options.open_existing() as hf:
         found = hf.runs.list(status=status, agent=agent, limit=limit)
-    options.output.many(
-        map(record_of, found), ids="run_id", draw=output.table(_RUN_COLUMNS, empty="no runs")
-    )
+    options.output.many(map(record_of, found), ids="run_id", draw=_draw_runs)
     if len(found) == limit and options.output.is_for_people:
         say(f"these are the newest {limit}; there may be more: --limit")
+
+
+def _draw_runs(records: Iterable[Record]) -> None:
+    rows = [
+        record | {"status": f"{record['status']} ({record['blocked_reason']})"}
+        if record["blocked_reason"]
+        else record
+        for record in records
+    ]
+    output.table(_RUN_COLUMNS, empty="no runs")(rows)
 
 
 @command.command()
@@ -310,11 +319,22 @@ def _follow(hf: Holdfast, run_id: str, out: Output, *, until_blocked: bool) -> E
             write(to_json(record))
         elif out.is_for_people:
             write(_entry_line(record))
+            if entry.kind == Kind.RUN_WAITING:
+                _say_who_is_asked(hf, run_id)
     last = _everything(hf, run_id)
     if out.is_for_people:
         write("")
     Output("jsonl" if out.is_json else out.format).one(last, ids="run_id", draw=_draw)
     return _OUTCOMES.get(Status(last["status"]), Exit.OK)
+
+
+def _say_who_is_asked(hf: Holdfast, run_id: str) -> None:
+    """Tell what a run waits for, if it is something that people can give."""
+    for asked in hf.approvals.list(run_id=run_id):
+        say(f"{asked.prompt} `holdfast approvals show {asked.wait_id}` tells how to answer")
+    for wait in hf.waits.of_run(run_id):
+        if (wait.kind, wait.status) == (SIGNAL, WaitStatus.OPEN):
+            say(f"it waits for `holdfast runs signal {run_id} {wait.name} VALUE`")
 
 
 def _until_blocked(hf: Holdfast, run_id: str) -> Iterator[Entry]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -13,6 +14,7 @@ from holdfast import clock
 
 # Valid inside JSON strings, but a terminal may act on them (C1 controls, changes of direction)
 # and UTF-8 cannot say them (surrogates).
+_COMMAND: Final = re.compile(r"`(holdfast (?!worker |demo)[a-z]+ [^`]*)`")
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -21,6 +23,25 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+class Hints:
+    """Commands that messages name in `backquotes`, made to name the store of this one too."""
+
+    def __init__(self) -> None:
+        self._store = ""
+
+    def name_store(self, store: str | None) -> None:
+        self._store = store or ""
+
+    def complete(self, text: str) -> str:
+        """The text with commands that can be typed as they are."""
+        if not self._store:
+            return text
+        return _COMMAND.sub(lambda found: f"`{found[1]} --store {shlex.quote(self._store)}`", text)
+
+
+HINTS: Final = Hints()
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

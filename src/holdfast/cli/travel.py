@@ -1,6 +1,6 @@
 """`holdfast runs fork` and `rewind`: going back to a version, and what that does not undo."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -105,9 +105,19 @@ def fork(
             edits=changed,
             resend=resend,
         )
+        _say_new_parts(hf, found, changed)
     record = record_of(made) | _outside(found, resend)
     options.output.one(record, ids="run_id", draw=_draw_fork)
     _warn(found, resend)
+
+
+def _say_new_parts(hf: Holdfast, plan: TravelPlan, changed: Mapping[str, object]) -> None:
+    """A part that was not there may be meant, or be a slip."""
+    known = hf.checkpoints.load(plan.run_id, plan.version).parts
+    for name in changed:
+        if name not in known:
+            others = ", ".join(part for part in known if not part.startswith("holdfast."))
+            say(f"version {plan.version} has no part {name}, it is new; there are: {others}")
 
 
 @click.command()
@@ -148,6 +158,7 @@ def rewind(
             takeover=takeover,
         )
         newest = hf.checkpoints.history(run, limit=1)[0].version
+        _say_new_parts(hf, found, changed)
     record = record_of(made) | {"rewound_to": found.version, "version": newest}
     options.output.one(record | _outside(found, resend), ids="run_id", draw=_draw_rewind)
     if found.open_waits:
