@@ -106,6 +106,8 @@ def to_datetime(moment: int) -> datetime:
 
 
 def from_datetime(moment: datetime) -> int:
+    if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+        raise MisuseError(f"{moment!r} is not a datetime")
     if moment.tzinfo is None:
         raise MisuseError(f"{moment.isoformat()} has no time zone; add one, such as datetime.UTC")
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)

@@ -74,13 +74,21 @@ class Gatekeeper:
         )
         return way_to(APPROVAL, tool.name, request, timeout=wanted.expires_seconds)
 
+    def pass_over(self, call: Call) -> None:
+        """A call is refused by another rule: what was said about it is not needed."""
+        if needed_approval(call) is not None:
+            digest = call.arguments.digest
+            place = self._places.of_wait(APPROVAL, call.tool.name, digest)
+            while self._waiting.recorded(place) is not None:
+                pass
+
     async def _has_happened(self, call: Call) -> bool:
         known = await engine_effects.find(self._context, call.key) if call.key else None
         return known is not None and known.answer == "done"
 
     def _is_valid(self, found: RecordedWait, tool: Tool[..., Any], wanted: Approval) -> bool:
         """Whether a verdict still stands: the tool is the same, and it was given lately."""
-        if found.status is not WaitStatus.RESOLVED:
+        if found.status is not WaitStatus.RESOLVED or not _is_approved(found):
             return True
         age = self._context.now() - found.settled_at
         is_same_tool = found.payload.get("tool_digest") == tool.digest
@@ -108,6 +116,11 @@ def _prompt(call: Call, wanted: Approval) -> str:
             log.warning("the prompt of %s broke: %s", call.tool.name, describe(error))
     told = ", ".join(f"{name}={text_of(value)}" for name, value in call.arguments.values.items())
     return f"May {call.tool.name}({told}) be called?"[: names.MAX_TEXT]
+
+
+def _is_approved(found: RecordedWait) -> bool:
+    value: Any = found.value
+    return isinstance(value, dict) and cast("dict[str, Any]", value).get("approved") is True
 
 
 def _check_verdict(found: RecordedWait, tool: Tool[..., Any]) -> None:
@@ -202,6 +215,8 @@ class Approvals:
 
     async def _resolve(self, asked: Asked, value: object, *, by: str) -> Answer:
         names.check(by, what="by")
+        if 0 < asked.deadline <= self._context.now():
+            await self._waits.expire_due()
         answer = await self._waits.resolve(asked.wait_id, value, by=by)
         if answer.accepted:
             return answer

@@ -103,8 +103,11 @@ class Effects:
         self._reads.keep_all()
 
     def displace(self, call: Call) -> None:
-        """A call that was placed is not made."""
+        """A call that was placed is not made: what is on record of it may be another's."""
         self._past.give_up(call.key)
+        if call.recorded is not None:
+            self.memo.give_back(call.key, call.recorded)
+            call.recorded = call.begun = None
 
     async def carry_out(self, calls: Sequence[Call]) -> list[Outcome]:
         """Make the calls, those with an outcome on record not again; in their order."""
@@ -264,6 +267,7 @@ class Effects:
         try:
             result = await attempt(tool, call.arguments, call.key, limit_seconds=limit)
         except asyncio.CancelledError as error:
+            self._spending.lose_call(call)
             if is_being_cancelled():
                 raise
             return Outcome(error=error_text(tool, error), cause=error)

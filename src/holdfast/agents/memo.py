@@ -85,6 +85,10 @@ class Memo:
         """What is known of the next call with this key, if its intent is on record."""
         return _next(self._calls, key)
 
+    def give_back(self, key: str, call: RecordedCall) -> None:
+        """A call that was asked for is not made after all: the next with this key may be it."""
+        self._calls.setdefault(key, deque()).appendleft(call)
+
     def wait(self, place: bytes) -> RecordedWait | None:
         """The next wait that was opened at this place, if it is on record."""
         return _next(self._waits, place)

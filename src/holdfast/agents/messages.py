@@ -4,15 +4,21 @@ These are for agents that do not bring their own types; a log holds any type tha
 convert. A kind of block that is not known is an error, never passed over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self, cast
 
 import msgspec
 
 from holdfast import ids
 from holdfast.clock import SystemClock, to_datetime
+from holdfast.telemetry import log
 
+_ALIASES: Final = {
+    "input_tokens": ("input_tokens", "prompt_tokens", "request_tokens"),
+    "output_tokens": ("output_tokens", "completion_tokens", "response_tokens"),
+    "usd": ("usd", "cost_usd", "total_cost_usd"),
+}
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -64,15 +70,34 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage_of(reply: object) -> Usage | None:
-    """What a reply says it cost, if it does; any object with the usual names will do."""
-    used = getattr(reply, "usage", None)
+    """What a reply says it cost, if it does; any object or dict with the usual names will do."""
+    used = _field(reply, ("usage",))
     if used is None or isinstance(used, Usage):
         return used
-    return Usage(
-        input_tokens=int(getattr(used, "input_tokens", 0) or 0),
-        output_tokens=int(getattr(used, "output_tokens", 0) or 0),
-        usd=float(getattr(used, "usd", 0.0) or 0.0),
-    )
+    told = {name: _field(used, aliases) for name, aliases in _ALIASES.items()}
+    if all(value is None for value in told.values()):
+        log.warning("a reply's usage has none of the usual names, and was not counted: %r", used)
+        return None
+    try:
+        return Usage(
+            input_tokens=int(told["input_tokens"] or 0),
+            output_tokens=int(told["output_tokens"] or 0),
+            usd=float(told["usd"] or 0.0),
+        )
+    except (TypeError, ValueError, OverflowError) as error:
+        log.warning("a reply's usage was not counted: %s", error)
+        return None
+
+
+def _field(value: object, aliases: Sequence[str]) -> Any:
+    for name in aliases:
+        if isinstance(value, Mapping):
+            found: Any = cast("Mapping[str, Any]", value).get(name)
+        else:
+            found = getattr(value, name, None)
+        if found is not None:
+            return found
+    return None
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

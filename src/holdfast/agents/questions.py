@@ -109,12 +109,16 @@ def schema_of(schema: object) -> dict[str, Any] | None:
 def check_answer(value: object, *, schema: Any, choices: Sequence[Any] | None) -> None:
     """Raise AnswerRefused, in words for a person, unless the value answers a question."""
     plain = codec.decode(codec.encode(value, name="answer"))
-    if choices is not None and not any(_is_same(plain, choice) for choice in choices):
+    told = _as_json(plain)
+    if choices is not None and not any(_is_same(told, _as_json(choice)) for choice in choices):
         raise AnswerRefused(
             f"{_shown(plain)} is not one of the choices: {', '.join(map(_shown, choices))}"
         )
     if schema is not None:
-        problems = list(_problems(plain, schema))
+        try:
+            problems = list(_problems(told, schema))
+        except Exception as error:  # such as a reference that leads nowhere
+            raise AnswerRefused(f"the schema of this question cannot be used: {error}") from error
         if problems:
             raise AnswerRefused("; ".join(problems))
 
@@ -130,13 +134,17 @@ def _check_schema(schema: dict[str, Any]) -> None:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         raise MisuseError(f"this is not a JSON Schema: {error.message}") from error
+    try:
+        list(_problems(None, schema))
+    except Exception as error:
+        raise MisuseError(f"this JSON Schema cannot be used: {error}") from error
 
 
 def _problems(value: Any, schema: Any) -> Iterator[str]:
     from jsonschema import Draft202012Validator
 
     validator = cast(Any, Draft202012Validator(schema, format_checker=_formats()))
-    found = validator.iter_errors(_as_json(value))
+    found = validator.iter_errors(value)
     for error in sorted(found, key=lambda error: list(map(str, error.absolute_path))):
         where = _where(error.absolute_path)
         yield f"{where}{_words(error)}"

@@ -47,6 +47,7 @@ class _Call(msgspec.Struct):
         return EffectRequest(
             tool=self.tool.name,
             args=self.arguments.values,
+            args_digest=self.arguments.digest,
             call_id=usable_id(self.call_id),
             key=self.key,
             limit_seconds=self.tool.policy.limit_seconds,

@@ -427,7 +427,11 @@ class Run:
         if twin is not None:
             return twin if isinstance(twin, Wait) else made
         if not made.is_on_record:
-            await self._rules.permit(made.tool, made.arguments)
+            try:
+                await self._rules.permit(made.tool, made.arguments)
+            except Refused:
+                self._gatekeeper.pass_over(made)
+                raise
         return await self._gatekeeper.check(made) or made
 
     def _place(self, call: Call, beside: Sequence[Call]) -> None:

@@ -35,15 +35,18 @@ from holdfast.errors import (
     RunExists,
     RunNotFound,
     ScheduleNotFound,
+    UnsupportedValue,
 )
 from holdfast.kernel.runs import ENDED, Status
 from holdfast.kernel.runs import Run as RunRow
+from holdfast.telemetry import log
 
 T = TypeVar("T")
 
 AGENT: Final = "holdfast.schedule"
 _PREFIX: Final = "schedule:"
 _CHANGE: Final = "schedule"
+_DUE: Final = "a tick is due"
 _KEPT_SKIPS: Final = 20
 _LONGEST_NAME: Final = names.MAX_LENGTH - len("@2026-11-16T09:00:00Z")
 _PAGE: Final = 1000
@@ -124,10 +127,25 @@ async def _outside(run: Run, call: Coroutine[Any, Any, T]) -> T:
 async def _next_change(run: Run, known: Progress) -> Change | None:
     """What the schedule was changed to; None when a tick is due."""
     due = _due_at(known)
-    if due is None:
-        return await run.signal(_CHANGE, Change)
-    told = await run.signal(_CHANGE, until=to_datetime(due), default=None)
-    return None if told is None else shapes.convert(told, Change, what="a change of a schedule")
+    while True:
+        if due is None:
+            told = await run.signal(_CHANGE)
+        else:
+            told = await run.signal(_CHANGE, until=to_datetime(due), default=_DUE)
+        if told == _DUE:
+            return None
+        change = _change_of(told)
+        if change is not None:
+            return change
+        log.warning("%s was sent something that is no change, which is passed over", run.run_id)
+
+
+def _change_of(told: object) -> Change | None:
+    """A change of a schedule; None for what somebody else has sent."""
+    try:
+        return shapes.convert(told, Change, what="a change of a schedule")
+    except UnsupportedValue:
+        return None
 
 
 async def _changed(run: Run, known: Progress, told: Change) -> Progress:
@@ -293,10 +311,11 @@ class Schedules:
     async def _latest(self, run: RunRow) -> Change:
         """What was asked for last, whether the schedule has heard of it or not."""
         sent = [s for s in await self._signals.of_run(run.run_id) if s.name == _CHANGE]
-        if sent:
-            stored = await self._signals.value(run.run_id, sent[-1].signal_id)
-        else:
-            stored = (await self._runs.input(run.run_id))["change"]
+        for signal in reversed(sent):
+            change = _change_of(await self._signals.value(run.run_id, signal.signal_id))
+            if change is not None:
+                return change
+        stored = (await self._runs.input(run.run_id))["change"]
         return shapes.convert(stored, Change, what="a change of a schedule")
 
     async def _shown(self, run: RunRow) -> Schedule | None:

@@ -26,6 +26,7 @@ from holdfast.kernel.runs import BlockedReason
 from holdfast.telemetry import log
 
 _COSTLIEST: Final = "holdfast.costliest"
+_MOST: Final = 10**15
 _PAUSE: Final = clock.MICROSECONDS
 _ADDED: Final = {"turns": "10turns", "time": "1h"}
 
@@ -99,6 +100,19 @@ class Spending:
             self._held.purse.charge(ticket, cost)
             self._has_turn = self._has_turn and not ticket.amounts.turns
             await self.tell_others(ticket, cost)
+
+    def lose_model(self, ticket: Ticket) -> None:
+        """A call that was cut off counts as spent: nobody knows what it cost."""
+        if ticket.is_drawn:
+            cost = self._cost(ticket, ticket.amounts, note="it was cut off")
+            self._held.purse.charge(ticket, msgspec.structs.replace(cost, is_lost=True))
+            self._has_turn = True
+
+    def lose_call(self, call: Call) -> None:
+        """The same for a tool that only reads."""
+        ticket, call.ticket = call.ticket, None
+        if ticket is not None:
+            self.lose_model(ticket)
 
     async def begin_calls(self, calls: Sequence[Call]) -> None:
         """Reserve what calls of tools cost; those without room are refused, and not to be made."""
@@ -191,9 +205,9 @@ def _told(result: object) -> Amounts | None:
         return None
     try:
         return Amounts(
-            usd_micros=micros(used.usd, what="usd of a reply"),
-            input_tokens=max(0, used.input_tokens),
-            output_tokens=max(0, used.output_tokens),
+            usd_micros=min(_MOST, micros(used.usd, what="usd of a reply")),
+            input_tokens=min(_MOST, max(0, used.input_tokens)),
+            output_tokens=min(_MOST, max(0, used.output_tokens)),
         )
     except MisuseError as error:
         log.warning("a reply tells what it cost in a way that cannot be counted: %s", error)

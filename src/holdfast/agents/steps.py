@@ -4,6 +4,7 @@ A result is given to the agent as it will come back from the record, whether it 
 read from the record: the code cannot tell a first pass from a later one.
 """
 
+import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
@@ -71,6 +72,9 @@ class Steps:
             result = await _call(function, args, kwargs)
         except Exception as error:
             await paying.fail_model(ticket, error)
+            raise
+        except asyncio.CancelledError:
+            paying.lose_model(ticket)
             raise
         faults.point("model.after_call")
         cost = paying.charge_model(ticket, result)

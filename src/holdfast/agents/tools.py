@@ -7,6 +7,7 @@
 A tool without a declared effect is `mutate`: the one that is safe to forget.
 """
 
+import copy
 import functools
 import hashlib
 import inspect
@@ -19,7 +20,7 @@ from holdfast import codec, names
 from holdfast.agents import shapes
 from holdfast.agents.threads import call_in_thread
 from holdfast.engine.costs import Cost
-from holdfast.errors import MisuseError, NotDone
+from holdfast.errors import MisuseError, NotDone, UnsupportedValue
 from holdfast.kernel import effects
 
 P = ParamSpec("P")
@@ -50,10 +51,18 @@ Verdict = Happened[Any] | NotDone
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """Arguments that fit a tool's signature: as its function takes them, and their digest."""
+    """Arguments that fit a tool's signature: as its function takes them, and their digest.
 
-    values: dict[str, Any]
+    Whoever asks for the values gets a copy of its own: what was approved and recorded is what the
+    tool is given, whatever others do to theirs.
+    """
+
+    given: dict[str, Any]
     digest: bytes
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return copy.deepcopy(self.given)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -122,7 +131,7 @@ class Tool(Generic[P, R]):
     @functools.cached_property
     def returns(self) -> Any:
         """The type of its result; Any if it is not declared."""
-        return shapes.hints_of(self.function, what=f"tool {self.name}").get("return", Any)
+        return self._hints.get("return", Any)
 
     @functools.cached_property
     def digest(self) -> bytes:
@@ -138,22 +147,52 @@ class Tool(Generic[P, R]):
         """Check arguments against the signature; raises msgspec.ValidationError saying what."""
         given = msgspec.json.decode(args) if isinstance(args, str) else dict(args)
         made = shapes.parse(given, self._shape)
-        values = {name: getattr(made, name) for name in made.__struct_fields__}
-        return Arguments(values, codec.canonical_digest(values, name=f"arguments of {self.name}"))
+        return self._arguments({name: getattr(made, name) for name in made.__struct_fields__})
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """Arguments as they are given in Python."""
         if self._key_parameter in kwargs:
             raise MisuseError(f"{self._key_parameter} of {self.name} is given by Holdfast")
-        whole = inspect.signature(self.function)
+        whole = self._signature
         visible = [p for p in whole.parameters.values() if p.name != self._key_parameter]
         try:
             bound = whole.replace(parameters=visible).bind(*args, **kwargs)
         except TypeError as error:
             raise MisuseError(f"{self.name}() cannot be called like this: {error}") from error
         bound.apply_defaults()
-        values = dict(bound.arguments)
-        return Arguments(values, codec.canonical_digest(values, name=f"arguments of {self.name}"))
+        return self._arguments({name: self._typed(name, v) for name, v in bound.arguments.items()})
+
+    def _typed(self, name: str, value: object) -> Any:
+        """A value as its parameter declares it: 5 is 5.0 for a float, as it is for a model."""
+        kind = self._hints.get(name, Any)
+        if kind is Any:
+            return value
+        what = f"{name} of {self.name}"
+        try:
+            return shapes.convert(shapes.plain(value, what=what), kind, what=what)
+        except UnsupportedValue as error:
+            raise MisuseError(f"{self.name}() cannot be called like this: {error}") from error
+
+    def _arguments(self, values: dict[str, Any]) -> Arguments:
+        """A parameter that has its default is not told: one that is added later changes no key."""
+        own = copy.deepcopy(values)
+        told = {name: value for name, value in own.items() if not self._is_default(name, value)}
+        return Arguments(own, codec.canonical_digest(told, name=f"arguments of {self.name}"))
+
+    def _is_default(self, name: str, value: object) -> bool:
+        parameter = self._signature.parameters[name]
+        if parameter.default is parameter.empty:
+            return False
+        what = f"{name} of {self.name}"
+        return codec.encode(value, name=what) == codec.encode(parameter.default, name=what)
+
+    @functools.cached_property
+    def _hints(self) -> dict[str, Any]:
+        return shapes.hints_of(self.function, what=f"tool {self.name}")
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
 
     def key_for(self, arguments: Arguments, place: Place) -> str:
         """The key that names the operation: nothing else with this key is ever done."""

@@ -78,11 +78,10 @@ class InFlight:
             self._read(entry)
 
     def recorded(self, held: LeasedRun) -> Versions | None:
-        """What the run was worked on with last; None if nobody knows, and for a new fork."""
+        """What the run was worked on with last; None if nobody knows, as of a new fork."""
         if self.versions is not None:
             return self.versions
-        is_new_fork = bool(held.run.forked_from) and held.version == 1
-        stored = None if is_new_fork else held.part(PART)
+        stored = held.part(PART)
         return None if stored is None else Versions(**stored)
 
     def answer_about(self, versions: Versions) -> object:

@@ -109,8 +109,10 @@ class Waiting:
         _check_default(limit, default)
         place = self._places.of_wait(SIGNAL, name)
         signal_id = self._memo.taken(place)
-        found = self._settled(place)
+        found = self._last(place)
         if signal_id is None:
+            if found is not None and found.status is WaitStatus.OPEN:
+                self._gate.suspend(Wait(groups=(found.group_id,)))
             if found is not None and found.status is not WaitStatus.RESOLVED:
                 return _or_default(found, default, what=f"no signal {name!r} came")
             signal_id = await self._take(name, place)
@@ -135,6 +137,13 @@ class Waiting:
         """Raise TurnDiverged if what is to be opened now is not what the record goes on with."""
         if not self._gate.is_concurrent:
             self._memo.check_claimed(run_id=self._held.run_id)
+
+    def _last(self, place: bytes) -> RecordedWait | None:
+        """The last wait at a place: what resolved one before it was taken by another branch."""
+        last = None
+        while (found := self.recorded(place)) is not None:
+            last = found
+        return last
 
     def _settled(self, place: bytes) -> RecordedWait | None:
         """How the wait at a place has ended, if there was one; one that is open is left to."""

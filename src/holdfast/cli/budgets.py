@@ -139,13 +139,30 @@ def _check_raise(hf: Holdfast, run: str, more: Sequence[tuple[str, Decimal]]) ->
         if number <= 0:
             raise click.UsageError(f"--add needs more than 0 {name}")
     known = hf.budgets.over(run)
-    if not any(account.run_id == run for account in known):
+    own = next((account for account in known if account.run_id == run), None)
+    unlimited = [name for name, _ in more if own is not None and _is_unlimited(own, name)]
+    if unlimited:
+        raise click.UsageError(
+            f"run {run} has no limit of {', '.join(unlimited)} to raise; --set gives it one"
+        )
+    if own is None:
         others = [account.run_id for account in known]
         raise click.UsageError(
             f"run {run} has no budget of its own to raise. "
             + (f"It draws on that of {', '.join(others)}: raise that. " if others else "")
             + "--set gives it one"
         )
+
+
+def _is_unlimited(account: Account, name: str) -> bool:
+    limits = account.limits
+    found = {
+        "usd": limits.usd_micros,
+        "tokens": limits.tokens,
+        "turns": limits.turns,
+        "seconds": limits.microseconds,
+    }
+    return found[name] is None
 
 
 @click.command()

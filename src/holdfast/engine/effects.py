@@ -26,7 +26,8 @@ _PAGE = 100
 class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call with consequences. Without a `key`, lineage, tool and arguments name the operation.
 
-    `approval` is the wait in which a person permitted it.
+    `approval` is the wait in which a person permitted it; `args_digest` is what tells arguments
+    apart, by default their own digest.
     """
 
     tool: str
@@ -35,6 +36,7 @@ class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: str = ""
     limit_seconds: float = 300.0
     approval: str = ""
+    args_digest: bytes = b""
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False):
@@ -113,7 +115,7 @@ class Issuing:
     def _prepare(self, run: Run, request: EffectRequest) -> _Wanted:
         names.check(request.tool, what="the name of a tool")
         body = codec.encode(request.args, name=f"arguments of {request.tool}")
-        digest = codec.canonical_digest(request.args)
+        digest = request.args_digest or codec.canonical_digest(request.args)
         key = request.key or effects.key_of(run.root_id, request.tool, digest)
         names.check(key, what="an effect's key")
         facts = effects.Issued(

@@ -96,6 +96,8 @@ class Purse:
                 await self._reserve_own(account, reserving)
             else:
                 await self._reserve_at(account.run_id, reserving)
+        for owner in reserving.waits_for:
+            await settle_ended(self._context, owner)
         for refused in reserving.given_back:
             await self.settle(refused, agent="", version=0, note="another budget has no room")
         if reserving.open and accounts:
@@ -269,6 +271,11 @@ class _Reserving:
         self._is_own = self._is_own or is_own
         self._others = self._others if is_own else (*self._others, account.run_id)
 
+    @property
+    def waits_for(self) -> set[str]:
+        """Whose budgets have room once others have settled what they reserved there."""
+        return {each.account.run_id for each in self._refused.values() if each.is_passing}
+
     def answers(self) -> list[Ticket | Refusal]:
         return [
             self._refused.get(each.reservation_id) or self._ticket(each) for each in self._asked
@@ -276,6 +283,26 @@ class _Reserving:
 
     def _ticket(self, each: Reserved) -> Ticket:
         return Ticket(each.reservation_id, each.what, each.amounts, self._is_own, self._others)
+
+
+async def settle_ended(context: Context, owner: str) -> None:
+    """Settle what runs that have ended left reserved on a budget: they will not do it."""
+    for left in await context.store.budgets.reservations(owner):
+        spender = await context.store.runs.get(left.spender)
+        if spender is None or spender.status in runs.ENDED:
+            note = "its run has ended: what was reserved counts as spent"
+            agent = "" if spender is None else spender.agent
+            cost = Recorded(
+                left.spender,
+                left.what,
+                agent,
+                0,
+                left.amounts,
+                left.reservation_id,
+                is_lost=True,
+                note=note,
+            )
+            await settle_at(context, owner, cost)
 
 
 async def settle_at(context: Context, owner: str, cost: Recorded) -> None:

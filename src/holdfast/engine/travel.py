@@ -190,6 +190,8 @@ class _Versions:
         parts, version = point.parts, self._newest + 1
         logs = {n: [parts.data_of(raw) for raw in log.items] for n, log in parts.logs.items()}
         values = {name: parts.data_of(raw) for name, raw in parts.values.items()}
+        if label == "forked":
+            values = {name: raw for name, raw in values.items() if name not in travel.LEFT}
         known = {effect.effect_id: effect for effect in point.effects}
         resend = travel.check_resend(
             change.resend, known, run_id=point.run.run_id, version=point.version

@@ -400,11 +400,14 @@ def usd_text(micros: int) -> str:
     return f"{sign}{whole:,}.{digits}"
 
 
+MOST: Final = 2**62
+
+
 def added(limits: Limits, more: Limits) -> Limits:
     """Limits raised by others; one that was not there begins with what is added."""
 
     def plus(one: int | None, two: int | None) -> int | None:
-        return one if two is None else (one or 0) + two
+        return one if two is None else min(MOST, (one or 0) + two)
 
     return Limits(
         plus(limits.usd_micros, more.usd_micros),

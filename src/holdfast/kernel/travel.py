@@ -24,6 +24,8 @@ PAST: Final = f"{OWN_PARTS}past"
 RESEND: Final = f"{OWN_PARTS}resend"
 KEPT: Final = (f"{OWN_PARTS}usage",)
 """Parts that a rewind leaves as they are: what was paid stays paid."""
+LEFT: Final = (f"{OWN_PARTS}versions",)
+"""Parts that a fork begins without: it is worked on by what there is now."""
 FRESH: Final = f"{OWN_PARTS}fresh"
 """The part that says that nothing was stored for the input ("start") or the next message yet."""
 
