@@ -14,6 +14,7 @@ from holdfast.agents.messages import (
     ToolResult,
     Usage,
 )
+from holdfast.agents.people import ask_person
 from holdfast.agents.run import Run
 from holdfast.agents.schedules import Schedule
 from holdfast.agents.sessions import Session
@@ -104,6 +105,7 @@ __all__ = [
     "Worker",
     "WorkerRow",
     "agent",
+    "ask_person",
     "errors",
     "every",
     "open",

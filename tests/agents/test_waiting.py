@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 import holdfast
+from holdfast import Message, ToolCall
 from holdfast.errors import (
     AlreadyAnswered,
     AnswerRefused,
@@ -584,3 +585,30 @@ async def test_no_answer_can_be_caught(store: str) -> None:
 
     async with holdfast.Holdfast(store, agents=[agent]) as hf:
         assert await hf.run(agent) == "went on"
+
+
+@async_test
+async def test_model_asks_a_person_by_a_tool(store: str) -> None:
+    replies: list[str] = []
+
+    async def model(transcript: list[Message], *, tools: list[Any]) -> Message:
+        last = transcript[-1]
+        replies.append(last.role)
+        if last.role == "user":
+            calls = [
+                ToolCall("1", "ask_person", {"question": "Which size?", "choices": ["S", "L"]}),
+                ToolCall("2", "ask_person", {"question": "For whom?"}),
+            ]
+            return Message.assistant("", calls)
+        return Message.assistant(" ".join(m.results[0].content for m in transcript[-2:]))
+
+    loop = holdfast.AgentLoop(model, tools=[holdfast.ask_person])
+    async with holdfast.Holdfast(store, agents=[loop]) as hf:
+        await start(hf, loop, "go")
+        await advance(hf, "r")
+        asked = {question.prompt: question for question in await hf.approvals.list()}
+        assert asked["Which size?"].choices == ["S", "L"]
+        await hf.approvals.answer(asked["For whom?"].wait_id, "ann", by="bob")
+        await hf.approvals.answer(asked["Which size?"].wait_id, "L", by="bob")
+        assert await hf.run(loop, "go", run_id="r") == "L ann"
+        assert replies == ["user", "tool"]

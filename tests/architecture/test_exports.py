@@ -66,6 +66,7 @@ PUBLIC = [
     "Worker",
     "WorkerRow",
     "agent",
+    "ask_person",
     "errors",
     "every",
     "open",

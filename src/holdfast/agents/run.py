@@ -20,6 +20,7 @@ from holdfast.agents.leaving import Gate, HandBack, Suspend, Wait, Way, end_all,
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage, usage_of
 from holdfast.agents.past import take_freshness
+from holdfast.agents.people import ask_person
 from holdfast.agents.places import Places, enter_branch
 from holdfast.agents.record import Record
 from holdfast.agents.rules import Refused, Repeats, Rules
@@ -28,7 +29,7 @@ from holdfast.agents.steps import Steps
 from holdfast.agents.tools import Tool, text_of
 from holdfast.agents.versions import PART, part_of
 from holdfast.agents.views import UNSET, Log, Value
-from holdfast.agents.waiting import Waiting
+from holdfast.agents.waiting import Answered, Waiting
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import (
@@ -55,8 +56,8 @@ _USAGE: Final = "holdfast.usage"
 _REPEATS: Final = "holdfast.repeats"
 
 
-Prepared = Call | str | Wait
-"""A call that may be made, the text that refuses it, or who must permit it first."""
+Prepared = Call | str | Wait | Answered
+"""A call that may be made, the text that refuses it, who must permit or answer it, the answer."""
 
 
 class Run:
@@ -175,8 +176,7 @@ class Run:
         if asked is not None:
             self._leave_to(asked)
         return [
-            await self._answer(call, p.tool if isinstance(p, Call) else str(p), outcomes)
-            for call, p in zip(calls, prepared, strict=True)
+            await self._answer(call, p, outcomes) for call, p in zip(calls, prepared, strict=True)
         ]
 
     @overload
@@ -406,6 +406,9 @@ class Run:
         try:
             tool = self._rules.find(call.name)
             arguments = self._rules.parse(tool, call.args)
+            if tool is ask_person:
+                await self._rules.permit(tool, arguments)
+                return self._waiting.asked_by_model(**arguments.values)
             made = Call(tool, arguments, call_id=usable_id(call.id))
             self._place(made, [other for other in by_key.values() if isinstance(other, Call)])
             self._repeats.set(self._repeats.get().after(tool.name, arguments.digest))
@@ -441,17 +444,21 @@ class Run:
             raise Refused(f"{call.tool.name} was not called: {error}") from error
 
     async def _answer(
-        self, call: ToolCall, made: Tool[..., Any] | str, outcomes: Iterator[Outcome]
+        self, call: ToolCall, prepared: Prepared, outcomes: Iterator[Outcome]
     ) -> Message:
-        outcome = Outcome(error=made) if isinstance(made, str) else next(outcomes)
+        if isinstance(prepared, Answered):
+            return Message.tool(ToolResult(call.id, prepared.text))
+        if isinstance(prepared, str):
+            return Message.tool(ToolResult(call.id, prepared, is_error=True))
+        assert isinstance(prepared, Call), "a run that waits is left before"
+        outcome = next(outcomes)
         if outcome.error is not None:
             return Message.tool(ToolResult(call.id, outcome.error, is_error=True))
-        assert not isinstance(made, str), "a call that is refused has an error"
         text = text_of(outcome.value)
         if outcome.replay_of is not None:
             text = f"[idempotent replay of {outcome.replay_of}]: {text}"
         try:
-            content = await self._blobs.cut(made, text)
+            content = await self._blobs.cut(prepared.tool, text)
         except HoldfastError as error:
             self.gate.leave(error)
         return Message.tool(ToolResult(call.id, content))

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, NoReturn, cast
 
+import msgspec
+
 from holdfast import clock, codec, names
 from holdfast.agents import questions, shapes
 from holdfast.agents.leaving import Gate, Wait
@@ -15,6 +17,7 @@ from holdfast.agents.memo import Memo, RecordedWait
 from holdfast.agents.places import Places
 from holdfast.agents.questions import QUESTION, TIMER, Place, Question
 from holdfast.agents.record import Record
+from holdfast.agents.tools import text_of
 from holdfast.agents.views import UNSET
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
@@ -26,6 +29,12 @@ from holdfast.kernel.waits import WaitStatus
 
 _LONGEST_PROBLEM: Final = 500
 _OF_SESSIONS: Final = frozenset({"message", "close"})
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What a person said to a model."""
+
+    text: str
 
 
 class Waiting:
@@ -78,6 +87,20 @@ class Waiting:
             except (AnswerRefused, UnsupportedValue) as error:
                 # The next one is told why this one would not do.
                 problem = " ".join(str(error).split())[:_LONGEST_PROBLEM]
+
+    def asked_by_model(self, question: str, choices: list[str] | None) -> "Answered | Wait":
+        """The answer to a question of a model, or what the run must be left to before."""
+        listed = choices or None
+        digest = codec.canonical_digest([question, None, listed])
+        place = self._places.of_wait(QUESTION, question, digest)
+        found = self.recorded(place)
+        if found is None:
+            return way_to(QUESTION, "", Question(place=place, prompt=question, choices=listed))
+        if found.status is WaitStatus.OPEN:
+            return Wait(groups=(found.group_id,))
+        if found.status is not WaitStatus.RESOLVED:
+            return Answered("nobody answered: the question was withdrawn")
+        return Answered(text_of(found.value))
 
     async def sleep(self, *, seconds: float | None, until: datetime | None) -> None:
         """Come back at a moment."""
