@@ -494,3 +494,45 @@ async def test_call_that_did_not_happen_may_be_told_by_the_tool(store: str) -> N
         await hf.approvals.approve(request.wait_id, by="boss")
         assert "the bank is closed" in await hf.run(agent, run_id="r")
         assert (await hf.budgets.costs("r")).total.usd_micros == 0
+
+
+@async_test
+async def test_effect_that_was_sent_again_stands_for_the_first_and_can_be_sent_again(
+    store: str,
+) -> None:
+    sent: list[int] = []
+
+    @holdfast.tool
+    async def pay(cents: int) -> str:
+        sent.append(cents)
+        return f"receipt {len(sent)}"
+
+    @holdfast.agent
+    async def agent(run: holdfast.Run) -> str:
+        if run.is_fresh:
+            await run.checkpoint()
+        told = await run.call(pay, 5)
+        return f"{told}, {await run.ask('Well?')}"
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await start(hf, agent)
+        await advance(hf, "r")
+        (first,) = await hf.effects.of_run("r")
+        await hf.runs.rewind("r", 1, by="ann", resend=[first.effect_id])
+        await advance(hf, "r")
+        assert len(sent) == 2
+        await hf.runs.rewind("r", 1, by="ann")
+        await advance(hf, "r")
+        assert len(sent) == 2
+        second = (await hf.effects.of_run("r"))[-1]
+        await hf.runs.rewind("r", 1, by="ann", resend=[second.effect_id])
+        await advance(hf, "r")
+        assert len(sent) == 3
+        fork = await hf.runs.fork("r", 1)
+        await advance(hf, fork.run_id)
+        assert len(sent) == 3
+        for run_id in ("r", fork.run_id):
+            (question,) = await hf.approvals.list(run_id=run_id)
+            await hf.approvals.answer(question.wait_id, "good", by="ann")
+            await advance(hf, run_id)
+            assert await hf.runs.result(run_id) == "receipt 3, good"

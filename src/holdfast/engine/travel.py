@@ -14,7 +14,13 @@ from holdfast import codec, ids, names
 from holdfast.engine import beginning, turns
 from holdfast.engine.checkpoints import Checkpoints, load_newest, load_parts
 from holdfast.engine.context import Context
-from holdfast.errors import ConflictError, EffectNotFound, MisuseError, RunNotFound
+from holdfast.errors import (
+    ConflictError,
+    EffectNotFound,
+    IntegrityError,
+    MisuseError,
+    RunNotFound,
+)
 from holdfast.kernel import checkpoints, runs, travel
 from holdfast.kernel.edits import OWN_PARTS, Edits
 from holdfast.kernel.effects import Effect
@@ -88,6 +94,7 @@ class _Point(msgspec.Struct):
     parts: Parts
     past: list[PastEffect]
     effects: list[Effect]
+    keys: dict[str, str]
 
 
 async def plan(context: Context, run_id: str, version: int) -> TravelPlan:
@@ -196,8 +203,7 @@ class _Versions:
         resend = travel.check_resend(
             change.resend, known, run_id=point.run.run_id, version=point.version
         )
-        stored_keys: dict[str, str] = parts.decode_part(RESEND, {})
-        keys = travel.fresh_keys(resend, stored_keys, run_id=run_id, version=version)
+        keys = travel.fresh_keys(resend, point.keys, run_id=run_id, version=version)
         past = travel.with_fresh_keys(point.past, resend, keys)
         fresh = _freshness(point, is_answered=is_answered)
         if past or PAST in logs:
@@ -257,7 +263,16 @@ async def _find(context: Context, run: Run, version: int) -> _Point:
     own = await context.store.effects.of_run(run.run_id)
     later = [effect for effect in own if effect.issued_seq > seq]
     past = travel.past_of(left, [*before, *later])
-    return _Point(run, version, seq, parts, past, [*before, *later])
+    keys = parts.decode_part(RESEND, {}) | await _newest_keys(context, run.run_id)
+    return _Point(run, version, seq, parts, past, [*before, *later], keys)
+
+
+async def _newest_keys(context: Context, run_id: str) -> dict[str, str]:
+    """What was sent again under which key, whatever version that was told at."""
+    try:
+        return (await load_newest(context, run_id)).parts.decode_part(RESEND, {})
+    except IntegrityError:
+        return {}  # a fork from an intact version is the way out of damage
 
 
 async def _effects_of(context: Context, past: list[PastEffect]) -> list[Effect]:
