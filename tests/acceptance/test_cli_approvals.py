@@ -108,3 +108,12 @@ def test_what_is_not_there_is_said(store: Path) -> None:
     assert run("runs", "signal", "nothing", "go", store=store).returncode == Exit.NOT_FOUND
     shown = run("runs", "show", "r", store=store)
     assert "holdfast approvals show" in shown.stderr
+
+
+def test_commands_that_are_to_be_typed_name_the_store_but_no_password(store: Path) -> None:
+    shown = run("runs", "show", "r", store=store)
+    assert f" --store {store}`" in shown.stderr
+    secret = "postgresql://me:hunter2@127.0.0.1:1/x"
+    refused = run("runs", "list", "--store", secret)
+    assert refused.returncode != Exit.OK
+    assert "hunter2" not in refused.stderr + refused.stdout

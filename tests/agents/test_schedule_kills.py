@@ -7,7 +7,7 @@ import pytest
 from holdfast.testing.store_suite import async_test
 from tests.agents.scheduled import Ticking
 
-COMMITS = (1, 3, 5, 8, 13)
+COMMITS = (1, 3, 6, 10)
 POINTS = {
     "batch.before_begin": COMMITS,
     "batch.before_commit": COMMITS,

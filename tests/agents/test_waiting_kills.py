@@ -24,7 +24,7 @@ async def test_workers_killed_at_a_fault_point_ask_nothing_twice(
     async with AskingSweep(store, tmp_path, seed=0) as sweep:
         await sweep.start(2)
         await sweep.kill_at("tool.after_call", 0)
-        for skip in (0, 2, 5):
+        for skip in (0, 4):
             await sweep.kill_at(point, skip)
         await sweep.finish()
         assert await sweep.judge() == []

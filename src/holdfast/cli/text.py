@@ -32,13 +32,20 @@ class Hints:
         self._store = ""
 
     def name_store(self, store: str | None) -> None:
-        self._store = store or ""
+        """The store that was named on the command line; one with a password is not repeated."""
+        is_secret = store is not None and "://" in store and "@" in store and ":" in _login(store)
+        self._store = "" if store is None or is_secret else store
 
     def complete(self, text: str) -> str:
         """The text with commands that can be typed as they are."""
         if not self._store:
             return text
         return _COMMAND.sub(lambda found: f"`{found[1]} --store {shlex.quote(self._store)}`", text)
+
+
+def _login(url: str) -> str:
+    """The part of a URL before the host, if it has one."""
+    return url.partition("://")[2].rpartition("@")[0]
 
 
 HINTS: Final = Hints()
