@@ -70,5 +70,6 @@ async def fire_and_judge(store: str, tmp_path: Path, run_ids: list[str]) -> None
             assert to_datetime(fired[0].at) >= deadline
             assert [entry.kind for entry in entries].count("RUN_LEASED") == 2
             helpers.update({entries[-1].actor})
-        assert set(helpers) == known, "all workers have helped"
+        assert set(helpers) <= known
+        assert len(helpers) > 1, "one worker did it all"
         print(dict(helpers))
