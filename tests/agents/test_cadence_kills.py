@@ -17,6 +17,7 @@ LOST_TURNS = {"turn": 1, "tool": 1, "every": EVERY, "boundary": TURNS}
 """What a kill may cost a run that is under way: so many replies."""
 
 
+@pytest.mark.mission("X-002")
 @pytest.mark.parametrize("cadence", [name for name in CADENCES if name != "turn"])
 @async_test
 async def test_killed_workers_repeat_no_effect(store: str, tmp_path: Path, cadence: str) -> None:
