@@ -37,10 +37,12 @@ def test_timers_due_in_the_same_moment_fire_once_each(
     store: str, tmp_path: Path, is_chaos: bool
 ) -> None:
     run_ids = [f"r{n:05}" for n in range(10_000 if is_chaos else 1_000)]
-    asyncio.run(asyncio.wait_for(fire_and_judge(store, tmp_path, run_ids), LIMIT_SECONDS))
+    found = asyncio.run(asyncio.wait_for(fire_and_judge(store, tmp_path, run_ids), LIMIT_SECONDS))
+    assert found == []
 
 
-async def fire_and_judge(store: str, tmp_path: Path, run_ids: list[str]) -> None:
+async def fire_and_judge(store: str, tmp_path: Path, run_ids: list[str]) -> list[str]:
+    """Everything wrong with how the timers of these runs fired, in words."""
     ledger = Ledger(tmp_path / "ledger")
     async with holdfast.open(store) as hf:
         began = time.monotonic()
@@ -61,15 +63,24 @@ async def fire_and_judge(store: str, tmp_path: Path, run_ids: list[str]) -> None
                 assert worker.process.stdin is not None
                 worker.process.stdin.close()
                 assert await asyncio.to_thread(worker.wait) == 0
-        assert Counter(line.run for line in ledger.lines()) == Counter(run_ids)
+        found: list[str] = []
+        rung = Counter(line.run for line in ledger.lines())
+        found += [
+            f"{run_id} was woken {rung[run_id]} times" for run_id in run_ids if rung[run_id] != 1
+        ]
+        found += [f"{run_id} was woken, and is none of them" for run_id in rung.keys() - {*run_ids}]
         helpers: Counter[str] = Counter()
         for run_id in run_ids:
             entries = await hf.journal.read(run_id)
             fired = [entry for entry in entries if entry.kind == "WAIT_EXPIRED"]
-            assert len(fired) == 1, run_id
-            assert to_datetime(fired[0].at) >= deadline
-            assert [entry.kind for entry in entries].count("RUN_LEASED") == 2
+            if len(fired) != 1:
+                found.append(f"the timer of {run_id} fired {len(fired)} times")
+            elif to_datetime(fired[0].at) < deadline:
+                found.append(f"the timer of {run_id} fired early")
+            leases = [entry.kind for entry in entries].count("RUN_LEASED")
+            if leases != 2:
+                found.append(f"{run_id} was leased {leases} times")
             helpers.update({entries[-1].actor})
-        assert set(helpers) <= known
-        assert len(helpers) > 1, "one worker did it all"
-        print(dict(helpers))
+        if len(helpers) < 2 or not set(helpers) <= known:
+            found.append(f"these did it all: {dict(helpers)}")
+        return found

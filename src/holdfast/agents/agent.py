@@ -274,10 +274,14 @@ def agent(function: Any = None, /, **options: Any) -> Any:
 
 
 def _make(
-    function: Callable[..., Any],
+    function: Callable[..., Any], *, name: str | None = None, **options: Any
+) -> Agent[..., Any]:
+    return Agent(function, name=name or function.__name__, rules=rules_of(**options))
+
+
+def rules_of(
     *,
-    name: str | None = None,
-    tools: Iterable[Any] = (),
+    tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
     permission: Permission | None = None,
     loop_limit: int = 5,
     cadence: Cadence = "turn",
@@ -287,9 +291,10 @@ def _make(
     on_change: OnChange = "continue",
     budget: Budget | None = None,
     reserve: Cost | None = None,
-) -> Agent[..., Any]:
+) -> Rules:
+    """What the options of an agent make."""
     found = tools_by_name(tools)
-    rules = Rules(
+    return Rules(
         tools=found,
         permission=permission,
         loop_limit=loop_limit,
@@ -299,4 +304,3 @@ def _make(
         budget=budget,
         reserve=reserve,
     )
-    return Agent(function, name=name or function.__name__, rules=rules)

@@ -8,15 +8,14 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 
-from holdfast.agents import cadence as cadences
 from holdfast.agents import shapes
-from holdfast.agents.agent import Agent, tools_by_name
+from holdfast.agents.agent import Agent, rules_of
 from holdfast.agents.cadence import Cadence
 from holdfast.agents.messages import Message
-from holdfast.agents.rules import Permission, Rules
+from holdfast.agents.rules import Permission
 from holdfast.agents.run import Run
 from holdfast.agents.tools import Tool
-from holdfast.agents.versions import OnChange, check_on_change, versions_of
+from holdfast.agents.versions import OnChange
 from holdfast.engine.costs import Budget, Cost
 from holdfast.errors import MisuseError, RunFailed
 
@@ -66,14 +65,15 @@ class AgentLoop(Agent[[str], str]):
             )
         if max_turns < 1:
             raise MisuseError(f"max_turns must be 1 or more, not {max_turns}")
-        found = tools_by_name(tools)
-        rules = Rules(
-            tools=found,
+        rules = rules_of(
+            tools=tools,
             permission=permission,
             loop_limit=loop_limit,
-            cadence=cadences.check(cadence),
-            versions=versions_of(found, version=version, model=model_name, prompt=system),
-            on_change=check_on_change(on_change),
+            cadence=cadence,
+            version=version,
+            model=model_name,
+            prompt=system,
+            on_change=on_change,
             budget=budget,
             reserve=reserve,
         )

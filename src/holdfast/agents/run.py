@@ -5,31 +5,31 @@ on record, and given back: between checkpoints it must make the same calls again
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from holdfast.agents import shapes
 from holdfast.agents.approvals import Gatekeeper
 from holdfast.agents.blobs import Blobs
 from holdfast.agents.cadence import Pace
-from holdfast.agents.calls import Call, Outcome, usable_id
+from holdfast.agents.calls import Call
 from holdfast.agents.effects import Effects
-from holdfast.agents.leaving import Gate, HandBack, Suspend, Wait, Way, end_all, first_of, ways_of
+from holdfast.agents.leaving import Gate, HandBack, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo
-from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage, usage_of
+from holdfast.agents.messages import Message, ToolCall, Usage, usage_of
 from holdfast.agents.past import take_freshness
-from holdfast.agents.people import ask_person
 from holdfast.agents.places import Places, enter_branch
 from holdfast.agents.record import Record
-from holdfast.agents.rules import Refused, Repeats, Rules
+from holdfast.agents.requests import Requests
+from holdfast.agents.rules import Rules
 from holdfast.agents.spending import Spending
 from holdfast.agents.steps import Steps
-from holdfast.agents.tools import Tool, text_of
+from holdfast.agents.tools import Tool
 from holdfast.agents.versions import PART, part_of
 from holdfast.agents.views import UNSET, Log, Value
-from holdfast.agents.waiting import Answered, Waiting
+from holdfast.agents.waiting import Waiting
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import (
@@ -53,11 +53,6 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 
 _USAGE: Final = "holdfast.usage"
-_REPEATS: Final = "holdfast.repeats"
-
-
-Prepared = Call | str | Wait | Answered
-"""A call that may be made, the text that refuses it, who must permit or answer it, the answer."""
 
 
 class Run:
@@ -76,7 +71,6 @@ class Run:
         self.context = context
         self._held = held
         self.gate = gate
-        self._rules = rules
         self._places = Places()
         self._pace = Pace(rules.cadence, context.now)
         self.record = Record(held, self._pace, versions=rules.versions, known=known)
@@ -88,14 +82,22 @@ class Run:
             context, held, gate, self._places, record=self.record, spending=self._spending
         )
         self._waiting = Waiting(context, held, gate, self._places, self.record)
-        self._gatekeeper = Gatekeeper(context, self._waiting, self._places)
         self._blobs = Blobs(context, held, self.record)
+        self._requests = Requests(
+            held,
+            gate,
+            rules=rules,
+            effects=self._effects,
+            waiting=self._waiting,
+            gatekeeper=Gatekeeper(context, self._waiting, self._places),
+            blobs=self._blobs,
+            record=self.record,
+        )
         self._was_blank = memo.is_blank
         held.stamp[PART] = part_of(rules.versions)
         self._stop_note = ""
         self._views: dict[str, Log[Any] | Value[Any]] = {}
         self._usage = Value(held, _USAGE, Usage, Usage())
-        self._repeats = Value(held, _REPEATS, Repeats, Repeats())
         is_at_start = held.version == 0 or take_freshness(held) == "start"
         self._is_fresh = memo.answered or is_at_start
         self._begin_turn(memo)
@@ -165,19 +167,7 @@ class Run:
         A call that is refused, or a tool that raises, is answered with an error the model reads.
         """
         self.gate.check_own_task("run.tools()")
-        by_key: dict[str, Prepared] = {}
-        prepared = [await self._prepare(call, by_key) for call in calls]
-        calls_to_make = [p for p in prepared if isinstance(p, Call)]
-        unapproved = [p for p in prepared if isinstance(p, Wait)]
-        asked = first_of(unapproved) if unapproved else None
-        if asked is not None and calls_to_make:
-            asked = await self._ask_at_once(asked)
-        outcomes = iter(await self._carry_out(calls_to_make))
-        if asked is not None:
-            self._leave_to(asked)
-        return [
-            await self._answer(call, p, outcomes) for call, p in zip(calls, prepared, strict=True)
-        ]
+        return await self._requests.make_all(calls)
 
     @overload
     async def call(self, tool: Tool[..., Awaitable[T]], *args: Any, **kw: Any) -> T: ...
@@ -192,15 +182,7 @@ class Run:
             raise MisuseError(f"{tool!r} is not a tool; make it one with @holdfast.tool")
         self.gate.check_own_task("run.call()")
         call = Call(tool, tool.bind(args, kw))
-        self._effects.place(call)
-        try:
-            way = await self._gatekeeper.check(call)
-        except Refused as refused:
-            self._effects.displace(call)
-            raise ToolFailed(str(refused)) from None
-        if way is not None:
-            self._leave_to(way)
-        (outcome,) = await self._carry_out([call])
+        outcome = await self._requests.make_one(call)
         if outcome.error is not None:
             raise ToolFailed(outcome.error) from outcome.cause
         try:
@@ -400,100 +382,12 @@ class Run:
         self.gate.check()
         return result
 
-    async def _prepare(self, call: ToolCall, by_key: dict[str, Prepared]) -> Prepared:
-        """What becomes of a call; of equal ones in a batch, the first decides for all."""
-        made: Call | None = None
-        try:
-            tool = self._rules.find(call.name)
-            arguments = self._rules.parse(tool, call.args)
-            if tool is ask_person:
-                await self._rules.permit(tool, arguments)
-                return self._waiting.asked_by_model(**arguments.values)
-            made = Call(tool, arguments, call_id=usable_id(call.id))
-            self._place(made, [other for other in by_key.values() if isinstance(other, Call)])
-            self._repeats.set(self._repeats.get().after(tool.name, arguments.digest))
-            self._rules.check_repeats(self._repeats.get())
-            prepared = await self._permitted(made, by_key)
-        except Refused as refused:
-            prepared = str(refused)
-        if made is not None and made.key:
-            by_key.setdefault(made.key, prepared)
-            if not isinstance(prepared, Call):
-                self._effects.displace(made)
-        return prepared
-
-    async def _permitted(self, made: Call, by_key: dict[str, Prepared]) -> Prepared:
-        """The call, or who must permit it first; raises Refused if it is not permitted."""
-        twin = by_key.get(made.key) if made.key else None
-        if isinstance(twin, str):
-            raise Refused(twin)
-        if twin is not None:
-            return twin if isinstance(twin, Wait) else made
-        if not made.is_on_record:
-            try:
-                await self._rules.permit(made.tool, made.arguments)
-            except Refused:
-                self._gatekeeper.pass_over(made)
-                raise
-        return await self._gatekeeper.check(made) or made
-
-    def _place(self, call: Call, beside: Sequence[Call]) -> None:
-        try:
-            self._effects.place(call, beside)
-        except MisuseError as error:
-            raise Refused(f"{call.tool.name} was not called: {error}") from error
-
-    async def _answer(
-        self, call: ToolCall, prepared: Prepared, outcomes: Iterator[Outcome]
-    ) -> Message:
-        if isinstance(prepared, Answered):
-            return Message.tool(ToolResult(call.id, prepared.text))
-        if isinstance(prepared, str):
-            return Message.tool(ToolResult(call.id, prepared, is_error=True))
-        assert isinstance(prepared, Call), "a run that waits is left before"
-        outcome = next(outcomes)
-        if outcome.error is not None:
-            return Message.tool(ToolResult(call.id, outcome.error, is_error=True))
-        text = text_of(outcome.value)
-        if outcome.replay_of is not None:
-            text = f"[idempotent replay of {outcome.replay_of}]: {text}"
-        try:
-            content = await self._blobs.cut(prepared.tool, text)
-        except HoldfastError as error:
-            self.gate.leave(error)
-        return Message.tool(ToolResult(call.id, content))
-
-    async def _ask_at_once(self, way: Way) -> Way:
-        """Open requests now, so that nobody has to wait for the calls beside them to end."""
-        if not isinstance(way, Wait) or not way.specs or way.groups:
-            return way
-        try:
-            self.record.open()
-            return Wait(groups=(await self._held.open_waits(way.specs),))
-        except HoldfastError as error:
-            self.gate.leave(error)
-
-    def _leave_to(self, way: Way) -> NoReturn:
-        try:
-            self._waiting.check_claimed()
-        except TurnDiverged as error:
-            self.gate.leave(error)
-        self.gate.suspend(way)
-
     async def _waited(self, waiting: Coroutine[Any, Any, T]) -> T:
         try:
             return await waiting
         except (ConflictError, UnavailableError, IntegrityError, TurnDiverged) as error:
             if isinstance(error, NoAnswer):
                 raise
-            self.gate.leave(error)
-
-    async def _carry_out(self, calls: list[Call]) -> list[Outcome]:
-        try:
-            return await self._effects.carry_out(calls)
-        except (Suspend, HoldfastError) as error:
-            if isinstance(error, Suspend):
-                self.gate.suspend(error.way)
             self.gate.leave(error)
 
     def _view(self, name: str, kind: Any, form: type[Any]) -> Any:

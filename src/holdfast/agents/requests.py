@@ -1,0 +1,170 @@
+"""The calls that a model or the agent's own code asks for: permitted, made, and answered.
+
+Of a batch the calls that need nobody are made at once; the run is left for the others.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NoReturn
+
+from holdfast.agents.approvals import Gatekeeper
+from holdfast.agents.blobs import Blobs
+from holdfast.agents.calls import Call, Outcome, usable_id
+from holdfast.agents.effects import Effects
+from holdfast.agents.leaving import Gate, Suspend, Wait, Way, first_of
+from holdfast.agents.messages import Message, ToolCall, ToolResult
+from holdfast.agents.people import ask_person
+from holdfast.agents.record import Record
+from holdfast.agents.rules import Refused, Repeats, Rules
+from holdfast.agents.tools import text_of
+from holdfast.agents.views import Value
+from holdfast.agents.waiting import Answered, Waiting
+from holdfast.engine.leased_run import LeasedRun
+from holdfast.errors import HoldfastError, MisuseError, ToolFailed, TurnDiverged
+
+_REPEATS: Final = "holdfast.repeats"
+
+Prepared = Call | str | Wait | Answered
+"""A call that may be made, the text that refuses it, who must permit or answer it, the answer."""
+
+
+class Requests:
+    """What one pass over a run is asked to call."""
+
+    def __init__(
+        self,
+        held: LeasedRun,
+        gate: Gate,
+        *,
+        rules: Rules,
+        effects: Effects,
+        waiting: Waiting,
+        gatekeeper: Gatekeeper,
+        blobs: Blobs,
+        record: Record,
+    ) -> None:
+        self._held = held
+        self._gate = gate
+        self._rules = rules
+        self._effects = effects
+        self._waiting = waiting
+        self._gatekeeper = gatekeeper
+        self._blobs = blobs
+        self._record = record
+        self._repeats = Value(held, _REPEATS, Repeats, Repeats())
+
+    async def make_all(self, calls: Sequence[ToolCall]) -> list[Message]:
+        """Make the calls a model asked for; a message for each, in order."""
+        by_key: dict[str, Prepared] = {}
+        prepared = [await self._prepare(call, by_key) for call in calls]
+        calls_to_make = [p for p in prepared if isinstance(p, Call)]
+        unapproved = [p for p in prepared if isinstance(p, Wait)]
+        asked = first_of(unapproved) if unapproved else None
+        if asked is not None and calls_to_make:
+            asked = await self._ask_at_once(asked)
+        outcomes = iter(await self._carry_out(calls_to_make))
+        if asked is not None:
+            self._leave_to(asked)
+        return [
+            await self._answer(call, p, outcomes) for call, p in zip(calls, prepared, strict=True)
+        ]
+
+    async def make_one(self, call: Call) -> Outcome:
+        """Make a call of the agent's own code; raises ToolFailed if a person refuses it."""
+        self._effects.place(call)
+        try:
+            way = await self._gatekeeper.check(call)
+        except Refused as refused:
+            self._effects.displace(call)
+            raise ToolFailed(str(refused)) from None
+        if way is not None:
+            self._leave_to(way)
+        (outcome,) = await self._carry_out([call])
+        return outcome
+
+    async def _prepare(self, call: ToolCall, by_key: dict[str, Prepared]) -> Prepared:
+        """What becomes of a call; of equal ones in a batch, the first decides for all."""
+        made: Call | None = None
+        try:
+            tool = self._rules.find(call.name)
+            arguments = self._rules.parse(tool, call.args)
+            if tool is ask_person:
+                await self._rules.permit(tool, arguments)
+                return self._waiting.asked_by_model(**arguments.values)
+            made = Call(tool, arguments, call_id=usable_id(call.id))
+            self._place(made, [other for other in by_key.values() if isinstance(other, Call)])
+            self._repeats.set(self._repeats.get().after(tool.name, arguments.digest))
+            self._rules.check_repeats(self._repeats.get())
+            prepared = await self._permitted(made, by_key)
+        except Refused as refused:
+            prepared = str(refused)
+        if made is not None and made.key:
+            by_key.setdefault(made.key, prepared)
+            if not isinstance(prepared, Call):
+                self._effects.displace(made)
+        return prepared
+
+    async def _permitted(self, made: Call, by_key: dict[str, Prepared]) -> Prepared:
+        """The call, or who must permit it first; raises Refused if it is not permitted."""
+        twin = by_key.get(made.key) if made.key else None
+        if isinstance(twin, str):
+            raise Refused(twin)
+        if twin is not None:
+            return twin if isinstance(twin, Wait) else made
+        if not made.is_on_record:
+            try:
+                await self._rules.permit(made.tool, made.arguments)
+            except Refused:
+                self._gatekeeper.pass_over(made)
+                raise
+        return await self._gatekeeper.check(made) or made
+
+    def _place(self, call: Call, beside: Sequence[Call]) -> None:
+        try:
+            self._effects.place(call, beside)
+        except MisuseError as error:
+            raise Refused(f"{call.tool.name} was not called: {error}") from error
+
+    async def _answer(
+        self, call: ToolCall, prepared: Prepared, outcomes: Iterator[Outcome]
+    ) -> Message:
+        if isinstance(prepared, Answered):
+            return Message.tool(ToolResult(call.id, prepared.text))
+        if isinstance(prepared, str):
+            return Message.tool(ToolResult(call.id, prepared, is_error=True))
+        assert isinstance(prepared, Call), "a run that waits is left before"
+        outcome = next(outcomes)
+        if outcome.error is not None:
+            return Message.tool(ToolResult(call.id, outcome.error, is_error=True))
+        text = text_of(outcome.value)
+        if outcome.replay_of is not None:
+            text = f"[idempotent replay of {outcome.replay_of}]: {text}"
+        try:
+            content = await self._blobs.cut(prepared.tool, text)
+        except HoldfastError as error:
+            self._gate.leave(error)
+        return Message.tool(ToolResult(call.id, content))
+
+    async def _ask_at_once(self, way: Way) -> Way:
+        """Open requests now, so that nobody has to wait for the calls beside them to end."""
+        if not isinstance(way, Wait) or not way.specs or way.groups:
+            return way
+        try:
+            self._record.open()
+            return Wait(groups=(await self._held.open_waits(way.specs),))
+        except HoldfastError as error:
+            self._gate.leave(error)
+
+    def _leave_to(self, way: Way) -> NoReturn:
+        try:
+            self._waiting.check_claimed()
+        except TurnDiverged as error:
+            self._gate.leave(error)
+        self._gate.suspend(way)
+
+    async def _carry_out(self, calls: list[Call]) -> list[Outcome]:
+        try:
+            return await self._effects.carry_out(calls)
+        except (Suspend, HoldfastError) as error:
+            if isinstance(error, Suspend):
+                self._gate.suspend(error.way)
+            self._gate.leave(error)
