@@ -26,10 +26,11 @@ from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from langgraph.checkpoint.serde.types import (
-    _DeltaSnapshot as DeltaSnapshot,  # pyright: ignore[reportPrivateUsage]  # channels store it
-)
+from langgraph.checkpoint.serde import types as stored_types
 from langgraph.types import Send
+
+# What a DeltaChannel stores; LangGraph exports it nowhere.
+DeltaSnapshot = stored_types._DeltaSnapshot  # pyright: ignore[reportPrivateUsage]
 
 ONE_ARGUMENT: Final = 0
 ARGUMENTS: Final = 1
@@ -79,6 +80,11 @@ def _named(*rest: Callable[[Any], object]) -> Callable[[Any], Any]:
     return payload
 
 
+def _model(value: Any) -> tuple[str, str, Any, str]:
+    kind = cast("type[Any]", type(value))
+    return (kind.__module__, kind.__name__, value.model_dump(), "model_validate_json")
+
+
 def _time(value: time) -> object:
     names = ("hour", "minute", "second", "microsecond", "tzinfo", "fold")
     return {name: getattr(value, name) for name in names}
@@ -112,9 +118,7 @@ def _is_array(kind: type) -> bool:
     return numpy is not None and issubclass(kind, numpy.ndarray)
 
 
-PYDANTIC_2_FORM: Final = Form(
-    PYDANTIC_2, _named(lambda v: v.model_dump(), lambda _: "model_validate_json"), True
-)
+PYDANTIC_2_FORM: Final = Form(PYDANTIC_2, _model, True)
 PATTERN_FORM: Final = Form(ARGUMENTS, _pattern)
 
 _FORMS: Final[tuple[tuple[Callable[[type], bool], Form], ...]] = (

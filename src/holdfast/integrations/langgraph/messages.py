@@ -37,18 +37,25 @@ _CALL: Final = {"name", "args", "id", "type"}
 _set: Final = object.__setattr__
 
 
-def remade(kind: type[BaseMessage], fields: dict[str, Any]) -> BaseMessage | None:
-    """The message of these fields, or None if only its constructor can tell what they mean."""
+def checked(kind: type[BaseMessage], fields: dict[str, Any]) -> dict[str, Any] | None:
+    """The fields of a message, or None if only its constructor can tell what they mean."""
     names, check = _checks(kind)
     if fields.keys() != names or (kind is AIMessage and not _is_settled(fields)):
         return None
     try:
-        checked = check(fields)
+        return check(fields)
     except ValidationError:
         return None
+
+
+def remade(kind: type[BaseMessage], fields: dict[str, Any]) -> BaseMessage | None:
+    """The message of these fields, or None if only its constructor can make it."""
+    right = checked(kind, fields)
+    if right is None:
+        return None
     message = kind.__new__(kind)
-    _set(message, "__dict__", checked)
-    _set(message, "__pydantic_fields_set__", set(names))
+    _set(message, "__dict__", right)
+    _set(message, "__pydantic_fields_set__", set(right))
     _set(message, "__pydantic_extra__", {})
     _set(message, "__pydantic_private__", None)
     return message

@@ -46,7 +46,7 @@ class Writer:
         module, name, fields, method = forms.PYDANTIC_2_FORM.payload(message)
         fields["content"] = ""
         payload = self.pack((module, name, fields, method))
-        self.doubtful = self.doubtful or messages.remade(type(message), fields) is None
+        self.doubtful = self.doubtful or messages.checked(type(message), fields) is None
         return self.pack(ormsgpack.Ext(forms.PYDANTIC_2, payload))
 
     def _extension(self, value: Any) -> object:
@@ -82,6 +82,6 @@ class Writer:
         self._nested -= 1
         if form.doubtful and not self.doubtful:
             self.doubtful = not (
-                kind in messages.MESSAGES and messages.remade(kind, payload[2]) is not None
+                kind in messages.MESSAGES and messages.checked(kind, payload[2]) is not None
             )
         return ormsgpack.Ext(form.code, packed)
