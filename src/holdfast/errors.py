@@ -249,10 +249,6 @@ class ValueTooLarge(MisuseError):
     """The value is larger than `max_body_bytes`. Keep it elsewhere and store where it is."""
 
 
-class TypeNotAllowed(MisuseError):
-    """A value is of a type that is not on the allow-list. Name the type in `allow=[...]`."""
-
-
 class UnsupportedValue(MisuseError):
     """State is data: None, bool, int, float, str, bytes, datetime, UUID, Decimal, list, dict."""
 
