@@ -29,6 +29,7 @@ HoldfastError
 │   ├── StoreFull
 │   └── StoreUnavailable
 ├── IntegrityError           stored bytes are not what was written
+│   ├── BodyErased
 │   ├── CheckpointCorrupted
 │   └── JournalCorrupted
 ├── ToolError                what a tool says of its own call
@@ -211,6 +212,10 @@ class ThreadBusy(ConflictError):
 
 class CheckpointConflict(ConflictError):
     """Another process went on from the same checkpoint. Nothing of this one was stored."""
+
+
+class BodyErased(IntegrityError):
+    """What the entry held was erased; only its digest is left, so that the chain stays whole."""
 
 
 class CheckpointCorrupted(IntegrityError):
