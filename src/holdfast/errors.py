@@ -43,7 +43,6 @@ HoldfastError
     ├── StoreClosed
     ├── StoreNotPermitted
     ├── TurnDiverged
-    ├── TypeNotAllowed
     ├── UnsupportedValue
     ├── ValueTooLarge
     └── WrongProcess
@@ -256,7 +255,3 @@ class ValueTooLarge(MisuseError):
 
 class UnsupportedValue(MisuseError):
     """State is data: None, bool, int, float, str, bytes, datetime, UUID, Decimal, list, dict."""
-
-
-class TypeNotAllowed(MisuseError):
-    """A type that stored data may not name. If it is yours: HoldfastSaver(..., allow=[Type])."""
