@@ -253,5 +253,9 @@ class ValueTooLarge(MisuseError):
     """The value is larger than `max_body_bytes`. Keep it elsewhere and store where it is."""
 
 
+class TypeNotAllowed(MisuseError):
+    """A type that stored data may not name. If it is yours: HoldfastSaver(..., allow=[Type])."""
+
+
 class UnsupportedValue(MisuseError):
     """State is data: None, bool, int, float, str, bytes, datetime, UUID, Decimal, list, dict."""
