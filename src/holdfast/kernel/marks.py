@@ -77,10 +77,14 @@ class WrittenAt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Pruned(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of CHECKPOINTS_PRUNED: versions, from and to, that are not to be loaded any more."""
+    """Facts of CHECKPOINTS_PRUNED: versions, from and to, that are not to be loaded any more.
+
+    `rebased`: versions that stay, each with the seq of a STATE_BASE that holds its whole state.
+    """
 
     versions: list[tuple[int, int]]
     note: str = ""
+    rebased: list[tuple[int, int]] = []
 
 
 class Erased(msgspec.Struct, frozen=True, array_like=True, gc=False):
