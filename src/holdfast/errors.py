@@ -42,6 +42,7 @@ HoldfastError
     ├── StoreClosed
     ├── StoreNotPermitted
     ├── TurnDiverged
+    ├── TypeNotAllowed
     ├── UnsupportedValue
     ├── ValueTooLarge
     └── WrongProcess
@@ -254,3 +255,7 @@ class TypeNotAllowed(MisuseError):
 
 class UnsupportedValue(MisuseError):
     """State is data: None, bool, int, float, str, bytes, datetime, UUID, Decimal, list, dict."""
+
+
+class TypeNotAllowed(MisuseError):
+    """A type that stored data may not name. If it is yours: HoldfastSaver(..., allow=[Type])."""
