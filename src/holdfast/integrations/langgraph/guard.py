@@ -12,10 +12,10 @@ from contextlib import aclosing
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
-from langgraph._internal._config import ensure_config
-from langgraph._internal._constants import CONFIG_KEY_CHECKPOINTER, CONFIG_KEY_TASK_ID
+from langgraph._internal._config import ensure_config  # pyright: ignore[reportMissingTypeStubs] - LangGraph marks only some packages as typed
+from langgraph._internal._constants import CONFIG_KEY_CHECKPOINTER, CONFIG_KEY_TASK_ID  # pyright: ignore[reportMissingTypeStubs] - LangGraph marks only some packages as typed
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.pregel import Pregel
+from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs] - LangGraph marks only some packages as typed
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from holdfast.errors import MisuseError, StoreClosed
@@ -41,7 +41,7 @@ def durable(graph: G) -> G:
     """
     if not isinstance(graph, Pregel):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
         raise MisuseError(f"durable() takes a compiled graph, not {type(graph).__name__}")
-    saver = graph.checkpointer
+    saver = cast(Any, graph).checkpointer
     if not (saver is None or saver is True or isinstance(saver, HoldfastSaver)):
         raise MisuseError(f"this graph has {_shown(saver)} for a checkpointer; {_ADVICE}")
     made = object.__new__(_durable_kind(type(graph)))
@@ -100,21 +100,23 @@ class _Durable(Pregel[Any, Any, Any, Any]):
     ) -> Iterator[Any]:
         wanted = _held_by(self, config)
         if wanted is None:
-            yield from super().stream(input, config, **options)
+            yield from _whole(super()).stream(input, config, **options)
             return
         synced = _synced(options)
         with self._held(wanted) as held:
             if input is None and wanted.is_latest:
                 asked = _asked(wanted.thread_id, self.get_state(wanted.config))
                 input = _resumed(asked, asked and wanted.saver.call(wanted.answers, list(asked)))
-            yield from super().stream(input, held, **synced)
+            yield from _whole(super()).stream(input, held, **synced)
 
     async def _astream_held(
         self, input: Any, config: RunnableConfig | None, options: dict[str, Any]
     ) -> AsyncIterator[Any]:
         wanted = _held_by(self, config)
         if wanted is None:
-            async with aclosing(_generator(super().astream(input, config, **options))) as chunks:
+            async with aclosing(
+                _generator(_whole(super()).astream(input, config, **options))
+            ) as chunks:
                 async for chunk in chunks:
                     yield chunk
             return
@@ -124,7 +126,9 @@ class _Durable(Pregel[Any, Any, Any, Any]):
                 asked = _asked(wanted.thread_id, await self.aget_state(wanted.config))
                 given = asked and await wanted.saver.acall(wanted.answers, list(asked))
                 input = _resumed(asked, given)
-            async with aclosing(_generator(super().astream(input, held, **synced))) as chunks:
+            async with aclosing(
+                _generator(_whole(super()).astream(input, held, **synced))
+            ) as chunks:
                 async for chunk in chunks:
                     yield chunk
 
@@ -169,7 +173,7 @@ def _held_by(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None) -
     lent = conf.get(CONFIG_KEY_CHECKPOINTER)
     if CONFIG_KEY_TASK_ID in conf or (lent is not None and TOKEN in conf):
         return None
-    saver = lent if isinstance(lent, BaseCheckpointSaver) else graph.checkpointer
+    saver = lent if isinstance(lent, BaseCheckpointSaver) else cast(Any, graph).checkpointer
     if not isinstance(saver, HoldfastSaver):
         raise MisuseError(f"a durable graph cannot run with {_shown(saver)}; {_ADVICE}")
     if not conf.get("thread_id"):
@@ -209,6 +213,11 @@ def _resumed(asked: Mapping[str, Interrupt[Any]], given: Mapping[str, Any]) -> C
 def _without_token(config: RunnableConfig) -> RunnableConfig:
     conf = {name: value for name, value in config.get(_CONF, {}).items() if name != TOKEN}
     return cast(RunnableConfig, {**config, _CONF: conf})
+
+
+def _whole(graph: object) -> Any:
+    """A graph as it is: its streams have more overloads than can be told here."""
+    return graph
 
 
 def _generator(chunks: Any) -> AsyncGenerator[Any]:

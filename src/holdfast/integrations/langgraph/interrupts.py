@@ -112,7 +112,7 @@ def settled_by_task(
     task = _task(ns, checkpoint_id, task_id)
     again = {question.wait_id for question in taken.asked}
     for wait in waits:
-        if not (_is_open(wait) and wait.name.startswith(task)) or wait.wait_id in again:
+        if not (is_open(wait) and wait.name.startswith(task)) or wait.wait_id in again:
             continue
         number = int(wait.name.removeprefix(task))
         if number < len(taken.answers):
@@ -134,7 +134,7 @@ def withdrawn_by_checkpoint(
     return [
         wait.wait_id
         for wait in waits
-        if _is_open(wait) and (is_new_turn or wait.name.startswith(place))
+        if is_open(wait) and (is_new_turn or wait.name.startswith(place))
     ]
 
 
@@ -146,7 +146,8 @@ def _task(ns: str, checkpoint_id: str, task_id: str) -> str:
     return f"{_place(ns, checkpoint_id)}{_digest(task_id)[:32]}:"
 
 
-def _is_open(wait: Wait) -> bool:
+def is_open(wait: Wait) -> bool:
+    """Whether a wait is a question of a graph that has no answer yet."""
     return wait.status is WaitStatus.OPEN and wait.name.startswith(_PREFIX)
 
 

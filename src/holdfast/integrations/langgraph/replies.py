@@ -59,7 +59,7 @@ def given_back(result: Any, call: ToolCall, serde: Serializer) -> Reply:
     """The reply to a call that happened before, from what is on record of it."""
     told = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
     if _FORM not in told:
-        return said(told["text"] if set(told) == {"text"} else result, call)
+        return said(told["text"] if set(told) == {"text"} else cast(object, result), call)
     reply = serde.loads_typed((told[_FORM], bytes(told["data"])))
     return _readdressed(reply, str(told.get("call_id", "")), call)
 
