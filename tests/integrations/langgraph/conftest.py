@@ -1,0 +1,19 @@
+"""Savers on each kind of store, by each of their faces."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integrations.langgraph.savers import FACES, Saver, face_of, opened
+
+
+@pytest.fixture(params=FACES)
+def face(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def saver(store: str, face: str) -> Iterator[Saver]:
+    """A saver on an empty store; its async methods are those of each face in turn."""
+    with opened(store) as made:
+        yield face_of(made, face)
