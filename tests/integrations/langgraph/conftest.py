@@ -4,12 +4,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integrations.langgraph.savers import FACES, Saver, face_of, opened
+from tests.integrations.langgraph.savers import FACES, MEMORIES, Saver, face_of, opened
 
 
 @pytest.fixture(params=FACES)
 def face(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+@pytest.fixture(autouse=True)
+def no_memories() -> None:
+    MEMORIES.clear()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The savers under test, and their two faces as one: every test is written once, in async.
 
-`HOLDFAST_TEST_SAVER=memory` or `=sqlite` puts LangGraph's own savers in Holdfast's place: a test
-that fails there asks for more than LangGraph promises, and must say why it may.
+`HOLDFAST_TEST_SAVER=memory` puts LangGraph's own saver in Holdfast's place: a test that fails there
+asks for more than LangGraph promises, and must say why it may.
 """
 
 import asyncio
@@ -25,30 +25,17 @@ from langgraph.checkpoint.memory import InMemorySaver
 Saver = BaseCheckpointSaver[Any]
 
 STOCK = os.environ.get("HOLDFAST_TEST_SAVER", "")
-IS_OURS = not STOCK
 FACES = ("async", "sync")
-_MEMORIES: dict[str, InMemorySaver] = {}
+MEMORIES: dict[str, InMemorySaver] = {}
 
 
 def make_saver(url: str, **options: Any) -> Saver:
     """A new saver on a store; whoever opens it closes it, see `opened`."""
     if STOCK == "memory":
-        return _MEMORIES.setdefault(url, InMemorySaver())
-    if STOCK == "sqlite":
-        return stock_sqlite(url)
+        return MEMORIES.setdefault(url, InMemorySaver())
     from holdfast.integrations.langgraph import HoldfastSaver
 
     return HoldfastSaver(url, **options)
-
-
-def stock_sqlite(url: str) -> Saver:
-    """LangGraph's own saver on a file beside the store's."""
-    import sqlite3
-
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    path = "/tmp/stock-postgres.db" if "://" in url else f"{url}.stock"
-    return Blocking(SqliteSaver(sqlite3.connect(path, check_same_thread=False)))
 
 
 def close(saver: Saver) -> None:
