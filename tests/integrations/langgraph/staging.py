@@ -149,4 +149,5 @@ def plain(value: Any) -> Any:
 
 def by_question(asked: Any) -> Any:
     """Questions of parallel branches come in any order."""
-    return type(asked)(sorted(asked, key=lambda each: str(each.value)))
+    is_questions = isinstance(asked, list | tuple)
+    return sorted(asked, key=lambda each: str(each.value)) if is_questions else asked
