@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.integrations.langgraph.killing import VICTIMS
 from tests.integrations.langgraph.savers import FACES, MEMORIES, Saver, face_of, opened
+from tests.processes import Child
 
 
 @pytest.fixture(params=FACES)
@@ -22,3 +24,10 @@ def saver(store: str, face: str) -> Iterator[Saver]:
     """A saver on an empty store; its async methods are those of each face in turn."""
     with opened(store) as made:
         yield face_of(made, face)
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[list[Child]]:
+    """Two processes that fork victims."""
+    with Child(VICTIMS) as one, Child(VICTIMS) as other:
+        yield [one, other]
