@@ -25,6 +25,7 @@ def judge(scene: Scene, answer: dict[str, object]) -> None:
     assert answer["next"] == []
 
 
+@pytest.mark.mission("S4-001", "S4-003", "S4-005")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_killed_graph_pays_once(
