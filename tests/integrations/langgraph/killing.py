@@ -91,3 +91,19 @@ class Scene:
         """What the last message says when all was paid."""
         paid = [f"paid {10 + n}" for n in range(self.order.many)]
         return f"all done: {', '.join(paid)}"
+
+    def faults(self, answer: dict[str, Any]) -> list[str]:
+        """What is wrong with a thread of one turn that has come to its end, in words."""
+        found = [
+            f"payment {n} was made {self.paid(n)} times"
+            for n in range(10, 10 + self.order.many)
+            if self.paid(n) != 1
+        ]
+        if answer.get("next") != []:
+            return [*found, f"it did not end: {answer}"]
+        messages = answer["messages"]
+        if messages[-1] != self.end():
+            found.append(f"its last message is {messages[-1]}")
+        if messages.count("go") != 1 or len(messages) != 3 + self.order.many:
+            found.append(f"its messages are {messages}")
+        return found

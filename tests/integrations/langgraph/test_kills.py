@@ -15,16 +15,6 @@ PLACES = ["before effect", "in tool", "before writes", "after writes", "before c
 SHAPES = ["node", "send", "agent"]
 
 
-def judge(scene: Scene, answer: dict[str, object]) -> None:
-    assert [scene.paid(10 + n) for n in range(scene.order.many)] == [1] * scene.order.many
-    messages = answer["messages"]
-    assert isinstance(messages, list)
-    assert messages[-1] == scene.end()
-    assert messages.count("go") == 1
-    assert len(messages) == 3 + scene.order.many
-    assert answer["next"] == []
-
-
 @pytest.mark.mission("S4-001", "S4-003", "S4-005")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("place", PLACES)
@@ -33,7 +23,7 @@ def test_a_killed_graph_pays_once(
 ) -> None:
     scene = Scene(children, tmp_path, store=store, shape=shape, face=face)
     assert scene.run("go", die=place) == KILLED
-    judge(scene, scene.go_on())
+    assert scene.faults(scene.go_on()) == []
     assert len(scene.lines("model")) == 2
 
 
@@ -46,7 +36,7 @@ def test_a_graph_killed_between_two_calls_pays_each_once(
     scene = Scene(children, tmp_path, store=store, shape=shape, many=2)
     after = 0 if shape == "node" and place == "after writes" else 1
     assert scene.run("go", die=place, after=after) == KILLED
-    judge(scene, scene.go_on())
+    assert scene.faults(scene.go_on()) == []
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
@@ -59,7 +49,7 @@ def test_tools_pay_once_in_a_graph_that_is_not_durable(
         children, tmp_path, store=store, shape="agent", is_durable=False, durability=durability
     )
     assert scene.run("go", die=place) == KILLED
-    judge(scene, scene.go_on())
+    assert scene.faults(scene.go_on()) == []
 
 
 @pytest.mark.parametrize("place", ["in tool", "before writes", "after writes"])
@@ -86,7 +76,7 @@ def test_a_graph_killed_again_and_again_pays_once(
         given = None
         if asks := answer.get("asks"):
             scene.run_when_free({"resume": scene.truth(asks)}, die=place)
-    judge(scene, scene.go_on())
+    assert scene.faults(scene.go_on()) == []
 
 
 def test_the_next_turn_after_a_kill_pays_anew(

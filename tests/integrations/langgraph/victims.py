@@ -49,6 +49,7 @@ class Order(msgspec.Struct, kw_only=True):
     on_conflict: str = "error"
     die: str = ""  # where
     after: int = 0  # how often to pass there first
+    seconds: float = 0.0  # how long to live; for ever if 0
     meet: str = ""  # a gate: wait there once a checkpoint was read
     given: Any = None  # a message; None to go on; {"resume": value} to answer
 
@@ -292,6 +293,9 @@ def given_of(order: Order) -> Any:
 
 def run(victim: Victim) -> dict[str, Any]:
     order = victim.order
+    if order.seconds:
+        # Nobody handles this signal: the process ends at once, wherever it is.
+        signal.setitimer(signal.ITIMER_REAL, order.seconds)
     saver = saver_of(victim)
     graph, given = graph_of(victim, saver), given_of(order)
     where: Any = {"configurable": {"thread_id": order.thread}}
