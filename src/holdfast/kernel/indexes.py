@@ -364,9 +364,12 @@ def _of_budget(entry: Entry, facts: object) -> list[budgets.Change]:
 
 
 class Indexes:
-    """The rows of one run, in memory: a rebuild from its journal, or what a decision looks at."""
+    """The rows of one run, in memory: a rebuild from its journal, or what a decision looks at.
 
-    def __init__(self) -> None:
+    One that `is_partial` has not seen which versions there are.
+    """
+
+    def __init__(self, *, is_partial: bool = False) -> None:
         self.run: Run | None = None
         self.checkpoints: dict[int, Checkpoint] = {}
         self.marks: dict[int, Marked] = {}
@@ -377,7 +380,7 @@ class Indexes:
         self.signals: dict[str, Signal] = {}
         self.books = Books()
         self._by_group: dict[str, list[str]] = {}
-        self._newest_version = 0
+        self._newest_version = None if is_partial else 0
 
     def add_wait(self, wait: Wait) -> None:
         """A wait as its row tells it."""
@@ -399,7 +402,7 @@ class Indexes:
                 self.run = run
             case AddCheckpoint(checkpoint):
                 newest = self._newest_version
-                if checkpoint.version != newest + 1:
+                if newest is not None and checkpoint.version != newest + 1:
                     raise ValueError(f"version {checkpoint.version} follows version {newest}")
                 self.checkpoints[checkpoint.version] = checkpoint
                 self._newest_version = checkpoint.version

@@ -33,6 +33,7 @@ from holdfast.integrations.langgraph.expiring import Expiring
 from holdfast.integrations.langgraph.history import Listing, delta_history
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.serde import strict_serde
+from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.threads import OnConflict, Threads
 from holdfast.settings import Settings
 
@@ -92,6 +93,10 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     ) -> T:
         """The same from an event loop."""
         return await self._host.acall(method, *args, **kwargs)
+
+    async def thread(self, thread_id: str) -> Thread:
+        """A thread, for those who work on it; to be used through `call` and `acall`."""
+        return Thread(self._host, thread_id)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         return self.call(self.threads.get, config)
