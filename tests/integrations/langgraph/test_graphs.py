@@ -24,6 +24,10 @@ ANY_DURABILITY = [
     "ask_several_times_in_one_node",
     "nest_graphs_two_deep",
     "rebuild_delta_channels",
+    "travel_from_every_point",
+    "say_something_else_at_every_point",
+    "update_state_here_and_there",
+    "fan_out_with_one_branch_that_fails",
 ]
 
 

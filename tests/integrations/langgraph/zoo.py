@@ -115,6 +115,15 @@ async def travel_from_every_point(stage: Stage) -> None:
 
 
 @act(make_line)
+async def say_something_else_at_every_point(stage: Stage) -> None:
+    for n in range(3):
+        await stage.invoke({"items": [f"turn {n}"]})
+    for point in (await stage.read_history())[::2]:
+        await stage.invoke({"items": ["else"]}, point.config)
+    await stage.invoke({"items": ["at the end"]})
+
+
+@act(make_line)
 async def update_state_here_and_there(stage: Stage) -> None:
     await stage.invoke({"items": ["in"]}, interrupt_before=["b"])
     await stage.update({"items": ["by hand"]})
