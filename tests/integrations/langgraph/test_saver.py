@@ -42,7 +42,6 @@ EMPTY: dict[str, Any] = {
     "bytes": b"",
     "list": [],
     "dict": {},
-    "tuple": (),
     "zero": 0,
     "false": False,
     "set": set(),
