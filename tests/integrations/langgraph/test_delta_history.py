@@ -1,12 +1,15 @@
 """What a delta channel is rebuilt from: a seed, and the writes on the way from it, in order."""
 
+from collections import Counter
 from typing import Any
 
+import pytest
 from langchain_core.runnables import RunnableConfig
 
 from holdfast.testing.store_suite import async_test
 from tests.integrations.langgraph.making import config, id_of, put
-from tests.integrations.langgraph.savers import Saver
+from tests.integrations.langgraph.savers import Saver, opened
+from tests.integrations.langgraph.zoo import make_deltas
 
 
 async def write(
@@ -160,10 +163,43 @@ async def test_pruning_keeps_what_the_latest_is_rebuilt_from(saver: Saver) -> No
     assert values(expected["d"]) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+@async_test
+async def test_graphs_with_delta_channels_can_be_pruned_at_any_time(
+    store: str, durability: str
+) -> None:
+    """Each thread is longer by one step than the one before it, of whatever kind that is."""
+    with opened(store) as saver:
+        graph = make_deltas(saver, Counter())
+        for many in range(1, 12):
+            where: Any = {"configurable": {"thread_id": f"t{many}"}}
+            for n in range(many):
+                await one_step(graph, where, n, durability)
+            before = await graph.aget_state(where)
+            await saver.aprune([f"t{many}"], strategy="keep_latest")
+            after = await graph.aget_state(where)
+            assert after.values == before.values, many
+            assert after.next == before.next
+            await graph.ainvoke({"items": ["on"]}, where, durability=durability)
+            on = await graph.aget_state(where)
+            assert on.values["items"][: len(before.values["items"])] == before.values["items"]
+            assert len(on.values["items"]) == len(before.values["items"]) + 4
+
+
+async def one_step(graph: Any, where: Any, n: int, durability: str) -> None:
+    if n % 4 == 2:
+        await graph.aupdate_state(where, {"items": [f"by hand {n}"]}, as_node="z")
+    elif n % 4 == 3:
+        await graph.aupdate_state(where, {"n": n}, as_node="z")
+    else:
+        await graph.ainvoke({"items": [f"turn {n}"]}, where, durability=durability)
+
+
 async def a_thread(saver: Saver) -> RunnableConfig:
-    """A seed, and three steps that wrote to a delta channel since."""
+    """A seed, and three steps that wrote to a delta channel since, which they count."""
     last = await put(saver, {"d": ["seed"]})
-    for item in "abc":
+    for n, item in enumerate("abc", 1):
         await write(saver, last, item)
-        last = await put(saver, {"n": item}, after=last)
+        counted = {"counters_since_delta_snapshot": {"d": [n, n]}}
+        last = await put(saver, {"n": item}, after=last, **counted)
     return last
