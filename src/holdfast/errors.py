@@ -204,6 +204,14 @@ class OutcomeUnknown(UnavailableError):
     """The store went away during a commit. It is resent unchanged when the run is used again."""
 
 
+class ThreadBusy(ConflictError):
+    """Another process works on this thread. Nothing was stored; wait until it is done."""
+
+
+class CheckpointConflict(ConflictError):
+    """Another process went on from the same checkpoint. Nothing of this one was stored."""
+
+
 class CheckpointCorrupted(IntegrityError):
     """The checkpoint's stored bytes are damaged; no state was returned."""
 
@@ -238,6 +246,10 @@ class WrongProcess(MisuseError):
 
 class ValueTooLarge(MisuseError):
     """The value is larger than `max_body_bytes`. Keep it elsewhere and store where it is."""
+
+
+class TypeNotAllowed(MisuseError):
+    """A value is of a type that is not on the allow-list. Name the type in `allow=[...]`."""
 
 
 class UnsupportedValue(MisuseError):

@@ -4,7 +4,7 @@ A load verifies every entry it uses against its link, and that no version is mis
 it returns the state that was saved, or raises CheckpointCorrupted naming the entry.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast import clock, names
 from holdfast.engine.context import Context
+from holdfast.engine.folding import Fold, Named, View, view_of
 from holdfast.errors import (
     CheckpointCorrupted,
     CheckpointNotFound,
@@ -23,7 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel import checkpoints, indexes, journal, state
 from holdfast.kernel.checkpoints import Checkpoint, Delta
-from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.state import Parts, StateDiff
 from holdfast.stores.contract import CheckpointFilter, Decision, Linked, Snapshot
 from holdfast.telemetry import CHECKPOINT_CORRUPTED
@@ -255,6 +256,49 @@ async def load_newest(context: Context, run_id: str) -> Newest:
         return Newest(loading.parts, newest)
 
 
+async def load_newest_folded(context: Context, run_id: str, upto: int) -> tuple[Newest, Fold]:
+    """The newest state at a seq, and the latest versions before it with every item in full."""
+    known = await context.store.checkpoints.page(run_id, before=_NO_LIMIT, limit=1)
+    with _explained(f"the state of run {run_id}"):
+        fold = Fold()
+        loading = _Loading(context, run_id, fold)
+        newest = await loading.load(known[0].base_seq if known else 0, upto)
+        refs = fold.refs()
+        missing = sorted({ref.seq for ref in refs} - loading.parts.bodies.keys())
+        bodies = {e.seq: journal.body_of(e) for e in await load_entries(context, run_id, missing)}
+        fold.resolve(Named({**bodies, **loading.parts.bodies}).raw_of)
+        return Newest(loading.parts, newest), fold
+
+
+async def load_views(
+    context: Context, run_id: str, first: Checkpoint, versions: Collection[int]
+) -> dict[int, View]:
+    """The states at versions, all of them at or after `first`, with every item in full."""
+    with _explained(f"the state of run {run_id}"):
+        fold = Fold(only=frozenset(versions))
+        loading = _Loading(context, run_id, fold)
+        last = await context.store.checkpoints.get(run_id, max(versions))
+        if last is None:
+            raise IntegrityError(f"version {max(versions)} is missing")
+        await loading.load(first.base_seq, max(first.seq, last.seq))
+        missing = sorted({ref.seq for ref in fold.refs()})
+        bodies = {e.seq: journal.body_of(e) for e in await load_entries(context, run_id, missing)}
+        fold.resolve(Named(bodies).raw_of)
+        return dict(fold.views)
+
+
+async def load_entries(context: Context, run_id: str, seqs: Sequence[int]) -> list[Entry]:
+    """Entries by their seqs, each checked against the chain."""
+    if not seqs:
+        return []
+    found = await context.store.journal.named(run_id, sorted(seqs))
+    if missing := set(seqs) - {linked.entry.seq for linked in found}:
+        raise IntegrityError(f"entry {min(missing)} of run {run_id} is missing")
+    for linked in found:
+        _checked_body(linked)
+    return [linked.entry for linked in found]
+
+
 @contextmanager
 def _explained(what: str) -> Generator[None]:
     try:
@@ -268,9 +312,10 @@ def _explained(what: str) -> Generator[None]:
 class _Loading:
     """One load: the base, the deltas after it, and the entries they name."""
 
-    def __init__(self, context: Context, run_id: str) -> None:
+    def __init__(self, context: Context, run_id: str, fold: Fold | None = None) -> None:
         self._journal = context.store.journal
         self._run_id = run_id
+        self._fold = fold
         self.parts = Parts()
 
     async def load(self, base_seq: int, upto: int) -> Checkpoint | None:
@@ -286,6 +331,8 @@ class _Loading:
             delta = checkpoints.decode_delta(body)
             parts.apply(delta, seq=linked.entry.seq, version=facts.version, size=len(body))
             newest = (linked.entry, facts)
+            if self._fold is not None:
+                self._fold.apply(facts.version, delta)
         for linked in await self._named(parts.named_entries(), None):
             parts.bodies[linked.entry.seq] = _checked_body(linked)
         return checkpoints.row_of(*newest) if newest else None
@@ -302,6 +349,8 @@ class _Loading:
             self.parts.name_source(source.entry.seq, len(source_body))
         self.parts.apply_base(base, sources, seq=seq, size=len(body))
         self.parts.version = indexes.facts_of(linked.entry).version
+        if self._fold is not None:
+            self._fold.begin(self.parts.version, view_of(self.parts))
 
     async def _named(self, seqs: set[int], kind: Kind | None) -> list[Linked]:
         if not seqs:

@@ -1,7 +1,7 @@
 """Effects: beginning them without ever repeating one, looking them up, settling doubtful ones."""
 
 import contextlib
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Literal
 from uuid import UUID
 
@@ -63,14 +63,22 @@ class _Wanted(msgspec.Struct):
 class Issuing:
     """The intents of one commit; those whose key is taken are answered by what holds the key."""
 
-    def __init__(self, context: Context, run: Run, requests: Sequence[EffectRequest]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        run: Run,
+        requests: Sequence[EffectRequest],
+        *,
+        check: Callable[[Run], None] = runs.check_leased,
+    ) -> None:
+        self._check = check
         self._context = context
         self._requests = list(requests)
         self._wanted = [self._prepare(run, request) for request in requests]
 
     def plan(self, run: Run, seq: int) -> Plan:
         """What is still to be issued; a call that stands twice in one commit is issued once."""
-        runs.check_leased(run)
+        self._check(run)
         first = {
             wanted.facts.key: wanted for wanted in reversed(self._wanted) if wanted.begun is None
         }

@@ -7,7 +7,7 @@ stop, a later lease means fenced. A commit whose outcome is unknown is resent be
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from holdfast.engine.context import Context
@@ -49,9 +49,20 @@ class _Pending(NamedTuple):
 
 
 class Head:
-    """Where one writer is in one run."""
+    """Where one writer is in one run.
 
-    def __init__(self, context: Context, run: Run, position: Position) -> None:
+    With `on_later` the run is not this writer's alone: what others appended is given to it, and no
+    lease of theirs fences this head.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        run: Run,
+        position: Position,
+        *,
+        on_later: Callable[[Sequence[Entry]], Awaitable[None]] | None = None,
+    ) -> None:
         self.run = run
         self.position = position
         self.closed_groups: set[str] = set()
@@ -59,6 +70,7 @@ class Head:
         """The seq of the last signal of each name that was folded in."""
         self._context = context
         self._lease_seq = run.lease_seq
+        self._on_later = on_later
         self._pending: _Pending | None = None
         self._is_busy = False
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -195,8 +207,23 @@ class Head:
     async def _catch_up(self) -> None:
         """Fold in what others appended; raises Fenced if the lease is another's now."""
         self._context.telemetry.count(COMMIT_CONFLICT)
+        await self._fold_later()
+
+    async def look(self) -> None:
+        """Fold in what others appended meanwhile, without writing anything."""
+        await self._enter()
+        try:
+            if not await self._settle() and self._pending is None:
+                await self._fold_later()
+        finally:
+            self._leave()
+
+    async def _fold_later(self) -> None:
         later = await read_after(self._context, self.run.run_id, self.position)
-        leases.check_not_fenced(self._lease_seq, later)
+        if self._on_later is None:
+            leases.check_not_fenced(self._lease_seq, later)
+        else:
+            await self._on_later(later)
         for entry in later:
             facts = indexes.facts_of(entry)
             self.run = indexes.fold_run(self.run, entry, facts)

@@ -157,7 +157,7 @@ class Leases:
             log.warning("run %s could not be given back: %s", held.run_id, error)
 
     async def _take(self, run_id: str, *, takeover: bool, only_ready: bool) -> LeasedRun:
-        await self._stay_alive()
+        await self.stay_alive()
 
         def decide(snapshot: Snapshot) -> Decision:
             if snapshot.run is None:
@@ -177,7 +177,7 @@ class Leases:
             raise
 
     async def _take_ready(self, agents: Sequence[str]) -> LeasedRun | None:
-        await self._stay_alive()
+        await self.stay_alive()
 
         def decide(snapshot: Snapshot) -> Decision:
             run = snapshot.run
@@ -213,7 +213,8 @@ class Leases:
         self.strays.add(held)
         return held
 
-    async def _stay_alive(self) -> None:
+    async def stay_alive(self) -> None:
+        """Count as alive from now on, for as long as this process lives."""
         lease = clock.seconds(self._context.settings.lease_seconds)
         if self.heart is not None:
             self._alive_until = max(self._alive_until, self.heart.alive_until)

@@ -1,6 +1,6 @@
 """One checkpoint on its way: what it will store, and what follows once it is stored."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from holdfast import ids
@@ -11,6 +11,7 @@ from holdfast.kernel import checkpoints, runs
 from holdfast.kernel.checkpoints import Delta
 from holdfast.kernel.edits import Edits
 from holdfast.kernel.journal import Draft, Entry, Kind, NoFacts
+from holdfast.kernel.marks import Mark
 from holdfast.kernel.runs import Run
 from holdfast.kernel.state import Parts
 
@@ -22,6 +23,7 @@ class About(NamedTuple):
     agent: str = ""
     status: str = ""
     label: str = ""
+    mark: Mark | None = None
 
 
 def check_size(data: bytes, name: str, limit: int) -> None:
@@ -36,12 +38,14 @@ def check_size(data: bytes, name: str, limit: int) -> None:
 class Saving:
     """The edits of a run as its next version. `plan` may be asked for several times.
 
-    `then` is what follows the checkpoint in the same commit.
+    `then` is what follows the checkpoint in the same commit; `check` raises unless the run may be
+    advanced.
     """
 
     __slots__ = (
         "_about",
         "_base_body",
+        "_check",
         "_delta",
         "_edits",
         "_max_bytes",
@@ -60,7 +64,9 @@ class Saving:
         staging: Staging,
         max_bytes: int,
         then: Sequence[Draft] = (),
+        check: Callable[[Run], None] = runs.check_leased,
     ) -> None:
+        self._check = check
         self._then = then
         self._parts = parts
         self._staging = staging
@@ -73,7 +79,7 @@ class Saving:
 
     def plan(self, run: Run, seq: int) -> Plan:
         """The entries that store the version, the first of them at `seq`."""
-        runs.check_leased(run)
+        self._check(run)
         parts, base_seq = self._parts, self._parts.base_seq
         drafts: list[Draft] = []
         base = parts.worthwhile_base()

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.marks import Mark
 
 END: Final = -1
 
@@ -42,6 +43,7 @@ class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     agent: str = ""
     status: str = ""
     label: str = ""
+    mark: Mark | None = None
 
 
 class Corrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -147,6 +147,17 @@ class Edits:
         for name, raw in values.items():
             self._put_value(name, raw)
 
+    def change_log(self, name: str, changes: Iterable["Change"]) -> None:
+        """Splice items that are encoded already into a log, which is begun if there is none."""
+        length = self._length(name)
+        splices = self._logs.setdefault(name, [])
+        for start, delete, items in changes:
+            self.item_bytes += sum(map(_size, items))
+            is_end = start == length and not delete
+            splices.append(Splice(END if is_end else start, delete, items))
+            length += len(items) - delete
+        self._lengths[name] = length
+
     def replace(self, name: str, value: object, *, is_log: bool) -> None:
         """Give a part another content; a log is given all of its items."""
         if not is_log:

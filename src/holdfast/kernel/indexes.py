@@ -16,6 +16,7 @@ from holdfast.kernel import (
     checkpoints,
     effects,
     journal,
+    marks,
     runs,
     signals,
     versions,
@@ -25,6 +26,7 @@ from holdfast.kernel.budgets import AddBudget, AddReservation, Books, DrawBudget
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind, NoFacts
+from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -44,6 +46,8 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.CHECKPOINT_CREATED: checkpoints.Created,
     Kind.CHECKPOINT_CORRUPTED: checkpoints.Corrupted,
     Kind.CHECKPOINT_DELETED: checkpoints.Deleted,
+    Kind.CHECKPOINTS_PRUNED: marks.Pruned,
+    Kind.WRITES_RECORDED: marks.Written,
     Kind.STATE_VALUES: NoFacts,
     Kind.STATE_BASE: checkpoints.BaseFacts,
     Kind.STEP_RECORDED: checkpoints.Step,
@@ -63,7 +67,7 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.BUDGET_RESERVED: budgets.Reserved,
     Kind.BUDGET_WARNED: budgets.Warned,
     Kind.COST_RECORDED: budgets.Recorded,
-    Kind.BODIES_ERASED: NoFacts,
+    Kind.BODIES_ERASED: marks.Erased,
 }
 _decoders: Final = {kind.value: msgspec.msgpack.Decoder(facts) for kind, facts in FACTS.items()}
 
@@ -79,9 +83,31 @@ class AddCheckpoint(msgspec.Struct, frozen=True, gc=False):
 
 
 class DropCheckpoint(msgspec.Struct, frozen=True, gc=False):
-    """Forget the row of a version that has a tombstone."""
+    """Forget the rows of a version that has a tombstone: its mark and the writes of that too."""
 
     version: int
+
+
+class DropCheckpoints(msgspec.Struct, frozen=True, gc=False):
+    """The same for ranges of versions."""
+
+    versions: tuple[tuple[int, int], ...]
+
+
+class AddMark(msgspec.Struct, frozen=True, gc=False):
+    """Refused when the name was used before, or another one that is the only one continues it."""
+
+    marked: Marked
+
+
+class AddWrites(msgspec.Struct, frozen=True, gc=False):
+    written: WrittenAt
+
+
+class EraseBodies(msgspec.Struct, frozen=True, gc=False):
+    """Put digests in the place of bodies of the journal. The bodies are not to be read again."""
+
+    seqs: tuple[tuple[int, int], ...]
 
 
 class AddEffect(msgspec.Struct, frozen=True, gc=False):
@@ -161,6 +187,10 @@ Change = (
     PutRun
     | AddCheckpoint
     | DropCheckpoint
+    | DropCheckpoints
+    | AddMark
+    | AddWrites
+    | EraseBodies
     | AddEffect
     | SettleEffect
     | AddGroup
@@ -200,9 +230,9 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
     """What an entry does to the indexes beside its run's row."""
     match facts:
         case checkpoints.Created():
-            return [AddCheckpoint(checkpoints.row_of(entry, facts))]
-        case checkpoints.Deleted(_, version):
-            return [DropCheckpoint(version)]
+            return _created(entry, facts)
+        case checkpoints.Deleted() | marks.Pruned() | marks.Written() | marks.Erased():
+            return [_of_marks(entry, facts)]
         case effects.Issued():
             return [AddEffect(_effect(entry, facts))]
         case effects.Settled(effect_id):
@@ -225,6 +255,47 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
             return [_of_signal(entry, facts)]
         case _:
             return [*_of_budget(entry, facts)]
+
+
+def _created(entry: Entry, facts: checkpoints.Created) -> list[Change]:
+    added = AddCheckpoint(checkpoints.row_of(entry, facts))
+    mark = facts.mark
+    if mark is None:
+        return [added]
+    marked = Marked(
+        tenant=entry.tenant,
+        run_id=entry.run_id,
+        space=mark.space,
+        name=mark.name,
+        version=facts.version,
+        parent=mark.parent,
+        is_only=mark.is_only,
+        created_at=entry.at,
+        tags=mark.tags,
+    )
+    return [added, AddMark(marked)]
+
+
+def _of_marks(
+    entry: Entry, facts: checkpoints.Deleted | marks.Pruned | marks.Written | marks.Erased
+) -> Change:
+    match facts:
+        case checkpoints.Deleted(_, version):
+            return DropCheckpoint(version)
+        case marks.Pruned(versions):
+            return DropCheckpoints(tuple(versions))
+        case marks.Erased(seqs):
+            return EraseBodies(tuple(seqs))
+        case marks.Written():
+            return AddWrites(
+                WrittenAt(
+                    tenant=entry.tenant,
+                    run_id=entry.run_id,
+                    space=facts.space,
+                    name=facts.name,
+                    seq=entry.seq,
+                )
+            )
 
 
 def _effect(entry: Entry, facts: effects.Issued) -> Effect:
@@ -298,12 +369,15 @@ class Indexes:
     def __init__(self) -> None:
         self.run: Run | None = None
         self.checkpoints: dict[int, Checkpoint] = {}
+        self.marks: dict[int, Marked] = {}
+        self.writes: dict[int, WrittenAt] = {}
         self.effects: dict[UUID, Effect] = {}
         self.groups: dict[str, Group] = {}
         self.waits: dict[str, Wait] = {}
         self.signals: dict[str, Signal] = {}
         self.books = Books()
         self._by_group: dict[str, list[str]] = {}
+        self._newest_version = 0
 
     def add_wait(self, wait: Wait) -> None:
         """A wait as its row tells it."""
@@ -324,12 +398,11 @@ class Indexes:
             case PutRun(run):
                 self.run = run
             case AddCheckpoint(checkpoint):
-                newest = next(reversed(self.checkpoints), 0)
+                newest = self._newest_version
                 if checkpoint.version != newest + 1:
                     raise ValueError(f"version {checkpoint.version} follows version {newest}")
                 self.checkpoints[checkpoint.version] = checkpoint
-            case DropCheckpoint(version):
-                self.checkpoints.pop(version, None)
+                self._newest_version = checkpoint.version
             case AddEffect(effect):
                 self.effects[effect.effect_id] = effect
             case SettleEffect(effect_id, status, seq, at):
@@ -342,8 +415,34 @@ class Indexes:
                 self.add_wait(wait)
             case AddSignal() | TakeSignal():
                 self._apply_to_signals(change)
+            case AddMark() | AddWrites() | DropCheckpoint() | DropCheckpoints() | EraseBodies():
+                self._apply_to_marks(change)
             case _:
                 self._apply_to_others(change)
+
+    def _apply_to_marks(
+        self, change: AddMark | AddWrites | DropCheckpoint | DropCheckpoints | EraseBodies
+    ) -> None:
+        match change:
+            case AddMark(marked):
+                self.marks[marked.version] = marked
+            case AddWrites(written):
+                self.writes[written.seq] = written
+            case DropCheckpoint(version):
+                self._drop_versions(version, version)
+            case DropCheckpoints(versions):
+                for first, last in versions:
+                    self._drop_versions(first, last)
+            case EraseBodies():
+                pass  # of no index
+
+    def _drop_versions(self, first: int, last: int) -> None:
+        for version in [v for v in self.checkpoints if first <= v <= last]:
+            del self.checkpoints[version]
+        gone = {v: mark for v, mark in self.marks.items() if first <= v <= last}
+        names = {(mark.space, mark.name) for mark in gone.values()}
+        self.marks = {v: mark for v, mark in self.marks.items() if v not in gone}
+        self.writes = {seq: w for seq, w in self.writes.items() if (w.space, w.name) not in names}
 
     def _apply_to_signals(self, change: AddSignal | TakeSignal) -> None:
         if isinstance(change, AddSignal):

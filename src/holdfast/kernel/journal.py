@@ -40,6 +40,8 @@ class Kind(StrEnum):
     CHECKPOINT_CREATED = "CHECKPOINT_CREATED"
     CHECKPOINT_CORRUPTED = "CHECKPOINT_CORRUPTED"  # a read found damage and said so
     CHECKPOINT_DELETED = "CHECKPOINT_DELETED"  # a version is not to be loaded any more
+    CHECKPOINTS_PRUNED = "CHECKPOINTS_PRUNED"  # the same for many versions at once
+    WRITES_RECORDED = "WRITES_RECORDED"  # what a framework's task wrote between two checkpoints
     STATE_VALUES = "STATE_VALUES"  # values too large to sit beside log items
     STATE_BASE = "STATE_BASE"  # a shorter way to load the state of the checkpoint before it
     STEP_RECORDED = "STEP_RECORDED"  # a result that must not be computed or paid for twice
@@ -59,7 +61,7 @@ class Kind(StrEnum):
     BUDGET_RESERVED = "BUDGET_RESERVED"  # a call that is paid for begins
     BUDGET_WARNED = "BUDGET_WARNED"  # a limit is nearly reached
     COST_RECORDED = "COST_RECORDED"  # what a call cost
-    BODIES_ERASED = "BODIES_ERASED"
+    BODIES_ERASED = "BODIES_ERASED"  # content that is gone for good; the chain stays whole
 
 
 class Position(NamedTuple):

@@ -16,6 +16,8 @@ from holdfast.kernel import checkpoints
 from holdfast.kernel.checkpoints import END, Base, Delta, Segment, Splice
 
 SLACK_BYTES: Final = 65_536
+ITEM_PATH: Final = 3
+"""How long the path of a name is that names an item of a checkpoint's delta."""
 _EXT_BYTES: Final = frozenset({0xC7, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8})
 
 
@@ -69,6 +71,7 @@ class Parts:
         self.recorded: dict[int, bytes] = {}  # of entries since this version, to be named next
         self._names: dict[int, int] = {}  # how many live items and values name an entry
         self._values_of: dict[int, dict[str, msgspec.Raw]] = {}
+        self._delta_of: dict[int, Delta] = {}
         self._inline_bytes = 0
         self._delta_bytes = 0
         self._base_from = SLACK_BYTES
@@ -130,10 +133,19 @@ class Parts:
         body = self.bodies[ref.seq]
         if not ref.path:
             return msgspec.Raw(body)
+        if len(ref.path) == ITEM_PATH:
+            return self._item_of(ref, body)
         values = self._values_of.get(ref.seq)
         if values is None:
             values = self._values_of[ref.seq] = checkpoints.decode_values(body)
         return values[str(ref.path[0])]
+
+    def _item_of(self, ref: codec.Ref, body: bytes) -> msgspec.Raw:
+        """An item of a log as another checkpoint's delta has it."""
+        delta = self._delta_of.get(ref.seq)
+        if delta is None:
+            delta = self._delta_of[ref.seq] = checkpoints.decode_delta(body)
+        return item_at(delta, ref)
 
     def decode(self) -> dict[str, Any]:
         """The state as plain values, logs as lists, in the order the parts were made."""
@@ -206,6 +218,13 @@ class Parts:
                 del self._names[ref.seq]
                 self.bodies.pop(ref.seq, None)
                 self._values_of.pop(ref.seq, None)
+                self._delta_of.pop(ref.seq, None)
+
+
+def item_at(delta: Delta, ref: codec.Ref) -> msgspec.Raw:
+    """The item that a name of an item says: log, splice, index."""
+    log, splice, index = ref.path
+    return delta.logs[str(log)][int(splice)].items[int(index)]
 
 
 def _inline_size(raws: Iterable[msgspec.Raw]) -> int:

@@ -1,0 +1,86 @@
+"""Marked runs: opening them, and reading what a framework has stored in them."""
+
+import contextlib
+from collections.abc import Collection, Sequence
+
+from holdfast import names
+from holdfast.engine import beginning
+from holdfast.engine.checkpoints import load_views
+from holdfast.engine.context import Context
+from holdfast.engine.folding import View
+from holdfast.engine.leases import Leases
+from holdfast.engine.marked_run import MarkedRun
+from holdfast.errors import CheckpointNotFound, InputDiffers, RunExists
+from holdfast.kernel import runs
+from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.marks import Marked, WrittenAt
+from holdfast.kernel.runs import Run
+from holdfast.stores.contract import MarkFilter
+
+
+class Marks:
+    """The marked runs of one agent's name, which no worker works on."""
+
+    def __init__(self, context: Context, leases: Leases, agent: str) -> None:
+        self._context = context
+        self._leases = leases
+        self._agent = agent
+
+    async def open(self, run_id: str) -> MarkedRun:
+        """A run to write to; it is created if there is none."""
+        run = await self.find(run_id)
+        if run is None:
+            with contextlib.suppress(RunExists):
+                created = Draft(Kind.RUN_CREATED, runs.Created(agent=self._agent))
+                await beginning.begin(self._context, run_id, [created])
+        return await MarkedRun.open(self._context, self._leases, run_id)
+
+    async def find(self, run_id: str) -> Run | None:
+        """The row of a run; raises InputDiffers if it is something else."""
+        run = await self._context.store.runs.get(names.check(run_id, what="thread id"))
+        if run is not None and run.agent != self._agent:
+            raise InputDiffers(
+                f"{run_id!r} is a run of agent {run.agent!r}, not a thread of {self._agent}; "
+                "choose another id"
+            )
+        return run
+
+    async def get(self, run_id: str, space: str, name: str) -> Marked | None:
+        return await self._context.store.marks.get(run_id, space, name)
+
+    async def latest(self, run_id: str, space: str) -> Marked | None:
+        """The mark that was made last in a space, whatever its name."""
+        return await self._context.store.marks.latest(run_id, space)
+
+    async def page(self, wanted: MarkFilter) -> list[Marked]:
+        return await self._context.store.marks.page(wanted)
+
+    async def of_run(self, run_id: str) -> list[Marked]:
+        """All marks of a run in the order they were made."""
+        return await self._context.store.marks.of_run(run_id)
+
+    async def tagged(self, tag: str, values: Sequence[str]) -> list[Marked]:
+        """The marks of any run whose tag is one of the values."""
+        return await self._context.store.marks.tagged(tag, values)
+
+    async def idle(self, before: int, limit: int) -> list[str]:
+        """Runs in which nothing was marked since a moment, and that wait for nobody."""
+        return await self._context.store.marks.idle_runs(self._agent, before, limit)
+
+    async def writes(self, run_id: str, keys: Sequence[tuple[str, str]]) -> list[WrittenAt]:
+        """Where the writes after marks lie, in order."""
+        return await self._context.store.writes.of_marks(run_id, keys)
+
+    async def views(
+        self, run_id: str, versions: Collection[int], known: MarkedRun | None = None
+    ) -> dict[int, View]:
+        """The states at versions; those that are known need not be read."""
+        views = {} if known is None or known.is_stale else known.fold.views
+        found = {version: views[version] for version in versions if version in views}
+        missing = set(versions) - found.keys()
+        if missing:
+            first = await self._context.store.checkpoints.get(run_id, min(missing))
+            if first is None:
+                raise CheckpointNotFound(f"run {run_id} has no version {min(missing)} any more")
+            found |= await load_views(self._context, run_id, first, missing)
+        return found
