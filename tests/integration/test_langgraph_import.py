@@ -404,15 +404,19 @@ def test_parents_that_are_gone_or_go_in_circles_lose_nothing() -> None:
 
 
 def test_writes_keep_their_numbers() -> None:
+    """A task that asked, failed, was answered and ended; one that was answered and asks again."""
     writes = [
+        Write("t", "p", -4, "__resume__", ["yes"]),
         Write("t", "p", -3, "__interrupt__", "asked"),
         Write("t", "p", -1, "__error__", "failed"),
-        Write("t", "p", 0, "a", 1),
+        Write("t", "p", 1, "a", 1),
         Write("t", "p", 2, "b", 2),
-        Write("u", "", 0, "a", 3),
+        Write("u", "", -4, "__resume__", ["yes"]),
+        Write("u", "", -3, "__interrupt__", "asked again"),
     ]
     assert list(calls_of(writes)) == [
-        ("t", "p", [("a", 1), ("__interrupt__", "asked"), ("b", 2)]),
         ("t", "p", [("__error__", "failed")]),
-        ("u", "", [("a", 3)]),
+        ("t", "p", [("__interrupt__", "asked")]),
+        ("t", "p", [("__resume__", ["yes"]), ("a", 1), ("b", 2)]),
+        ("u", "", [("__resume__", ["yes"]), ("__interrupt__", "asked again")]),
     ]

@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
 )
-from langgraph.checkpoint.serde.types import TASKS
+from langgraph.checkpoint.serde.types import ERROR, TASKS
 
 from holdfast.errors import HoldfastError, IntegrityError, UnavailableError
 from holdfast.integrations.langgraph.sources import Place, Reading, Saved, Source, Write
@@ -33,6 +33,7 @@ _KEYS: Final = {
     "versions_seen": dict,
 }
 Key = tuple[str, str]
+Call = list[tuple[str, Any]]
 
 
 class Outcome(StrEnum):
@@ -183,27 +184,36 @@ def parents_first(places: Sequence[Place]) -> list[Place]:
     return found
 
 
-def calls_of(writes: Sequence[Write]) -> Iterator[tuple[str, str, list[tuple[str, Any]]]]:
+def calls_of(writes: Sequence[Write]) -> Iterator[tuple[str, str, Call]]:
     """The calls of put_writes() that store these writes under the numbers they have.
 
-    A saver numbers a task's writes by their place in the call, and gives those to channels of its
-    own (interrupts, errors, …) fixed numbers: so these fill what would be gaps, or come alone.
+    A saver numbers a task's writes by their place in the call, but gives those to channels of
+    LangGraph's own (errors, interrupts, answers) fixed numbers. These fill what would be gaps, as
+    they did when a task that was answered ended; the others came before it, errors by themselves.
     """
     tasks: dict[tuple[str, str], list[Write]] = {}
     for write in writes:
         tasks.setdefault((write.task_id, write.task_path), []).append(write)
     for (task_id, task_path), of_task in tasks.items():
-        special = [(w.channel, w.value) for w in of_task if w.channel in WRITES_IDX_MAP]
-        numbered: list[tuple[str, Any]] = []
-        for write in of_task:
-            if write.channel not in WRITES_IDX_MAP:
-                while len(numbered) < write.idx and special:
-                    numbered.append(special.pop(0))
-                numbered.append((write.channel, write.value))
-        if numbered:
-            yield task_id, task_path, numbered
-        for alone in special:
-            yield task_id, task_path, [alone]
+        for call in _of_task(of_task):
+            yield task_id, task_path, call
+
+
+def _of_task(writes: Sequence[Write]) -> Iterator[Call]:
+    special = [w for w in writes if w.channel in WRITES_IDX_MAP]  # answers first, errors last
+    own = {w.channel: (w.channel, w.value) for w in special}
+    numbered: Call = []
+    for write in writes:
+        if write.channel not in WRITES_IDX_MAP:
+            while len(numbered) < write.idx and special:
+                numbered.append(own.pop(special.pop(0).channel))
+            numbered.append((write.channel, write.value))
+    if ERROR in own:
+        yield [own.pop(ERROR)]
+    if own:
+        yield list(own.values())
+    if numbered:
+        yield numbered
 
 
 def _missing(writes: Sequence[Write], known: Counter[Key]) -> Iterator[Write]:
