@@ -1,4 +1,4 @@
-"""`holdfast import langgraph` as people use it: in a terminal, on files that others have written."""
+"""`holdfast import langgraph` as people use it: in a terminal, on files of other savers."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from holdfast.cli.exits import Exit
 from tests.acceptance.test_cli import HOLDFAST, LIMIT_SECONDS, ask, environment, keys_of, run
-from tests.integration.old_threads import GRAPHS, config, fill, old_saver, say, talk
+from tests.integrations.langgraph.old_threads import GRAPHS, config, fill, old_saver, say, talk
 
 OWN_TYPE = """
 import operator

@@ -31,7 +31,7 @@ from holdfast.integrations.langgraph.importing import (
 from holdfast.integrations.langgraph.sources import Place, Write, open_source
 from tests.backends import BACKENDS
 from tests.conftest import DATABASE, new_database
-from tests.integration.old_threads import (
+from tests.integrations.langgraph.old_threads import (
     GRAPHS,
     config,
     counting,
@@ -44,7 +44,7 @@ from tests.integration.old_threads import (
 )
 
 LIMIT_SECONDS = 60
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
