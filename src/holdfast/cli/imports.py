@@ -14,7 +14,7 @@ from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import say, write
 from holdfast.cli.records import Record
 from holdfast.cli.text import count, printable
-from holdfast.errors import InvalidSetting, NotFoundError
+from holdfast.errors import HoldfastError, InvalidSetting, NotFoundError, TypeNotAllowed
 
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph import HoldfastSaver
@@ -104,7 +104,7 @@ class _Importing:
     def _judged(self, report: "ThreadReport") -> Record:
         self._outcomes[report.outcome] += 1
         self._checkpoints += report.checkpoints
-        message = str(report.error) if report.error else None
+        message = _told(report.error)
         code = exits.code_of(report.error) if report.error else Exit.OK
         if report.outcome == "diverged":
             code, message = Exit.CONFLICT, _DIVERGED
@@ -122,6 +122,12 @@ class _Importing:
         outcomes = ", ".join(f"{number:,} {name}" for name, number in self._outcomes.items())
         done = f"{count(self._checkpoints, 'checkpoint')} imported"
         return f"{done}; threads: {outcomes}" if outcomes else f"{done}: there are no threads"
+
+
+def _told(error: HoldfastError | None) -> str | None:
+    if isinstance(error, TypeNotAllowed):
+        return f"{error}; here: --allow MODULE:TYPE"
+    return None if error is None else str(error)
 
 
 def _saver(options: Options, allow: Iterable[str]) -> "HoldfastSaver":
