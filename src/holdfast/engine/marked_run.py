@@ -270,22 +270,21 @@ class MarkedRun:
                 return known
         raise AssertionError("it is looked at again and again")
 
-    async def read_writes(self, seqs: Sequence[int]) -> dict[int, tuple[Written, Items]]:
-        """Entries of writes by their seqs, every token as it was given."""
-        entries = await load_entries(self._context, self.run.run_id, seqs)
-        bodies = {entry.seq: journal.body_of(entry) for entry in entries}
-        raws = {seq: list(checkpoints.decode_values(body).values()) for seq, body in bodies.items()}
-        refs = {ref.seq for items in raws.values() for ref in map(state.as_ref, items) if ref}
-        for entry in await load_entries(
-            self._context, self.run.run_id, sorted(refs - bodies.keys())
-        ):
-            bodies[entry.seq] = journal.body_of(entry)
-        named = Named(bodies)
-        for items in raws.values():
-            for index, raw in enumerate(items):
-                if (ref := state.as_ref(raw)) is not None:
-                    items[index] = named.raw_of(ref)
-        return {entry.seq: (indexes.facts_of(entry), raws[entry.seq]) for entry in entries}
+    async def advance(
+        self, decide: Callable[[Run, int], Plan], *, token: int = 0
+    ) -> Sequence[Entry]:
+        """Commit what a decision asks for, as long as a writer with this lease may write."""
+
+        def permitted(run: Run, seq: int) -> Plan:
+            before = self._before(run, token)
+            plan = decide(run, seq + len(before))
+            return Plan([*before, *plan.drafts], plan.on_applied)
+
+        return await self._advance(permitted)
+
+    def outdate(self) -> None:
+        """What this view of the run was made of is gone."""
+        self.is_stale = True
 
     def _check(self, run: Run, token: int) -> None:
         """Raise unless a writer with this lease, or with none, may write now."""

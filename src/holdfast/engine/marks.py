@@ -4,16 +4,16 @@ import contextlib
 from collections.abc import Collection, Sequence
 
 from holdfast import names
-from holdfast.engine import beginning
-from holdfast.engine.checkpoints import load_views
+from holdfast.engine import beginning, pruning
+from holdfast.engine.checkpoints import load_entries, load_views
 from holdfast.engine.context import Context
-from holdfast.engine.folding import View
+from holdfast.engine.folding import Items, Named, View
 from holdfast.engine.leases import Leases
 from holdfast.engine.marked_run import MarkedRun
 from holdfast.errors import CheckpointNotFound, InputDiffers, RunExists
-from holdfast.kernel import runs
+from holdfast.kernel import checkpoints, indexes, journal, runs, state
 from holdfast.kernel.journal import Draft, Kind
-from holdfast.kernel.marks import Marked, WrittenAt
+from holdfast.kernel.marks import Marked, Written, WrittenAt
 from holdfast.kernel.runs import Run
 from holdfast.stores.contract import MarkFilter
 
@@ -71,12 +71,41 @@ class Marks:
         """Where the writes after marks lie, in order."""
         return await self._context.store.writes.of_marks(run_id, keys)
 
+    async def read_writes(
+        self, run_id: str, seqs: Sequence[int]
+    ) -> dict[int, tuple[Written, Items]]:
+        """Entries of writes by their seqs, every token as it was given."""
+        entries = await load_entries(self._context, run_id, seqs)
+        bodies = {entry.seq: journal.body_of(entry) for entry in entries}
+        raws = {seq: list(checkpoints.decode_values(body).values()) for seq, body in bodies.items()}
+        refs = {ref.seq for items in raws.values() for ref in map(state.as_ref, items) if ref}
+        for entry in await load_entries(self._context, run_id, sorted(refs - bodies.keys())):
+            bodies[entry.seq] = journal.body_of(entry)
+        named = Named(bodies)
+        for items in raws.values():
+            for index, raw in enumerate(items):
+                if (ref := state.as_ref(raw)) is not None:
+                    items[index] = named.raw_of(ref)
+        return {entry.seq: (indexes.facts_of(entry), raws[entry.seq]) for entry in entries}
+
+    async def prune(
+        self, run: MarkedRun, drop: Collection[int], *, note: str, token: int = 0
+    ) -> None:
+        """Take versions away; see pruning.prune."""
+        await pruning.prune(self._context, run, drop, note=note, token=token)
+
+    async def erase(self, run: MarkedRun, *, note: str, token: int = 0) -> None:
+        """Take every version away, and erase every body; see pruning.erase."""
+        await pruning.erase(self._context, run, note=note, token=token)
+
     async def views(
         self, run_id: str, versions: Collection[int], known: MarkedRun | None = None
     ) -> dict[int, View]:
         """The states at versions; those that are known need not be read."""
-        views = {} if known is None or known.is_stale else known.fold.views
-        found = {version: views[version] for version in versions if version in views}
+        found: dict[int, View] = {}
+        if known is not None and not known.is_stale:
+            views = known.fold.views
+            found = {version: views[version] for version in versions if version in views}
         missing = set(versions) - found.keys()
         if missing:
             first = await self._context.store.checkpoints.get(run_id, min(missing))

@@ -48,12 +48,18 @@ class Loop:
         portal.call(portal.stop, True)
         self._thread.join()
 
-    def call(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    def submit(
+        self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> "Future[T]":
+        """Begin a call; whoever wants its result waits for it in their own way."""
         if self._portal is None:
             raise StoreClosed("the store is not open; use it inside `with holdfast.sync.open(...)`")
         if self.is_inherited:
             raise WrongProcess("the store was opened before fork(); open another one here")
-        future = self._portal.start_task_soon(functools.partial(method, *args, **kwargs))
+        return self._portal.start_task_soon(functools.partial(method, *args, **kwargs))
+
+    def call(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        future = self.submit(method, *args, **kwargs)
         try:
             return future.result()
         finally:

@@ -1,1 +1,12 @@
-"""LangGraph on Holdfast."""
+"""LangGraph on Holdfast: a checkpointer, graphs that one process runs at a time, durable tools."""
+
+try:
+    from holdfast.integrations.langgraph.saver import HoldfastSaver
+except ModuleNotFoundError as missing:
+    if (missing.name or "").partition(".")[0] not in ("langgraph", "langchain_core"):
+        raise
+    raise ImportError(
+        "holdfast.integrations.langgraph needs LangGraph 1: pip install 'holdfast[langgraph]'"
+    ) from missing
+
+__all__ = ["HoldfastSaver"]

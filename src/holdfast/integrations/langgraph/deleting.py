@@ -1,0 +1,85 @@
+"""Deleting threads and checkpoints. What is deleted is erased; that it was, stays on the record."""
+
+from collections.abc import Collection, Sequence
+
+from holdfast.engine.marked_run import MarkedRun
+from holdfast.errors import MisuseError
+from holdfast.integrations.langgraph.host import Host
+from holdfast.integrations.langgraph.layout import run_id_of
+from holdfast.kernel.marks import Marked
+
+
+class Deleting:
+    """What takes checkpoints away."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def thread(self, thread_id: str, note: str = "the thread was deleted") -> None:
+        """Erase all of a thread. Its id may be used again, and begins with nothing."""
+        run_id = run_id_of(thread_id)
+        if not await self._host.marks.of_run(run_id):
+            return
+
+        async def erase(run: MarkedRun) -> None:
+            await self._host.marks.erase(run, note=note)
+
+        await self._host.advance(run_id, erase)
+
+    async def for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints that these runs of a graph have made, in any thread."""
+        found = await self._host.marks.tagged("run_id", list(run_ids)) if run_ids else []
+        of_thread: dict[str, set[int]] = {}
+        for marked in found:
+            of_thread.setdefault(marked.run_id, set()).add(marked.version)
+        for run_id, versions in of_thread.items():
+            await self._drop(run_id, versions, "checkpoints of runs were deleted")
+
+    async def prune(self, thread_ids: Sequence[str], strategy: str) -> None:
+        """Delete all checkpoints of threads, or all but the latest of each namespace."""
+        if strategy not in ("keep_latest", "delete"):
+            raise MisuseError(f'the strategy is "keep_latest" or "delete", not {strategy!r}')
+        for thread_id in thread_ids:
+            if strategy == "delete":
+                await self.thread(thread_id, "the thread was pruned")
+                continue
+            run_id = run_id_of(thread_id)
+            every = await self._host.marks.of_run(run_id)
+            kept = needed_of(every)
+            drop = {marked.version for marked in every} - kept
+            await self._drop(run_id, drop, "all but the latest checkpoints were pruned")
+
+    async def _drop(self, run_id: str, versions: Collection[int], note: str) -> None:
+        async def drop(run: MarkedRun) -> None:
+            await self._host.marks.prune(run, versions, note=note)
+
+        if versions:
+            await self._host.advance(run_id, drop)
+
+
+def needed_of(every: Sequence[Marked]) -> set[int]:
+    """The versions of the latest checkpoint of each namespace, and of what those are made of.
+
+    A channel of deltas has no value in most checkpoints: it is made of the writes since the last
+    one that has. The metadata counts how far that is.
+    """
+    latest: dict[str, Marked] = {}
+    by_name: dict[tuple[str, str], Marked] = {}
+    for marked in every:
+        latest[marked.space] = marked
+        by_name[marked.space, marked.name] = marked
+    kept: set[int] = set()
+    for marked in latest.values():
+        kept.add(marked.version)
+        for _ in range(_steps_to_snapshot(marked)):
+            parent = by_name.get((marked.space, marked.parent))
+            if parent is None:
+                break
+            marked = parent
+            kept.add(marked.version)
+    return kept
+
+
+def _steps_to_snapshot(marked: Marked) -> int:
+    counters = marked.tags.get("counters_since_delta_snapshot") or {}
+    return max((supersteps for _, supersteps in counters.values()), default=-1) + 1

@@ -1,0 +1,56 @@
+"""Threads that nobody has used for a while are erased."""
+
+import asyncio
+from datetime import timedelta
+from typing import Final
+
+from holdfast import clock
+from holdfast.errors import HoldfastError, MisuseError, ThreadBusy
+from holdfast.integrations.langgraph.deleting import Deleting
+from holdfast.integrations.langgraph.host import Host
+from holdfast.telemetry import log
+
+_BATCH: Final = 100
+_LONGEST_PAUSE: Final = 3600.0
+_SHORTEST_PAUSE: Final = 1.0
+
+
+class Expiring:
+    """The time that threads are kept, and what erases those whose time is over."""
+
+    def __init__(self, host: Host, ttl: timedelta | float | None) -> None:
+        seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+        if seconds is not None and seconds <= 0:
+            raise MisuseError(f"ttl is how long a thread is kept, not {ttl!r}")
+        self._seconds = seconds
+        self._host = host
+        if seconds is not None:
+            host.in_background(self._keep_erasing)
+
+    async def erase_expired(self) -> int:
+        """Erase every thread whose time is over now; how many there were.
+
+        One that is worked on, or waits for somebody, is not touched.
+        """
+        if self._seconds is None:
+            return 0
+        count = 0
+        before = self._host.context.now() - clock.seconds(self._seconds)
+        while found := await self._host.marks.idle(before, _BATCH):
+            for run_id in found:
+                try:
+                    await Deleting(self._host).thread(run_id, "its time to live is over")
+                except ThreadBusy:
+                    return count
+                count += 1
+        return count
+
+    async def _keep_erasing(self) -> None:
+        assert self._seconds is not None, "begun with a ttl only"
+        pause = min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, self._seconds / 10))
+        while True:
+            try:
+                await self.erase_expired()
+            except HoldfastError as error:
+                log.warning("threads whose time is over could not be erased: %s", error)
+            await asyncio.sleep(pause)

@@ -1,0 +1,187 @@
+"""Where a saver lives: a store, opened at the first use, and the event loop that works on it.
+
+Savers are called from threads and from event loops that come and go; the store belongs to one loop,
+in a thread of its own. A fork of the process opens the store anew.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
+
+from holdfast.engine.context import Context
+from holdfast.engine.leases import Leases
+from holdfast.engine.marked_run import MarkedRun, Stale
+from holdfast.engine.marks import Marks
+from holdfast.engine.waits import Waits
+from holdfast.errors import HoldfastError, StoreClosed, WrongProcess
+from holdfast.settings import Settings, locate_store, store_url
+from holdfast.stores import open_store
+from holdfast.sync.loop import Loop
+from holdfast.telemetry import Telemetry, log
+from holdfast.wakeups import open_wakeups
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+AGENT: Final = "langgraph"
+_KEPT: Final = 64
+
+
+class Host:
+    """An open store, and the threads this process has at hand."""
+
+    def __init__(self, url: str | None, settings: Settings | None) -> None:
+        self._where = store_url(url)
+        self._settings = settings or Settings()
+        self._lock = threading.Lock()
+        self._loop: Loop | None = None
+        self._is_closed = False
+        self._context: Context | None = None
+        self._runs: OrderedDict[str, MarkedRun] = OrderedDict()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._on_open: list[Callable[[], Awaitable[None]]] = []
+        self._background: set[asyncio.Task[None]] = set()
+
+    def in_background(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do this on the loop from when it is opened until it is closed."""
+        self._on_open.append(work)
+
+    def call(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do something on the store's loop, and wait for it."""
+        return self._opened().call(method, *args, **kwargs)
+
+    async def acall(
+        self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The same from an event loop, which goes on meanwhile."""
+        loop = self._loop
+        if loop is None or loop.is_inherited:
+            loop = await asyncio.to_thread(self._opened)
+        return await asyncio.wrap_future(loop.submit(method, *args, **kwargs))
+
+    def close(self) -> None:
+        """Close the store; the next call raises StoreClosed."""
+        with self._lock:
+            loop, self._loop, self._is_closed = self._loop, None, True
+        if loop is not None and not loop.is_inherited:
+            loop.call(self._close)
+            loop.close()
+
+    @property
+    def context(self) -> Context:
+        assert self._context is not None, "used on the loop, after it was opened"
+        return self._context
+
+    @property
+    def marks(self) -> Marks:
+        return self._marks
+
+    @property
+    def waits(self) -> Waits:
+        return self._waits
+
+    def lock(self, run_id: str) -> asyncio.Lock:
+        """What lets one task at a time change a thread."""
+        lock = self._locks.get(run_id)
+        if lock is None:
+            lock = self._locks[run_id] = asyncio.Lock()
+        return lock
+
+    def known(self, run_id: str) -> MarkedRun | None:
+        """A run that is at hand."""
+        run = self._runs.get(run_id)
+        return None if run is None or run.is_stale else run
+
+    async def run(self, run_id: str) -> MarkedRun:
+        """A run to write to; it is created if there is none."""
+        run = self.known(run_id)
+        if run is None:
+            run = self._runs[run_id] = await self._marks.open(run_id)
+            while len(self._runs) > _KEPT:
+                self._runs.popitem(last=False)
+        self._runs.move_to_end(run_id)
+        return run
+
+    def forget(self, run_id: str) -> None:
+        self._runs.pop(run_id, None)
+
+    async def advance(self, run_id: str, work: Callable[[MarkedRun], Awaitable[T]]) -> T:
+        """Do `work` with a run, again if what is at hand of it is out of date."""
+        async with self.lock(run_id):
+            while True:
+                run = await self.run(run_id)
+                try:
+                    return await work(run)
+                except Stale:
+                    self.forget(run_id)
+                except HoldfastError:
+                    if run.is_stale:
+                        self.forget(run_id)
+                    raise
+
+    def _opened(self) -> Loop:
+        with self._lock:
+            if self._is_closed:
+                raise StoreClosed("this saver was closed; make another one")
+            loop = self._loop
+            if loop is not None and loop.is_inherited:
+                if locate_store(self._where) == ("sqlite", ""):
+                    raise WrongProcess("a store in memory ends with its process; use a file")
+                loop = self._loop = None
+                self._runs.clear()
+                self._locks.clear()
+            if loop is None:
+                loop = Loop()
+                loop.open()
+                try:
+                    loop.call(self._open)
+                except BaseException:
+                    loop.close()
+                    raise
+                self._loop = loop
+            return loop
+
+    async def _open(self) -> None:
+        counts = Telemetry()
+        store = open_store(self._where, settings=self._settings, telemetry=counts)
+        context = Context(store, open_wakeups(self._where), self._settings, counts)
+        store.on_applied = context.wakeups.notify
+        await store.open()
+        try:
+            await context.wakeups.open()
+        except BaseException:
+            await store.close()
+            raise
+        self._context = context
+        self._leases = Leases(context)
+        self._marks = Marks(context, self._leases, AGENT)
+        self._waits = Waits(context)
+        for work in self._on_open:
+            task = asyncio.create_task(_quietly(work))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+    async def _close(self) -> None:
+        for task in list(self._background):
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
+        self._runs.clear()
+        context = self.context
+        try:
+            await self._leases.close()
+        finally:
+            await context.wakeups.close()
+            await context.store.close()
+
+
+async def _quietly(work: Callable[[], Awaitable[None]]) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        try:
+            await work()
+        except HoldfastError as error:
+            log.warning("a saver's background work ended: %s", error)

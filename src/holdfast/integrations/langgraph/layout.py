@@ -1,0 +1,195 @@
+"""How a LangGraph checkpoint lies in the state of a run, and how it is made from it again.
+
+Each channel is a log of tokens, so that a checkpoint costs what is new in it. Parts of a subgraph's
+namespace have a prefix; those of a namespace that belongs to one task are dropped when the graph
+above it has gone on: its earlier versions hold them.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from langgraph.checkpoint.base import Checkpoint
+
+from holdfast import codec, names
+from holdfast.engine.folding import Items, View
+from holdfast.engine.marked_run import Change
+
+_HEAD: Final = "@head"
+_FORMS: Final = "@forms"
+_SEEN: Final = "@seen:"
+_OTHER: Final = "@other"
+_SPECIAL: Final = ("@", "~", "=", "holdfast.")
+_LONGEST: Final = 150
+
+Flatten = Callable[[str, object], tuple[str, Items]]
+"""From a part's name and a value, the value's form and its tokens."""
+Assemble = Callable[[str, str, Items], Any]
+"""From a part's name, a form and tokens, the value again."""
+
+
+class Head(msgspec.Struct, array_like=True, gc=False):
+    """What a checkpoint is beside the values of its channels and what its nodes have seen."""
+
+    checkpoint_id: str
+    v: int
+    ts: str
+    versions: dict[str, Any]
+    updated: list[str] | None = None
+    other: str = ""
+
+
+_head: Final = msgspec.msgpack.Decoder(Head)
+_forms: Final = msgspec.msgpack.Decoder(dict[str, str])
+
+
+def prefix_of(space: str) -> str:
+    """What the names of a namespace's parts begin with."""
+    if not space:
+        return ""
+    of_task = "~" if ":" in space else "="
+    return f"{of_task}{_short(space)}/"
+
+
+def part_of(prefix: str, channel: str) -> str:
+    """The name of the part that holds a channel."""
+    is_plain = len(channel) <= _LONGEST and channel.isprintable() and channel
+    if not is_plain or channel.startswith(_SPECIAL):
+        channel = f"@channel:{_short(channel)}"
+    return prefix + channel
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def head_of(view: View, space: str) -> Head | None:
+    """What a state knows of a namespace."""
+    raw = view.values.get(prefix_of(space) + _HEAD)
+    return None if raw is None else _head.decode(raw)
+
+
+def forms_of(view: View, space: str) -> dict[str, str]:
+    """The forms of the values that a namespace's channels have."""
+    raw = view.values.get(prefix_of(space) + _FORMS)
+    return {} if raw is None else _forms.decode(raw)
+
+
+class Wanted(NamedTuple):
+    """A checkpoint that is to be put after another one."""
+
+    space: str
+    parent: str
+    checkpoint: Checkpoint
+    new_versions: Mapping[str, Any]
+
+
+def change_to(view: View, wanted: Wanted, flatten: Flatten) -> Change:
+    """What makes the state of a run that of a checkpoint; its channels that did not change stay."""
+    space, parent, checkpoint, new_versions = wanted
+    prefix = prefix_of(space)
+    head = head_of(view, space)
+    known = forms_of(view, space) if head is not None and head.checkpoint_id == parent else {}
+    logs: dict[str, Items] = {}
+    forms: dict[str, str] = {}
+    kept: set[str] = set()
+    for channel, value in checkpoint["channel_values"].items():
+        part = part_of(prefix, channel)
+        kept.add(part)
+        if channel in known and channel not in new_versions and part in view.logs:
+            forms[channel] = known[channel]
+            continue
+        forms[channel], logs[part] = flatten(part, value)
+    values, other = _values_of(prefix, checkpoint, forms, flatten)
+    logs |= other
+    kept |= values.keys() | other.keys()
+    return Change(logs, values, replaced(view, space, kept))
+
+
+def _values_of(
+    prefix: str, checkpoint: Checkpoint, forms: dict[str, str], flatten: Flatten
+) -> tuple[dict[str, object], dict[str, Items]]:
+    others = {k: v for k, v in checkpoint.items() if k not in Checkpoint.__annotations__}
+    form = ""
+    logs: dict[str, Items] = {}
+    if others:
+        form, logs[prefix + _OTHER] = flatten(prefix + _OTHER, others)
+    head = Head(
+        checkpoint["id"],
+        checkpoint["v"],
+        checkpoint["ts"],
+        checkpoint["channel_versions"],
+        checkpoint.get("updated_channels"),
+        form,
+    )
+    values: dict[str, object] = {
+        prefix + _HEAD: msgspec.to_builtins(head),
+        prefix + _FORMS: forms,
+    }
+    for node, seen in checkpoint["versions_seen"].items():
+        values[_seen_part(prefix, node)] = [node, seen]
+    return values, logs
+
+
+def _seen_part(prefix: str, node: str) -> str:
+    is_plain = len(node) <= _LONGEST and node.isprintable()
+    return prefix + _SEEN + (node if is_plain else f"@{_short(node)}")
+
+
+def replaced(view: View, space: str, kept: Collection[str]) -> list[str]:
+    """The parts that go with a checkpoint: its namespace's, and those of tasks that are over."""
+    prefix = prefix_of(space)
+    every = [name for name in (*view.logs, *view.values) if name not in kept]
+    if prefix:
+        return [name for name in every if name.startswith(prefix)]
+    return [name for name in every if not name.startswith("=")]
+
+
+def own_parts(view: View, space: str) -> tuple[dict[str, Items], dict[str, object]]:
+    """The parts of one namespace, to be stored elsewhere."""
+    prefix = prefix_of(space)
+    names = [name for name in (*view.logs, *view.values) if _is_of(name, prefix)]
+    logs = {name: view.items(name) for name in names if name in view.logs}
+    return logs, {name: codec.decode(view.values[name]) for name in names if name in view.values}
+
+
+def _is_of(name: str, prefix: str) -> bool:
+    return name.startswith(prefix) if prefix else not name.startswith(("~", "="))
+
+
+def checkpoint_in(view: View, space: str, assemble: Assemble) -> Checkpoint:
+    """The checkpoint that a state holds for a namespace."""
+    prefix = prefix_of(space)
+    head = head_of(view, space)
+    assert head is not None, "a version with a mark has its head"
+    values = {
+        channel: assemble(part, form, view.items(part))
+        for channel, form in forms_of(view, space).items()
+        if (part := part_of(prefix, channel)) in view.logs
+    }
+    seen: dict[str, Any] = {}
+    for name, raw in view.values.items():
+        if name.startswith(prefix + _SEEN):
+            node, versions = codec.decode(raw)
+            seen[node] = versions
+    made: dict[str, Any] = {
+        "v": head.v,
+        "id": head.checkpoint_id,
+        "ts": head.ts,
+        "channel_values": values,
+        "channel_versions": head.versions,
+        "versions_seen": seen,
+        "updated_channels": head.updated,
+    }
+    if head.other:
+        made |= assemble(prefix + _OTHER, head.other, view.items(prefix + _OTHER))
+    return made  # pyright: ignore[reportReturnType]
+
+
+def run_id_of(thread_id: object) -> str:
+    """The run of a thread: the same id where it can be one."""
+    text = thread_id if isinstance(thread_id, str) else str(thread_id)
+    if 0 < len(text) <= names.MAX_LENGTH and text.isprintable():
+        return text
+    return f"langgraph-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"

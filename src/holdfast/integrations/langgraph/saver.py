@@ -1,0 +1,232 @@
+"""A LangGraph checkpointer on Holdfast: sync and async methods of one class, over one store."""
+
+import asyncio
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from holdfast import ids
+from holdfast.errors import MisuseError
+from holdfast.integrations.langgraph.copying import copy_thread
+from holdfast.integrations.langgraph.deleting import Deleting
+from holdfast.integrations.langgraph.expiring import Expiring
+from holdfast.integrations.langgraph.history import Listing, delta_history
+from holdfast.integrations.langgraph.host import Host
+from holdfast.integrations.langgraph.serde import strict_serde
+from holdfast.integrations.langgraph.threads import OnConflict, Threads
+from holdfast.settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class HoldfastSaver(BaseCheckpointSaver[int]):
+    """Checkpoints of LangGraph in a Holdfast store: a file, PostgreSQL, or memory.
+
+    A thread is a run, a checkpoint one of its versions, stored as what is new in it. It opens at the
+    first use; any number of threads, event loops and processes may use one store. Values may be of
+    LangGraph's own types and of those in `allow`, others are refused. If two go on from the same
+    checkpoint, the second is refused, or with `on_conflict="fork"` begins a branch. With `ttl`,
+    threads that nobody has used for so long are erased.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        serde: SerializerProtocol | None = None,
+        allow: Collection[type | tuple[str, str]] = (),
+        on_conflict: OnConflict = "error",
+        ttl: timedelta | float | None = None,
+    ) -> None:
+        if serde is not None and allow:
+            raise MisuseError("give a serializer or `allow`, not both: the serializer decides")
+        if on_conflict not in ("error", "fork"):
+            raise MisuseError(f'on_conflict is "error" or "fork", not {on_conflict!r}')
+        super().__init__(serde=serde or strict_serde(allow))
+        self._host = Host(url, settings)
+        self._on_conflict: OnConflict = on_conflict
+        self.expiring = Expiring(self._host, ttl)
+        self._made_for: SerializerProtocol | None = None
+
+    @property
+    def threads(self) -> Threads:
+        """What reads and writes threads with this serializer; a clone has its own."""
+        if self._made_for is not self.serde:
+            self._made_for = self.serde
+            self._threads = Threads(self._host, self.serde, self._on_conflict)
+        return self._threads
+
+    @property
+    def host(self) -> Host:
+        """The store that this saver and its clones share."""
+        return self._host
+
+    def call(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do something on the store's own event loop, and wait for it."""
+        return self._host.call(method, *args, **kwargs)
+
+    async def acall(
+        self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The same from an event loop."""
+        return await self._host.acall(method, *args, **kwargs)
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return self.call(self.threads.get, config)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return await self.acall(self.threads.get, config)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        listing = Listing(self.threads, config, filter, before, limit)
+        while page := self.call(listing.next_page):
+            yield from page
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        listing = Listing(self.threads, config, filter, before, limit)
+        while page := await self.acall(listing.next_page):
+            for found in page:
+                yield found
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        return self.call(self.threads.put, config, checkpoint, metadata, new_versions)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        return await self.acall(self.threads.put, config, checkpoint, metadata, new_versions)
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        self.call(self.threads.write, config, writes, task_id, task_path)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        await self.acall(self.threads.write, config, writes, task_id, task_path)
+
+    def delete_thread(self, thread_id: str) -> None:
+        self.call(self._deleting.thread, thread_id)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await self.acall(self._deleting.thread, thread_id)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        self.call(self._deleting.for_runs, run_ids)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        await self.acall(self._deleting.for_runs, run_ids)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        self.call(copy_thread, self._host, source_thread_id, target_thread_id)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await self.acall(copy_thread, self._host, source_thread_id, target_thread_id)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        self.call(self._deleting.prune, thread_ids, strategy)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        await self.acall(self._deleting.prune, thread_ids, strategy)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return self.call(delta_history, self.threads, config, channels)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return await self.acall(delta_history, self.threads, config, channels)
+
+    def get_next_version(self, current: int | None, channel: None) -> int:
+        """Whole numbers; a thread that came from another saver goes on with its texts."""
+        if isinstance(current, str):
+            number = int(str(current).split(".", 1)[0]) + 1
+            return f"{number:032}.{ids.nonce().hex()[:16]}"  # pyright: ignore[reportReturnType]
+        return 1 if current is None else int(current) + 1
+
+    @property
+    def _deleting(self) -> Deleting:
+        return Deleting(self._host)
+
+    def close(self) -> None:
+        """Close the store, for this saver and its clones."""
+        self._host.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
