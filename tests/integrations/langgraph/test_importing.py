@@ -109,9 +109,7 @@ def test_interrupt_is_answered_after_the_import(old: str, saver: HoldfastSaver) 
     (asked,) = graph.get_state(config("waiting")).interrupts
     assert asked.value == {"question": "is it right?", "notes": 3}
     done = graph.invoke(Command(resume="fine"), config("waiting"))
-    assert (
-        done["notes"] == ["note 1-0", "note 1-1", "note 1-2", "verdict fine"][-len(done["notes"]) :]
-    )
+    assert done["notes"][-1] == "verdict fine"
     assert graph.get_state(config("waiting")).next == ()
 
 
