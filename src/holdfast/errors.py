@@ -42,6 +42,7 @@ HoldfastError
     ├── StoreClosed
     ├── StoreNotPermitted
     ├── TurnDiverged
+    ├── TypeNotAllowed
     ├── UnsupportedValue
     ├── ValueTooLarge
     └── WrongProcess
@@ -248,9 +249,9 @@ class ValueTooLarge(MisuseError):
     """The value is larger than `max_body_bytes`. Keep it elsewhere and store where it is."""
 
 
-class TypeNotAllowed(MisuseError):
-    """A value is of a type that is not on the allow-list. Name the type in `allow=[...]`."""
-
-
 class UnsupportedValue(MisuseError):
     """State is data: None, bool, int, float, str, bytes, datetime, UUID, Decimal, list, dict."""
+
+
+class TypeNotAllowed(MisuseError):
+    """A type that stored data may not name. If it is yours: HoldfastSaver(..., allow=[Type])."""

@@ -21,7 +21,7 @@ FILES = sorted(
 )
 
 PRIMITIVES = {"runs", "journal", "checkpoints", "effects", "waits", "signals", "budgets", "leases"}
-PRIMITIVES |= {"store", "commits"}
+PRIMITIVES |= {"marks", "writes", "store", "commits"}
 ONLY = {"sqlite": "-- SQLite only", "postgres": "-- PostgreSQL only"}
 TRANSACTION = ("PRAGMA ", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT ", "RELEASE ")
 STATEMENT = re.compile(

@@ -46,6 +46,10 @@ class TestCheckpoints(store_suite.CheckpointsSuite):
     pass
 
 
+class TestMarks(store_suite.MarksSuite):
+    pass
+
+
 class TestEffects(store_suite.EffectsSuite):
     pass
 

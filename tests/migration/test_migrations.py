@@ -33,6 +33,7 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
             (3, "signals"),
             (4, "questions"),
             (5, "budgets"),
+            (6, "marks"),
         ]
 
 
@@ -100,6 +101,7 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
             (3, "signals"),
             (4, "questions"),
             (5, "budgets"),
+            (6, "marks"),
         ]
 
 

@@ -40,6 +40,8 @@ from holdfast.stores.contract import RunAtHead
 LARGE_BYTES: Final = 128
 """Items of this size are stored once; where they come again they are named."""
 _KEPT_NAMES: Final = 512
+OWN: Final = -1
+"""In place of a lease: whichever this process has, or none."""
 
 
 class _Held(HoldfastError):
@@ -228,7 +230,7 @@ class MarkedRun:
         await self._advance(decide)
 
     async def begin_effects(
-        self, requests: Sequence[EffectRequest], *, token: int = 0
+        self, requests: Sequence[EffectRequest], *, token: int = OWN
     ) -> list[Begun]:
         """Put the intent of effects on record, all in one commit; see LeasedRun.begin_effects."""
         issuing = Issuing(
@@ -282,7 +284,7 @@ class MarkedRun:
 
         return await self._advance(permitted)
 
-    def outdate(self) -> None:
+    def outdate(self, *_: object) -> None:
         """What this view of the run was made of is gone."""
         self.is_stale = True
 
@@ -296,6 +298,9 @@ class MarkedRun:
                 f"run {run.run_id} is blocked ({run.blocked_reason}); `holdfast runs show "
                 f"{run.run_id}` tells why"
             )
+        if token == OWN:
+            is_own = run.status is Status.RUNNING and run.worker == self._context.worker
+            token = run.lease_seq if is_own else 0
         if token and (run.status is not Status.RUNNING or run.lease_seq != token):
             raise Fenced(
                 f"the lease {token} on thread {run.run_id} was lost: stop working on it, whoever "

@@ -12,7 +12,7 @@ from holdfast.engine.checkpoints import load_entries, load_parts
 from holdfast.engine.context import Context
 from holdfast.engine.head import Plan
 from holdfast.engine.marked_run import MarkedRun, Stale
-from holdfast.kernel import checkpoints, journal, marks, runs, state
+from holdfast.kernel import checkpoints, journal, state
 from holdfast.kernel.checkpoints import Base, Checkpoint
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.marks import Erased, Pruned, ranges_of
@@ -110,7 +110,7 @@ class _Pruning:
         def decide(run: Run, seq: int) -> Plan:
             if seq != self._at + 1:
                 raise Stale(self._run_id)
-            return Plan(self._drafts(gone, seq), lambda *_: self._run.outdate())
+            return Plan(self._drafts(gone, seq), self._run.outdate)
 
         await self._run.advance(decide, token=token)
 

@@ -94,6 +94,13 @@ class DropCheckpoints(msgspec.Struct, frozen=True, gc=False):
     versions: tuple[tuple[int, int], ...]
 
 
+class MoveBase(msgspec.Struct, frozen=True, gc=False):
+    """Let the loading of a version begin at another base."""
+
+    version: int
+    base_seq: int
+
+
 class AddMark(msgspec.Struct, frozen=True, gc=False):
     """Refused when the name was used before, or another one that is the only one continues it."""
 
@@ -183,14 +190,12 @@ class TakeSignal(msgspec.Struct, frozen=True, gc=False):
     at: int
 
 
+MarkChange = AddMark | AddWrites | DropCheckpoint | DropCheckpoints | MoveBase | EraseBodies
+
 Change = (
     PutRun
     | AddCheckpoint
-    | DropCheckpoint
-    | DropCheckpoints
-    | AddMark
-    | AddWrites
-    | EraseBodies
+    | MarkChange
     | AddEffect
     | SettleEffect
     | AddGroup
@@ -232,7 +237,7 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
         case checkpoints.Created():
             return _created(entry, facts)
         case checkpoints.Deleted() | marks.Pruned() | marks.Written() | marks.Erased():
-            return [_of_marks(entry, facts)]
+            return _of_marks(entry, facts)
         case effects.Issued():
             return [AddEffect(_effect(entry, facts))]
         case effects.Settled(effect_id):
@@ -278,24 +283,23 @@ def _created(entry: Entry, facts: checkpoints.Created) -> list[Change]:
 
 def _of_marks(
     entry: Entry, facts: checkpoints.Deleted | marks.Pruned | marks.Written | marks.Erased
-) -> Change:
+) -> list[Change]:
     match facts:
         case checkpoints.Deleted(_, version):
-            return DropCheckpoint(version)
-        case marks.Pruned(versions):
-            return DropCheckpoints(tuple(versions))
+            return [DropCheckpoint(version)]
+        case marks.Pruned(versions, _, rebased):
+            return [DropCheckpoints(tuple(versions)), *(MoveBase(*each) for each in rebased)]
         case marks.Erased(seqs):
-            return EraseBodies(tuple(seqs))
+            return [EraseBodies(tuple(seqs))]
         case marks.Written():
-            return AddWrites(
-                WrittenAt(
-                    tenant=entry.tenant,
-                    run_id=entry.run_id,
-                    space=facts.space,
-                    name=facts.name,
-                    seq=entry.seq,
-                )
+            written = WrittenAt(
+                tenant=entry.tenant,
+                run_id=entry.run_id,
+                space=facts.space,
+                name=facts.name,
+                seq=entry.seq,
             )
+            return [AddWrites(written)]
 
 
 def _effect(entry: Entry, facts: effects.Issued) -> Effect:
@@ -364,9 +368,12 @@ def _of_budget(entry: Entry, facts: object) -> list[budgets.Change]:
 
 
 class Indexes:
-    """The rows of one run, in memory: a rebuild from its journal, or what a decision looks at."""
+    """The rows of one run, in memory: a rebuild from its journal, or what a decision looks at.
 
-    def __init__(self) -> None:
+    One that `is_partial` has not seen which versions there are.
+    """
+
+    def __init__(self, *, is_partial: bool = False) -> None:
         self.run: Run | None = None
         self.checkpoints: dict[int, Checkpoint] = {}
         self.marks: dict[int, Marked] = {}
@@ -377,7 +384,7 @@ class Indexes:
         self.signals: dict[str, Signal] = {}
         self.books = Books()
         self._by_group: dict[str, list[str]] = {}
-        self._newest_version = 0
+        self._newest_version = None if is_partial else 0
 
     def add_wait(self, wait: Wait) -> None:
         """A wait as its row tells it."""
@@ -394,12 +401,15 @@ class Indexes:
             self._apply_one(change)
 
     def _apply_one(self, change: Change) -> None:
+        if isinstance(change, MarkChange):
+            self._apply_to_marks(change)
+            return
         match change:
             case PutRun(run):
                 self.run = run
             case AddCheckpoint(checkpoint):
                 newest = self._newest_version
-                if checkpoint.version != newest + 1:
+                if newest is not None and checkpoint.version != newest + 1:
                     raise ValueError(f"version {checkpoint.version} follows version {newest}")
                 self.checkpoints[checkpoint.version] = checkpoint
                 self._newest_version = checkpoint.version
@@ -415,14 +425,10 @@ class Indexes:
                 self.add_wait(wait)
             case AddSignal() | TakeSignal():
                 self._apply_to_signals(change)
-            case AddMark() | AddWrites() | DropCheckpoint() | DropCheckpoints() | EraseBodies():
-                self._apply_to_marks(change)
             case _:
                 self._apply_to_others(change)
 
-    def _apply_to_marks(
-        self, change: AddMark | AddWrites | DropCheckpoint | DropCheckpoints | EraseBodies
-    ) -> None:
+    def _apply_to_marks(self, change: MarkChange) -> None:
         match change:
             case AddMark(marked):
                 self.marks[marked.version] = marked
@@ -433,6 +439,10 @@ class Indexes:
             case DropCheckpoints(versions):
                 for first, last in versions:
                     self._drop_versions(first, last)
+            case MoveBase(version, base_seq):
+                self.checkpoints[version] = msgspec.structs.replace(
+                    self.checkpoints[version], base_seq=base_seq
+                )
             case EraseBodies():
                 pass  # of no index
 

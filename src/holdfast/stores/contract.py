@@ -18,6 +18,7 @@ from holdfast.kernel.effects import Effect
 from holdfast.kernel.indexes import Change, Indexes
 from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.leases import Worker
+from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -175,6 +176,22 @@ class CheckpointFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     before: UUID | None = None
 
 
+class MarkFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which marks to list: of a run or of all, newest first; None means any.
+
+    A mark has `tags` if each of them equals its own as JSON data: 1 equals 1.0, but unlike in
+    Python True is not 1; the order of keys does not matter. One that is to be None may be missing.
+    """
+
+    run_id: str | None = None
+    space: str | None = None
+    name: str | None = None
+    before_version: int | None = None
+    before_name: str | None = None
+    tags: dict[str, Any] = {}
+    limit: int = 100
+
+
 class Linked(msgspec.Struct, frozen=True, gc=False):
     """An entry with the link of the one before it, so that it can be checked by itself."""
 
@@ -213,12 +230,56 @@ class JournalReads(Protocol):
         """The entries with these seqs; one that is missing is left out."""
         ...
 
+    async def erasures(self, run_id: str) -> list[Entry]:
+        """The entries that say which bodies were erased, in order."""
+        ...
+
 
 class CheckpointReads(Protocol):
     async def get(self, run_id: str, version: int) -> Checkpoint | None: ...
     async def by_id(self, checkpoint_id: UUID) -> Checkpoint | None: ...
     async def page(self, run_id: str, *, before: int, limit: int) -> list[Checkpoint]: ...
     async def search(self, wanted: CheckpointFilter) -> list[Checkpoint]: ...
+
+
+class MarkReads(Protocol):
+    async def get(self, run_id: str, space: str, name: str) -> Marked | None: ...
+    async def latest(self, run_id: str, space: str) -> Marked | None:
+        """The one with the highest version."""
+        ...
+
+    async def only_child(self, run_id: str, space: str, parent: str) -> Marked | None:
+        """The mark that is the only one to continue `parent`."""
+        ...
+
+    async def page(self, wanted: MarkFilter) -> list[Marked]:
+        """Of one run by version, of all by name, both from the highest down."""
+        ...
+
+    async def of_run(self, run_id: str) -> list[Marked]:
+        """All marks of a run, from the lowest version up."""
+        ...
+
+    async def tagged(self, tag: str, values: Sequence[str]) -> list[Marked]:
+        """The marks over all runs whose tag is one of these values. Looks at every mark."""
+        ...
+
+    async def idle_runs(self, agent: str, before: int, limit: int) -> list[str]:
+        """Runs of an agent whose marks are all from before a moment, the oldest run first.
+
+        Not those that are running, or that have an open wait.
+        """
+        ...
+
+
+class WriteReads(Protocol):
+    async def of_marks(self, run_id: str, keys: Sequence[tuple[str, str]]) -> list[WrittenAt]:
+        """Where the writes of these (space, name) lie, in order."""
+        ...
+
+    async def of_run(self, run_id: str) -> list[WrittenAt]:
+        """Where all writes of a run lie, in order."""
+        ...
 
 
 class EffectReads(Protocol):
@@ -297,6 +358,10 @@ class Store(Protocol):
     def journal(self) -> JournalReads: ...
     @property
     def checkpoints(self) -> CheckpointReads: ...
+    @property
+    def marks(self) -> MarkReads: ...
+    @property
+    def writes(self) -> WriteReads: ...
     @property
     def effects(self) -> EffectReads: ...
     @property

@@ -8,20 +8,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
+from holdfast.kernel import tags
 from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Position
 from holdfast.kernel.leases import Worker
+from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
-from holdfast.stores.contract import CheckpointFilter, Linked, RunAtHead, RunFilter
+from holdfast.stores.contract import CheckpointFilter, Linked, MarkFilter, RunAtHead, RunFilter
 from holdfast.stores.rows import Row, Shape, Shapes
 
 Rows = Callable[[str, Row], Awaitable[list[Row]]]
 _NEWEST_ID = UUID(int=2**128 - 1)
 _NEWEST_TIME = (2**62, "")
+_NEWEST_VERSION = 2**62
 
 
 class _Reads:
@@ -94,6 +97,9 @@ class JournalReader(_Reads):
         rows = await self._rows("read_named_entries", run_id, list(seqs))
         return [Linked(Entry(*row[:14]), row[14]) for row in rows]
 
+    async def erasures(self, run_id: str) -> list[Entry]:
+        return [Entry(*row) for row in await self._rows("read_erasures", run_id)]
+
 
 class CheckpointReader(_Reads):
     async def get(self, run_id: str, version: int) -> Checkpoint | None:
@@ -119,6 +125,48 @@ class CheckpointReader(_Reads):
             wanted.since,
             wanted.until,
         )
+
+
+class MarkReader(_Reads):
+    async def get(self, run_id: str, space: str, name: str) -> Marked | None:
+        return await self._one(self._shapes.mark, "get_mark", run_id, space, name)
+
+    async def latest(self, run_id: str, space: str) -> Marked | None:
+        return await self._one(self._shapes.mark, "get_latest_mark", run_id, space)
+
+    async def only_child(self, run_id: str, space: str, parent: str) -> Marked | None:
+        return await self._one(self._shapes.mark, "get_only_child", run_id, space, parent)
+
+    async def page(self, wanted: MarkFilter) -> list[Marked]:
+        before = _NEWEST_VERSION if wanted.before_version is None else wanted.before_version
+        tagged = tags.encode(wanted.tags) if wanted.tags else None
+        page = (before, wanted.before_name, wanted.limit, wanted.name, tagged)
+        run_id, space, shape = wanted.run_id, wanted.space, self._shapes.mark
+        if run_id is None:
+            return await self._all(shape, "page_marks", *page, space)
+        if space is None:
+            return await self._all(shape, "page_marks_of_run", *page, run_id)
+        return await self._all(shape, "page_marks_of_space", *page, run_id, space)
+
+    async def of_run(self, run_id: str) -> list[Marked]:
+        return await self._all(self._shapes.mark, "list_marks_of_run", run_id)
+
+    async def tagged(self, tag: str, values: Sequence[str]) -> list[Marked]:
+        wanted = ",".join(tags.encode({tag: value}) for value in values)
+        return await self._all(self._shapes.mark, "list_tagged_marks", f"[{wanted}]")
+
+    async def idle_runs(self, agent: str, before: int, limit: int) -> list[str]:
+        return [run_id for (run_id,) in await self._rows("list_idle_runs", agent, before, limit)]
+
+
+class WriteReader(_Reads):
+    async def of_marks(self, run_id: str, keys: Sequence[tuple[str, str]]) -> list[WrittenAt]:
+        wanted = dict.fromkeys(keys)
+        spaces, names = [space for space, _ in wanted], [name for _, name in wanted]
+        return await self._all(self._shapes.writes, "list_writes_of_marks", run_id, spaces, names)
+
+    async def of_run(self, run_id: str) -> list[WrittenAt]:
+        return await self._all(self._shapes.writes, "list_writes", run_id)
 
 
 class EffectReader(_Reads):
@@ -197,6 +245,8 @@ class Readers:
         self.runs = RunReader(rows, shapes, tenant)
         self.journal = JournalReader(rows, shapes, tenant)
         self.checkpoints = CheckpointReader(rows, shapes, tenant)
+        self.marks = MarkReader(rows, shapes, tenant)
+        self.writes = WriteReader(rows, shapes, tenant)
         self.effects = EffectReader(rows, shapes, tenant)
         self.waits = WaitReader(rows, shapes, tenant)
         self.signals = SignalReader(rows, shapes, tenant)

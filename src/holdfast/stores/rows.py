@@ -9,11 +9,13 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import IntegrityError
+from holdfast.kernel import tags
 from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.leases import Worker
+from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -39,6 +41,11 @@ class Shape(Generic[T]):
             elif isinstance(field.type, type) and issubclass(field.type, StrEnum):
                 self._store.append((index, attrgetter("value")))
                 self._load.append((index, field.type))
+            elif field.name.startswith("is_"):
+                self._load.append((index, bool))
+            elif field.name == "tags":
+                self._store.append((index, tags.encode))
+                self._load.append((index, tags.decode))
 
     def row(self, value: T) -> Row:
         if not self._store:
@@ -68,6 +75,8 @@ class Shapes:
         self.run = Shape(Run, uuid_as_bytes=uuid_as_bytes)
         self.entry = Shape(Entry, uuid_as_bytes=uuid_as_bytes)
         self.checkpoint = Shape(Checkpoint, uuid_as_bytes=uuid_as_bytes)
+        self.mark = Shape(Marked, uuid_as_bytes=uuid_as_bytes)
+        self.writes = Shape(WrittenAt, uuid_as_bytes=uuid_as_bytes)
         self.effect = Shape(Effect, uuid_as_bytes=uuid_as_bytes)
         self.group = Shape(Group, uuid_as_bytes=uuid_as_bytes)
         self.wait = Shape(Wait, uuid_as_bytes=uuid_as_bytes)

@@ -40,14 +40,14 @@ async def _copy_some(host: Host, source_id: str, target_id: str, found: Sequence
         await host.advance(target_id, _saving(marked, views[marked.version]))
 
 
-def _recording(written: Written, tokens: layout.Items):  # noqa: ANN202
+def _recording(written: Written, tokens: layout.Items):
     async def record(run: MarkedRun) -> None:
         await run.write(written, tokens)
 
     return record
 
 
-def _saving(marked: Marked, view: View):  # noqa: ANN202
+def _saving(marked: Marked, view: View):
     mark = Mark(
         marked.space,
         marks.pack(marked.name),

@@ -33,6 +33,7 @@ from holdfast.integrations.langgraph.expiring import Expiring
 from holdfast.integrations.langgraph.history import Listing, delta_history
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.serde import strict_serde
+from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.threads import OnConflict, Threads
 from holdfast.settings import Settings
 
@@ -43,9 +44,9 @@ T = TypeVar("T")
 class HoldfastSaver(BaseCheckpointSaver[int]):
     """Checkpoints of LangGraph in a Holdfast store: a file, PostgreSQL, or memory.
 
-    A thread is a run, a checkpoint one of its versions, stored as what is new in it. It opens at the
-    first use; any number of threads, event loops and processes may use one store. Values may be of
-    LangGraph's own types and of those in `allow`, others are refused. If two go on from the same
+    A thread is a run, a checkpoint one of its versions, stored as what is new in it. It opens at
+    the first use; any number of threads, event loops and processes may use one store. Values may be
+    of LangGraph's own types and of those in `allow`, others are refused. If two go on from the same
     checkpoint, the second is refused, or with `on_conflict="fork"` begins a branch. With `ttl`,
     threads that nobody has used for so long are erased.
     """
@@ -92,6 +93,10 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     ) -> T:
         """The same from an event loop."""
         return await self._host.acall(method, *args, **kwargs)
+
+    async def thread(self, thread_id: str) -> Thread:
+        """A thread, for those who work on it; to be used through `call` and `acall`."""
+        return Thread(self._host, thread_id)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         return self.call(self.threads.get, config)

@@ -110,7 +110,7 @@ class Threads:
             marks.pack(checkpoint["id"]),
             marks.pack(place.checkpoint_id),
             told.tags,
-            is_only=self._on_conflict == "error" and metadata.get("source") == "loop",
+            is_only=self._is_only(place, metadata),
         )
         must_be_latest = self._must_be_latest(place, metadata)
 
@@ -161,6 +161,7 @@ class Threads:
         found = self._host.marks
         if place.checkpoint_id:
             marked = await found.get(place.run_id, place.space, place.checkpoint_id)
+            self._latest_given.pop((place.run_id, place.space), None)
         else:
             marked = await found.latest(place.run_id, place.space)
             self._give_as_latest(place, "" if marked is None else marked.name)
@@ -287,6 +288,11 @@ class Threads:
         while len(given) > _REMEMBERED:
             del given[next(iter(given))]
 
+    def _is_only(self, place: Place, metadata: CheckpointMetadata) -> bool:
+        """Whether nobody else may go on from the same checkpoint by running the graph."""
+        goes_on = bool(place.checkpoint_id) and metadata.get("source") == "loop"
+        return goes_on and self._on_conflict == "error"
+
     def _must_be_latest(self, place: Place, metadata: CheckpointMetadata) -> bool:
         """Whether an input is for the thread as it is, not for an earlier moment of it.
 
@@ -347,8 +353,8 @@ def _check_is_latest(view: View, place: Place) -> None:
 def _conflict(place: Place) -> CheckpointConflict:
     return CheckpointConflict(
         f"somebody else went on with thread {place.thread_id!r} from checkpoint "
-        f"{place.checkpoint_id or '(none)'}; nothing of this one was stored. Load the thread again, "
-        'or let such runs branch with HoldfastSaver(..., on_conflict="fork")'
+        f"{place.checkpoint_id or '(none)'}; nothing of this one was stored. Load the thread "
+        'again, or let such runs branch with HoldfastSaver(..., on_conflict="fork")'
     )
 
 

@@ -10,19 +10,25 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.kernel import budgets
+from holdfast.kernel import budgets, tags
 from holdfast.kernel.budgets import AddBudget, AddReservation, DrawBudget, DropReservation
 from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
     AddGroup,
+    AddMark,
     AddSignal,
     AddWait,
+    AddWrites,
     Change,
     CloseGroup,
     CloseRunWaits,
     CountGroup,
     DropCheckpoint,
+    DropCheckpoints,
+    EraseBodies,
+    MarkChange,
+    MoveBase,
     PutRun,
     SettleEffect,
     SettleWait,
@@ -47,7 +53,13 @@ class Condition(NamedTuple):
 _PARAMETER_OF: Final = {
     "put_run": "runs",
     "add_checkpoint": "checkpoints",
-    "drop_checkpoint": "dropped_checkpoints",
+    "add_mark": "marks",
+    "add_writes": "writes",
+    "drop_checkpoints": "dropped_versions",
+    "drop_marks": "dropped_versions",
+    "drop_writes": "dropped_versions",
+    "erase_bodies": "erased_bodies",
+    "move_base": "moved_bases",
     "add_effect": "effects",
     "settle_effect_once": "settled_effects",
     "add_group": "groups",
@@ -66,11 +78,21 @@ _PARAMETER_OF: Final = {
 }
 
 
-class Changes:
-    """The records of one run's changes, by part; conditions by what they hang on."""
+_REMOVALS: Final = (DropCheckpoint, DropCheckpoints, MoveBase, EraseBodies)
+_REMOVABLE: Final = (AddCheckpoint, AddMark, AddWrites, *_REMOVALS)
 
-    def __init__(self, run_id: str, wanted: Iterable[Change]) -> None:
+
+class Changes:
+    """The records of one run's changes, by part; conditions by what they hang on.
+
+    `later` are changes to be made one after another, when all else is done.
+    """
+
+    def __init__(
+        self, run_id: str, wanted: Iterable[Change], later: Sequence["Changes"] = ()
+    ) -> None:
         self.run_id = run_id
+        self.later = later
         self.records: dict[str, dict[Any, Any]] = {}
         self.conditions: dict[Condition, Change] = {}
         for change in wanted:
@@ -78,25 +100,27 @@ class Changes:
 
     @property
     def is_stepwise(self) -> bool:
-        """Whether closing must come after other changes to the same rows, in a later statement."""
+        """Whether some changes must come after others to the same rows, in a later statement."""
         parts = self.records.keys()
         waits = parts & {"add_wait", "settle_wait_once"}
         groups = parts & {"add_group", "count_group"}
         closes_waits = parts & {"cancel_waits_of_group", "cancel_waits_of_run"}
         return bool(
-            (closes_waits and waits)
+            self.later
+            or (closes_waits and waits)
             or len(closes_waits) == 2
             or ("cancel_groups_of_run" in parts and groups)
         )
 
     def _add(self, change: Change) -> None:
+        if isinstance(change, MarkChange):
+            self._add_to_marks(change)
+            return
         match change:
             case PutRun(run):
                 self._put("put_run", run.run_id, run)
             case AddCheckpoint(checkpoint):
                 self._put("add_checkpoint", checkpoint.version, checkpoint)
-            case DropCheckpoint(version):
-                self._put("drop_checkpoint", version, self._of_run({"version": version}))
             case AddEffect(effect):
                 self._put("add_effect", effect.effect_id, effect)
                 self._require("add_effect", str(effect.effect_id), change)
@@ -117,6 +141,32 @@ class Changes:
                 self._add_to_signals(change)
             case _:
                 self._add_to_others(change)
+
+    def _add_to_marks(self, change: MarkChange) -> None:
+        match change:
+            case AddMark(marked):
+                record = msgspec.structs.asdict(marked) | {"tags": tags.encode(marked.tags)}
+                self._put("add_mark", marked.version, record)
+                self._require("add_mark", str(marked.version), change)
+            case AddWrites(written):
+                self._put("add_writes", written.seq, written)
+            case DropCheckpoint(version):
+                self._drop(((version, version),))
+            case DropCheckpoints(versions):
+                self._drop(versions)
+            case MoveBase(version, base_seq):
+                record = self._of_run({"version": version, "base_seq": base_seq})
+                self._put("move_base", version, record)
+            case EraseBodies(seqs):
+                for first, last in seqs:
+                    record = self._of_run({"first": first, "last": last})
+                    self._put("erase_bodies", (first, last), record)
+
+    def _drop(self, versions: Iterable[tuple[int, int]]) -> None:
+        for first, last in versions:
+            record = self._of_run({"first": first, "last": last})
+            for part in ("drop_checkpoints", "drop_marks", "drop_writes"):
+                self._put(part, (first, last), record)
 
     def _add_to_signals(self, change: AddSignal | TakeSignal) -> None:
         match change:
@@ -206,7 +256,26 @@ class Changes:
 
 def changes_of(commit: Commit) -> Changes:
     run = [] if commit.run is None else [PutRun(commit.run)]
-    return Changes(commit.run_id, [*run, *commit.changes])
+    if not any(isinstance(change, _REMOVALS) for change in commit.changes):
+        return Changes(commit.run_id, [*run, *commit.changes])
+    return _in_order(commit.run_id, [*run, *commit.changes])
+
+
+def _in_order(run_id: str, wanted: Iterable[Change]) -> Changes:
+    """What can be removed by a change of the same commit, or take the place of what is, is later.
+
+    Changes of one type that follow each other are made together.
+    """
+    first: list[Change] = []
+    later: list[list[Change]] = []
+    for change in wanted:
+        if not isinstance(change, _REMOVABLE):
+            first.append(change)
+        elif later and isinstance(change, type(later[-1][-1])):
+            later[-1].append(change)
+        else:
+            later.append([change])
+    return Changes(run_id, first, [Changes(run_id, group) for group in later])
 
 
 class Parameters:

@@ -166,6 +166,9 @@ class CommitWriter:
                 return Refused(refused)
             if told:
                 await close_waits(connection, self._tenant, [changes])
+                refused = await change_later(connection, self._tenant, changes)
+                if refused is not None:
+                    return Refused(refused)
                 faults.point("commit.after_changes")
                 faults.point("batch.before_commit")
                 await connection.execute("COMMIT")
@@ -227,6 +230,19 @@ def unheld(changes: Changes, told: Sequence[Row]) -> Change | None:
     """The change whose condition did not hold, if there is one."""
     held = {Condition(what, item) for what, _, item, _ in told}
     return next((change for at, change in changes.conditions.items() if at not in held), None)
+
+
+async def change_later(connection: Connection, tenant: str, changes: Changes) -> Change | None:
+    """Make the later changes one after another; the one whose condition did not hold, if any."""
+    for each in changes.later:
+        parameters = Parameters(tenant)
+        parameters.values["stored_run_id"] = packing.texts([each.run_id])
+        parameters.add_changes([each])
+        statement = change_statement(frozenset(parameters.parts))
+        refused = unheld(each, await fetch_parts(connection, statement, parameters.values))
+        if refused is not None:
+            return refused
+    return None
 
 
 async def close_waits(connection: Connection, tenant: str, changes: Sequence[Changes]) -> None:

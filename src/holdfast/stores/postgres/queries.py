@@ -21,7 +21,13 @@ PARTS: Final = (
     "append_entry",
     "put_run",
     "add_checkpoint",
-    "drop_checkpoint",
+    "add_mark",
+    "add_writes",
+    "drop_checkpoints",
+    "drop_marks",
+    "drop_writes",
+    "erase_bodies",
+    "move_base",
     "add_effect",
     "settle_effect_once",
     "add_group",
@@ -40,6 +46,7 @@ PARTS: Final = (
 )
 CONDITIONAL: Final = frozenset(
     {
+        "add_mark",
         "add_effect",
         "settle_effect_once",
         "add_group",
@@ -84,10 +91,11 @@ def commit_statement(parts: frozenset[str]) -> Statement:
 
 @lru_cache(maxsize=64)
 def change_statement(parts: frozenset[str]) -> Statement:
-    """Do what `parts` say to the indexes of given runs."""
+    """Do what `parts` say to the indexes of given runs, and tell which conditions held."""
     steps: dict[str, str] = {"stored": SQL["given_runs"]}
     steps |= {part: SQL[part] for part in PARTS if part in parts}
-    return _numbered(_joined(steps, SQL["tell_stored"]))
+    tells: list[str] = [SQL[f"tell_{part}"] for part in PARTS if part in parts & CONDITIONAL]
+    return _numbered(_joined(steps, _united([SQL["tell_stored"], *tells])))
 
 
 def _joined(steps: dict[str, str], last: str) -> str:

@@ -15,8 +15,10 @@ from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
     AddGroup,
+    AddMark,
     AddSignal,
     AddWait,
+    AddWrites,
     Indexes,
     PutRun,
     replayed,
@@ -33,6 +35,8 @@ from holdfast.stores.rows import Row
 _READS: Final[tuple[tuple[LiteralString, Row], ...]] = (
     ("get_run", ()),
     ("list_checkpoints", (2**62, 2**62)),
+    ("list_marks_of_run", ()),
+    ("list_writes", ()),
     ("list_effects_of_run", ()),
     ("list_waits", ()),
     ("list_groups", ()),
@@ -43,6 +47,8 @@ _READS: Final[tuple[tuple[LiteralString, Row], ...]] = (
 _DELETES: Final = (
     "delete_run_rows",
     "delete_checkpoint_rows",
+    "delete_mark_rows",
+    "delete_write_rows",
     "delete_effect_rows",
     "delete_wait_rows",
     "delete_group_rows",
@@ -82,6 +88,8 @@ def _told(rows: Indexes) -> dict[str, set[Row]]:
     return {
         "get_run": set() if rows.run is None else {SHAPES.run.row(rows.run)},
         "list_checkpoints": set(map(SHAPES.checkpoint.row, rows.checkpoints.values())),
+        "list_marks_of_run": set(map(SHAPES.mark.row, rows.marks.values())),
+        "list_writes": set(map(SHAPES.writes.row, rows.writes.values())),
         "list_effects_of_run": set(map(SHAPES.effect.row, rows.effects.values())),
         "list_waits": set(map(SHAPES.wait.row, rows.waits.values())),
         "list_groups": set(map(SHAPES.group.row, rows.groups.values())),
@@ -97,6 +105,8 @@ async def _insert(connection: Connection, tenant: str, run_id: str, rows: Indexe
     wanted = [
         *([PutRun(rows.run)] if rows.run else []),
         *map(AddCheckpoint, rows.checkpoints.values()),
+        *map(AddMark, rows.marks.values()),
+        *map(AddWrites, rows.writes.values()),
         *map(AddEffect, rows.effects.values()),
         *map(AddGroup, rows.groups.values()),
         *map(AddWait, rows.waits.values()),

@@ -7,6 +7,7 @@ from holdfast import faults
 from holdfast.clock import Clock
 from holdfast.errors import IntegrityError
 from holdfast.kernel import journal
+from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import (
     Beat,
@@ -19,8 +20,8 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.late import Deciding
 from holdfast.stores.postgres import packing
-from holdfast.stores.postgres.changes import ALL, Changes, Parameters, changes_of
-from holdfast.stores.postgres.commits import close_waits, unheld
+from holdfast.stores.postgres.changes import ALL, Parameters, changes_of
+from holdfast.stores.postgres.commits import change_later, close_waits, unheld
 from holdfast.stores.postgres.connections import Connection, fetch, fetch_parts
 from holdfast.stores.postgres.queries import CLOSING, SQL, commit_statement
 from holdfast.stores.postgres.snapshots import Rows, look, snapshot_of
@@ -228,8 +229,14 @@ class Round:
         self._conflicts = self._commits.keys() - stored
         self.probe = next((c.entries[0] for c in ordered if c.run_id in stored), None)
         kept = [changes[run_id] for run_id in stored]
-        _check_held(kept, told)
+        of_run: dict[str, list[Row]] = {}
+        for row in told:
+            of_run.setdefault(row[1], []).append(row)
+        _check_held({each.run_id: unheld(each, of_run[each.run_id]) for each in kept})
         await close_waits(connection, self._tenant, kept)
+        _check_held(
+            {each.run_id: await change_later(connection, self._tenant, each) for each in kept}
+        )
 
     async def _touch(self, connection: Connection, touches: Sequence[Touch]) -> None:
         repeated = [touch.wait_id for touch in touches if isinstance(touch, NoteDuplicate)]
@@ -267,17 +274,14 @@ def _run_of(write: Late, rows: Rows) -> str:
     return found[2] if found is not None else ""
 
 
-def _check_held(changes: Iterable[Changes], told: Sequence[Row]) -> None:
-    of_run: dict[str, list[Row]] = {}
-    for row in told:
-        of_run.setdefault(row[1], []).append(row)
+def _check_held(refused: Mapping[str, Change | None]) -> None:
     damage = {
-        each.run_id: IntegrityError(
-            f"the index rows of run {each.run_id} contradict its journal ({refused}); rebuild them "
+        run_id: IntegrityError(
+            f"the index rows of run {run_id} contradict its journal ({change}); rebuild them "
             "with `holdfast store reindex`"
         )
-        for each in changes
-        if (refused := unheld(each, of_run.get(each.run_id, ()))) is not None
+        for run_id, change in refused.items()
+        if change is not None
     }
     if damage:
         raise DamagedRuns(damage)

@@ -117,7 +117,7 @@ def snapshot_of(run_id: str, writes: Sequence[Late], rows: Rows, *, now: int) ->
 
 
 def _indexes_of(run_id: str, writes: Sequence[Late], rows: Rows) -> Indexes:
-    seen = Indexes()
+    seen = Indexes(is_partial=True)
     named = dict.fromkeys(wait_id for write in writes for wait_id in write.wait_ids)
     waits = {wait_id: rows.waits[wait_id] for wait_id in named if wait_id in rows.waits}
     waits |= {row[1]: row for row in rows.awaiting.get(run_id, ())}

@@ -12,13 +12,19 @@ from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
     AddGroup,
+    AddMark,
     AddSignal,
     AddWait,
+    AddWrites,
     Change,
     CloseGroup,
     CloseRunWaits,
     CountGroup,
     DropCheckpoint,
+    DropCheckpoints,
+    EraseBodies,
+    MarkChange,
+    MoveBase,
     PutRun,
     SettleEffect,
     SettleWait,
@@ -30,6 +36,7 @@ from holdfast.stores.sqlite.queries import SHAPES, Row
 
 # Changes whose statement finds nothing to do when their condition does not hold.
 CONDITIONAL: Final = (
+    AddMark,
     AddEffect,
     SettleEffect,
     AddGroup,
@@ -46,11 +53,12 @@ CONDITIONAL: Final = (
 
 def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, Row]]:
     """The named statements that make one change, with their parameters."""
+    if isinstance(change, MarkChange):
+        yield from _mark_statements(tenant, run_id, change)
+        return
     match change:
         case AddCheckpoint(checkpoint):
             yield "add_checkpoint", SHAPES.checkpoint.row(checkpoint)
-        case DropCheckpoint(version):
-            yield "drop_checkpoint", (tenant, run_id, version)
         case PutRun(run):
             yield "put_run", SHAPES.run.row(run)
         case AddEffect(effect):
@@ -67,6 +75,31 @@ def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, 
             yield "take_signal_once", (tenant, run_id, signal_id, seq, at)
         case _:
             yield from _other_statements(tenant, run_id, change)
+
+
+def _mark_statements(tenant: str, run_id: str, change: MarkChange) -> Iterator[tuple[str, Row]]:
+    match change:
+        case AddMark(marked):
+            yield "add_mark", SHAPES.mark.row(marked)
+        case AddWrites(written):
+            yield "add_writes", SHAPES.writes.row(written)
+        case DropCheckpoint(version):
+            yield from _drops(tenant, run_id, version, version)
+        case DropCheckpoints(versions):
+            for first, last in versions:
+                yield from _drops(tenant, run_id, first, last)
+        case MoveBase(version, base_seq):
+            yield "move_base", (tenant, run_id, version, base_seq)
+        case EraseBodies(seqs):
+            for first, last in seqs:
+                yield "erase_bodies", (tenant, run_id, first, last)
+                yield "drop_erased_bodies", (tenant, run_id, first, last)
+
+
+def _drops(tenant: str, run_id: str, first: int, last: int) -> Iterator[tuple[str, Row]]:
+    # Marks go last: they tell whose writes go.
+    for name in ("drop_checkpoints", "drop_writes", "drop_marks"):
+        yield name, (tenant, run_id, first, last)
 
 
 def _budget_statement(

@@ -24,6 +24,7 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.stores.rows import Row
+from holdfast.stores.sqlite import functions
 from holdfast.telemetry import log
 
 
@@ -63,6 +64,7 @@ def connect(path: str, *, busy_timeout_seconds: float, read_only: bool = False) 
         opened = apsw.Connection(path or ":memory:", flags=flags)
         opened.set_busy_handler(_PatientBusyHandler(busy_timeout_seconds))
         # apsw's annotations name a type that Python 3.11 lacks.
+        functions.register(cast(functions.Definer, opened))
         connection = cast(Connection, opened)
         if not read_only:
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")

@@ -8,8 +8,10 @@ from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddEffect,
     AddGroup,
+    AddMark,
     AddSignal,
     AddWait,
+    AddWrites,
     Indexes,
     PutRun,
     replayed,
@@ -24,6 +26,8 @@ from holdfast.stores.sqlite.queries import SHAPES, SQL, Row
 _DELETES = (
     "delete_run_rows",
     "delete_checkpoint_rows",
+    "delete_mark_rows",
+    "delete_write_rows",
     "delete_effect_rows",
     "delete_wait_rows",
     "delete_group_rows",
@@ -65,6 +69,8 @@ def _insert(
     wanted = [
         *([PutRun(rows.run)] if rows.run else []),
         *map(AddCheckpoint, rows.checkpoints.values()),
+        *map(AddMark, rows.marks.values()),
+        *map(AddWrites, rows.writes.values()),
         *map(AddEffect, rows.effects.values()),
         *map(AddGroup, rows.groups.values()),
         *(AddWait(with_hints(wait, hints.get(wait.wait_id))) for wait in rows.waits.values()),

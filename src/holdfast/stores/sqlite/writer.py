@@ -223,7 +223,7 @@ class Writer:
 
     def _rows_for(self, tenant: str, run_id: str, writes: Sequence[Late]) -> Indexes:
         """What writes ask for beside the run itself."""
-        rows = Indexes()
+        rows = Indexes(is_partial=True)
         waits = {row[1]: row for row in self._waits_for(tenant, run_id, writes)}
         for wait in map(SHAPES.wait.value, waits.values()):
             rows.add_wait(wait)

@@ -9,6 +9,7 @@ from holdfast.testing.store_suite.checkpoints import CheckpointsSuite
 from holdfast.testing.store_suite.effects import EffectsSuite
 from holdfast.testing.store_suite.journal import JournalSuite
 from holdfast.testing.store_suite.leases import LeasesSuite
+from holdfast.testing.store_suite.marks import MarksSuite
 from holdfast.testing.store_suite.runs import RunsSuite
 from holdfast.testing.store_suite.signals import SignalsSuite
 from holdfast.testing.store_suite.waits import WaitsSuite
@@ -19,6 +20,7 @@ __all__ = [
     "EffectsSuite",
     "JournalSuite",
     "LeasesSuite",
+    "MarksSuite",
     "RunsSuite",
     "SignalsSuite",
     "WaitsSuite",

@@ -127,6 +127,10 @@ SELECT 'add_reservation', run_id, item, 0 FROM add_reservation;
 -- PostgreSQL only. The reservations that were open.
 SELECT 'drop_reservation', run_id, item, 0 FROM drop_reservation;
 
+-- name: tell_add_mark
+-- PostgreSQL only. The marks whose name was free, and whose parent was.
+SELECT 'add_mark', run_id, item, 0 FROM add_mark;
+
 -- name: tell_all
 -- PostgreSQL only. Everything told.
 SELECT what, run_id, item, stored_at FROM told;

@@ -82,3 +82,21 @@ SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e
 FROM journal e
 WHERE e.tenant = $1 AND e.run_id = $2 AND e.seq = ANY ($3::bigint[])
 ORDER BY e.seq;
+
+-- name: read_erasures
+-- The entries that tell of erased bodies, in order.
+SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
+       erased_digest, link
+FROM journal
+WHERE tenant = $1 AND run_id = $2 AND kind = 'BODIES_ERASED'
+ORDER BY seq;
+
+-- name: erase_bodies
+-- Part of a commit. Put digests in the place of bodies, from and to; one that was erased before is
+-- left alone.
+UPDATE journal j
+SET erased_digest = sha256(j.nonce || j.body), body = NULL
+FROM json_to_recordset(:erased_bodies) AS n (run_id text, first bigint, last bigint)
+WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND j.tenant = :tenant AND j.run_id = n.run_id AND j.seq BETWEEN n.first AND n.last
+  AND j.body IS NOT NULL;

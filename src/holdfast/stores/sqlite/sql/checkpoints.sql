@@ -48,6 +48,10 @@ LIMIT ?3;
 -- Forget a run's rows before they are rebuilt from the journal.
 DELETE FROM checkpoints WHERE tenant = ?1 AND run_id = ?2;
 
--- name: drop_checkpoint
--- Forget the row of a version, in the commit of its tombstone.
-DELETE FROM checkpoints WHERE tenant = ?1 AND run_id = ?2 AND version = ?3;
+-- name: drop_checkpoints
+-- Forget the rows of versions, from and to, in the commit of their tombstone.
+DELETE FROM checkpoints WHERE tenant = ?1 AND run_id = ?2 AND version BETWEEN ?3 AND ?4;
+
+-- name: move_base
+-- Let the loading of a version begin at another base.
+UPDATE checkpoints SET base_seq = ?4 WHERE tenant = ?1 AND run_id = ?2 AND version = ?3;

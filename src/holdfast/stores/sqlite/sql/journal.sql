@@ -67,3 +67,29 @@ CROSS JOIN journal e ON e.tenant = ?1 AND e.run_id = ?2 AND e.seq = wanted.value
 LEFT JOIN bodies b ON b.id = e.id
 LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1
 ORDER BY e.seq;
+
+-- name: read_erasures
+-- The entries that tell of erased bodies, in order.
+SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
+       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link
+FROM journal e
+LEFT JOIN bodies b ON b.id = e.id
+WHERE e.tenant = ?1 AND e.run_id = ?2 AND e.kind = 'BODIES_ERASED'
+ORDER BY e.seq;
+
+-- name: erase_bodies
+-- Put digests in the place of bodies, from and to; one that was erased before is left alone.
+UPDATE journal
+SET erased_digest = holdfast_sha256(
+        nonce, coalesce(body, (SELECT b.body FROM bodies b WHERE b.id = journal.id))
+    ),
+    body = NULL
+WHERE tenant = ?1 AND run_id = ?2 AND seq BETWEEN ?3 AND ?4 AND erased_digest IS NULL
+  AND (body IS NOT NULL OR EXISTS (SELECT 1 FROM bodies b WHERE b.id = journal.id));
+
+-- name: drop_erased_bodies
+-- SQLite only, because PostgreSQL keeps no bodies apart. Those of entries that have digests now.
+DELETE FROM bodies
+WHERE id IN (SELECT id FROM journal
+             WHERE tenant = ?1 AND run_id = ?2 AND seq BETWEEN ?3 AND ?4
+               AND erased_digest IS NOT NULL);

@@ -1,0 +1,117 @@
+"""One thread as those see it who work on it: its lease, its effects, its questions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+
+from holdfast.engine.effects import Begun, EffectRequest
+from holdfast.engine.marked_run import OWN, MarkedRun
+from holdfast.engine.waits import WaitSpec, opening
+from holdfast.integrations.langgraph.host import Host
+from holdfast.integrations.langgraph.layout import run_id_of
+from holdfast.integrations.langgraph.threads import place_of
+from holdfast.kernel.effects import Status
+from holdfast.kernel.waits import Wait, WaitStatus
+
+
+class Thread:
+    """A thread of a saver's store. Its methods run on the store's own event loop."""
+
+    def __init__(self, host: Host, thread_id: str) -> None:
+        self._host = host
+        self.run_id = run_id_of(thread_id)
+
+    async def hold(self) -> int:
+        """Take the thread for one run of a graph; the lease. Raises ThreadBusy if it is taken."""
+        return await self._host.advance(self.run_id, MarkedRun.hold)
+
+    async def release(self, token: int) -> None:
+        """Give the thread back; if people are asked something, leave it to them."""
+        asked = [wait for wait in await self.questions() if wait.status is WaitStatus.OPEN]
+        group_id = asked[0].group_id if asked else ""
+        await self._host.advance(self.run_id, lambda run: run.release(token, group_id))
+
+    async def root(self) -> str:
+        """The run that this thread's lineage began with."""
+        async with self._host.lock(self.run_id):
+            return (await self._host.run(self.run_id)).run.root_id
+
+    async def begin_effects(self, requests: Sequence[EffectRequest]) -> list[Begun]:
+        """Put the intent of calls on record before they are made; see LeasedRun.begin_effects."""
+        return await self._host.advance(self.run_id, lambda run: run.begin_effects(requests))
+
+    async def finish_effect(self, begun: Begun, result: object) -> None:
+        """Record that a call happened, and its result."""
+        await self._settle(begun, Status.COMPLETED, result=result)
+
+    async def abandon_effect(self, begun: Begun, *, note: str = "") -> None:
+        """Record that a call did not happen; its key is free again."""
+        await self._settle(begun, Status.NOT_DONE, note=note)
+
+    async def doubt_effect(self, begun: Begun, *, note: str = "") -> None:
+        """Record that nobody knows whether a call happened."""
+        await self._settle(begun, Status.UNKNOWN, note=note)
+
+    async def wait_effect(self, begun: Begun) -> Begun | None:
+        """Wait for a call that is made elsewhere; None if it did not happen."""
+        run = await self._host.advance(self.run_id, _itself)
+        return await run.wait_effect(begun)
+
+    async def anchor(self, config: RunnableConfig) -> str:
+        """The id of the input checkpoint that began the turn which a config belongs to."""
+        configurable: dict[str, Any] = config.get("configurable") or {}
+        of_spaces: dict[str, str] = configurable.get("checkpoint_map") or {}
+        of_root = of_spaces.get("")
+        place = place_of(config)
+        name = of_root or ("" if place.space else place.checkpoint_id)
+        found = self._host.marks
+        marked = (
+            await found.get(self.run_id, "", name) if name else await found.latest(self.run_id, "")
+        )
+        while marked is not None and marked.tags.get("source") != "input":
+            if not marked.parent:
+                return marked.name
+            marked = await found.get(self.run_id, "", marked.parent)
+        return "" if marked is None else marked.name
+
+    async def questions(self) -> list[Wait]:
+        """What people were asked in this thread."""
+        return await self._host.waits.of_run(self.run_id)
+
+    async def open_question(self, spec: WaitSpec) -> bool:
+        """Ask people something; False if just this was asked before."""
+        opened = opening([spec], mode="all", now=self._host.context.now())
+        return await self._host.advance(
+            self.run_id, lambda run: run.open_waits(opened.draft, token=OWN)
+        )
+
+    async def answers(self, wait_ids: Sequence[str]) -> dict[str, Any]:
+        """What was answered to those of these questions that have an answer."""
+        wanted = set(wait_ids)
+        groups = {
+            wait.group_id
+            for wait in await self.questions()
+            if wait.wait_id in wanted and wait.status is WaitStatus.RESOLVED
+        }
+        given: dict[str, Any] = {}
+        for group_id in groups:
+            for result in await self._host.waits.results(self.run_id, group_id):
+                if result.wait_id in wanted and result.status is WaitStatus.RESOLVED:
+                    given[result.wait_id] = result.value
+        return given
+
+    async def settle_question(self, wait_id: str, value: object, *, by: str = "") -> None:
+        """Note what was answered elsewhere; a question that has an answer keeps it."""
+        await self._host.waits.resolve(wait_id, value, by=by)
+
+    async def _settle(
+        self, begun: Begun, status: Status, *, result: object = None, note: str = ""
+    ) -> None:
+        await self._host.advance(
+            self.run_id, lambda run: run.settle_effect(begun, status, result=result, note=note)
+        )
+
+
+async def _itself(run: MarkedRun) -> MarkedRun:
+    return run

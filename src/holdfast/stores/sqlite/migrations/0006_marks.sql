@@ -1,0 +1,43 @@
+-- What a framework calls checkpoints of a run, and where its writes between them lie. Tags are a
+-- JSON object with sorted keys.
+
+CREATE TABLE marks (
+    tenant TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    space TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    parent TEXT NOT NULL,
+    is_only INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    tags TEXT NOT NULL,
+    PRIMARY KEY (tenant, run_id, space, version)
+) WITHOUT ROWID, STRICT;
+
+CREATE UNIQUE INDEX marks_by_name ON marks (tenant, run_id, space, name);
+
+-- What stops two that are the only one from continuing the same mark.
+CREATE UNIQUE INDEX marks_only ON marks (tenant, run_id, space, parent) WHERE is_only = 1;
+
+CREATE TABLE writes (
+    tenant TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    space TEXT NOT NULL,
+    name TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (tenant, run_id, space, name, seq)
+) WITHOUT ROWID, STRICT;
+
+-- A body that is not there is looked up here.
+CREATE INDEX journal_erasures ON journal (tenant, run_id, seq) WHERE kind = 'BODIES_ERASED';
+
+-- Statistics of a store in use, as in 0002.
+INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES
+    ('marks', 'marks', '500000 500000 50 40 1'),
+    ('marks', 'marks_by_name', '500000 500000 50 40 1'),
+    ('marks', 'marks_only', '500000 500000 50 40 1'),
+    ('writes', 'writes', '500000 500000 50 40 2 1'),
+    ('journal', 'journal_erasures', '1000 1000 2 1');
+
+-- For this connection too, which has read them before.
+ANALYZE sqlite_schema;
