@@ -21,6 +21,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer, add_messages
 
+from benchmarks import places as places  # imports what opening a store would, before any clock
 from benchmarks.turns import TurnMaker
 from holdfast.integrations.langgraph import HoldfastSaver
 

@@ -138,7 +138,6 @@ def test_import_that_is_interrupted_goes_on(tmp_path: Path, store: Path) -> None
     with old_saver(str(path)) as saver:
         graph = talk(saver)
         for number in range(40):
-            graph.invoke({"turns": number}, config("talk"), durability="exit")
             say(graph, "talk", f"hello {number}")
     child = subprocess.Popen(
         [*HOLDFAST, "import", "langgraph", str(path), "--store", str(store)],
