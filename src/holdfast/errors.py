@@ -29,6 +29,7 @@ HoldfastError
 │   ├── StoreFull
 │   └── StoreUnavailable
 ├── IntegrityError           stored bytes are not what was written
+│   ├── BodyErased
 │   ├── CheckpointCorrupted
 │   └── JournalCorrupted
 ├── ToolError                what a tool says of its own call
@@ -212,6 +213,10 @@ class CheckpointConflict(ConflictError):
     """Another process went on from the same checkpoint. Nothing of this one was stored."""
 
 
+class BodyErased(IntegrityError):
+    """What the entry held was erased; only its digest is left, so that the chain stays whole."""
+
+
 class CheckpointCorrupted(IntegrityError):
     """The checkpoint's stored bytes are damaged; no state was returned."""
 
@@ -249,7 +254,7 @@ class ValueTooLarge(MisuseError):
 
 
 class TypeNotAllowed(MisuseError):
-    """A value is of a type that is not on the allow-list. Name the type in `allow=[...]`."""
+    """A type that stored data may not name. If it is yours: HoldfastSaver(..., allow=[Type])."""
 
 
 class UnsupportedValue(MisuseError):

@@ -238,8 +238,8 @@ async def load_parts(context: Context, checkpoint: Checkpoint) -> Parts:
     what = f"version {checkpoint.version} of run {checkpoint.run_id}"
     with _explained(what):
         loading = _Loading(context, checkpoint.run_id)
-        newest = await loading.load(checkpoint.base_seq, checkpoint.seq)
-        if newest is None or newest.version != checkpoint.version:
+        await loading.load(checkpoint.base_seq, checkpoint.seq)
+        if loading.parts.version != checkpoint.version:
             raise IntegrityError(f"version {checkpoint.version} is missing")
         return loading.parts
 
@@ -251,9 +251,9 @@ async def load_newest(context: Context, run_id: str) -> Newest:
     with _explained(what):
         loading = _Loading(context, run_id)
         newest = await loading.load(known[0].base_seq if known else 0, _NO_LIMIT)
-        if known and (newest is None or newest.version < known[0].version):
+        if known and loading.parts.version < known[0].version:
             raise IntegrityError(f"version {known[0].version} is missing")
-        return Newest(loading.parts, newest)
+        return Newest(loading.parts, newest or (known[0] if known else None))
 
 
 async def load_newest_folded(context: Context, run_id: str, upto: int) -> tuple[Newest, Fold]:

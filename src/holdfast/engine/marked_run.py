@@ -284,7 +284,7 @@ class MarkedRun:
 
         return await self._advance(permitted)
 
-    def outdate(self) -> None:
+    def outdate(self, *_: object) -> None:
         """What this view of the run was made of is gone."""
         self.is_stale = True
 

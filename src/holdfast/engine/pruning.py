@@ -110,7 +110,7 @@ class _Pruning:
         def decide(run: Run, seq: int) -> Plan:
             if seq != self._at + 1:
                 raise Stale(self._run_id)
-            return Plan(self._drafts(gone, seq), lambda *_: self._run.outdate())
+            return Plan(self._drafts(gone, seq), self._run.outdate)
 
         await self._run.advance(decide, token=token)
 

@@ -94,6 +94,13 @@ class DropCheckpoints(msgspec.Struct, frozen=True, gc=False):
     versions: tuple[tuple[int, int], ...]
 
 
+class MoveBase(msgspec.Struct, frozen=True, gc=False):
+    """Let the loading of a version begin at another base."""
+
+    version: int
+    base_seq: int
+
+
 class AddMark(msgspec.Struct, frozen=True, gc=False):
     """Refused when the name was used before, or another one that is the only one continues it."""
 
@@ -183,14 +190,12 @@ class TakeSignal(msgspec.Struct, frozen=True, gc=False):
     at: int
 
 
+MarkChange = AddMark | AddWrites | DropCheckpoint | DropCheckpoints | MoveBase | EraseBodies
+
 Change = (
     PutRun
     | AddCheckpoint
-    | DropCheckpoint
-    | DropCheckpoints
-    | AddMark
-    | AddWrites
-    | EraseBodies
+    | MarkChange
     | AddEffect
     | SettleEffect
     | AddGroup
@@ -232,7 +237,7 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
         case checkpoints.Created():
             return _created(entry, facts)
         case checkpoints.Deleted() | marks.Pruned() | marks.Written() | marks.Erased():
-            return [_of_marks(entry, facts)]
+            return _of_marks(entry, facts)
         case effects.Issued():
             return [AddEffect(_effect(entry, facts))]
         case effects.Settled(effect_id):
@@ -278,24 +283,23 @@ def _created(entry: Entry, facts: checkpoints.Created) -> list[Change]:
 
 def _of_marks(
     entry: Entry, facts: checkpoints.Deleted | marks.Pruned | marks.Written | marks.Erased
-) -> Change:
+) -> list[Change]:
     match facts:
         case checkpoints.Deleted(_, version):
-            return DropCheckpoint(version)
-        case marks.Pruned(versions):
-            return DropCheckpoints(tuple(versions))
+            return [DropCheckpoint(version)]
+        case marks.Pruned(versions, _, rebased):
+            return [DropCheckpoints(tuple(versions)), *(MoveBase(*each) for each in rebased)]
         case marks.Erased(seqs):
-            return EraseBodies(tuple(seqs))
+            return [EraseBodies(tuple(seqs))]
         case marks.Written():
-            return AddWrites(
-                WrittenAt(
-                    tenant=entry.tenant,
-                    run_id=entry.run_id,
-                    space=facts.space,
-                    name=facts.name,
-                    seq=entry.seq,
-                )
+            written = WrittenAt(
+                tenant=entry.tenant,
+                run_id=entry.run_id,
+                space=facts.space,
+                name=facts.name,
+                seq=entry.seq,
             )
+            return [AddWrites(written)]
 
 
 def _effect(entry: Entry, facts: effects.Issued) -> Effect:
@@ -397,6 +401,9 @@ class Indexes:
             self._apply_one(change)
 
     def _apply_one(self, change: Change) -> None:
+        if isinstance(change, MarkChange):
+            self._apply_to_marks(change)
+            return
         match change:
             case PutRun(run):
                 self.run = run
@@ -418,14 +425,10 @@ class Indexes:
                 self.add_wait(wait)
             case AddSignal() | TakeSignal():
                 self._apply_to_signals(change)
-            case AddMark() | AddWrites() | DropCheckpoint() | DropCheckpoints() | EraseBodies():
-                self._apply_to_marks(change)
             case _:
                 self._apply_to_others(change)
 
-    def _apply_to_marks(
-        self, change: AddMark | AddWrites | DropCheckpoint | DropCheckpoints | EraseBodies
-    ) -> None:
+    def _apply_to_marks(self, change: MarkChange) -> None:
         match change:
             case AddMark(marked):
                 self.marks[marked.version] = marked
@@ -436,6 +439,10 @@ class Indexes:
             case DropCheckpoints(versions):
                 for first, last in versions:
                     self._drop_versions(first, last)
+            case MoveBase(version, base_seq):
+                self.checkpoints[version] = msgspec.structs.replace(
+                    self.checkpoints[version], base_seq=base_seq
+                )
             case EraseBodies():
                 pass  # of no index
 

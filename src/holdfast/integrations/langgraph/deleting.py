@@ -81,5 +81,5 @@ def needed_of(every: Sequence[Marked]) -> set[int]:
 
 
 def _steps_to_snapshot(marked: Marked) -> int:
-    counters = marked.tags.get("counters_since_delta_snapshot") or {}
+    counters: dict[str, tuple[int, int]] = marked.tags.get("counters_since_delta_snapshot") or {}
     return max((supersteps for _, supersteps in counters.values()), default=-1) + 1

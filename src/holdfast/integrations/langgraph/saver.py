@@ -44,9 +44,9 @@ T = TypeVar("T")
 class HoldfastSaver(BaseCheckpointSaver[int]):
     """Checkpoints of LangGraph in a Holdfast store: a file, PostgreSQL, or memory.
 
-    A thread is a run, a checkpoint one of its versions, stored as what is new in it. It opens at the
-    first use; any number of threads, event loops and processes may use one store. Values may be of
-    LangGraph's own types and of those in `allow`, others are refused. If two go on from the same
+    A thread is a run, a checkpoint one of its versions, stored as what is new in it. It opens at
+    the first use; any number of threads, event loops and processes may use one store. Values may be
+    of LangGraph's own types and of those in `allow`, others are refused. If two go on from the same
     checkpoint, the second is refused, or with `on_conflict="fork"` begins a branch. With `ttl`,
     threads that nobody has used for so long are erased.
     """

@@ -61,7 +61,8 @@ class Thread:
     async def anchor(self, config: RunnableConfig) -> str:
         """The id of the input checkpoint that began the turn which a config belongs to."""
         configurable: dict[str, Any] = config.get("configurable") or {}
-        of_root = (configurable.get("checkpoint_map") or {}).get("")
+        of_spaces: dict[str, str] = configurable.get("checkpoint_map") or {}
+        of_root = of_spaces.get("")
         place = place_of(config)
         name = of_root or ("" if place.space else place.checkpoint_id)
         found = self._host.marks

@@ -21,11 +21,13 @@ from holdfast.engine.head import ConditionFailed
 from holdfast.engine.marked_run import Change, MarkedRun
 from holdfast.errors import CheckpointConflict, MisuseError
 from holdfast.integrations.langgraph import layout
+from holdfast.integrations.langgraph.asking import Asking
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.metadata import Metadata, read_metadata
 from holdfast.integrations.langgraph.values import Pool, Values
 from holdfast.kernel import marks
 from holdfast.kernel.indexes import AddMark
+from holdfast.kernel.journal import Draft
 from holdfast.kernel.marks import Mark, Marked, Written
 from holdfast.stores.contract import MarkFilter
 
@@ -84,6 +86,7 @@ class Threads:
         self._host = host
         self._values = _ValuesOfThreads(serde)
         self._on_conflict = on_conflict
+        self._asking = Asking(host)
         self._latest_given: dict[tuple[str, str], str] = {}
 
     async def put(
@@ -110,7 +113,7 @@ class Threads:
             marks.pack(checkpoint["id"]),
             marks.pack(place.checkpoint_id),
             told.tags,
-            is_only=self._on_conflict == "error" and metadata.get("source") == "loop",
+            is_only=self._is_only(place, metadata),
         )
         must_be_latest = self._must_be_latest(place, metadata)
 
@@ -129,6 +132,7 @@ class Threads:
             if not isinstance(failed.change, AddMark):
                 raise
             await self._put_again(place, mark, save)
+        await self._asking.go_on(place, str(metadata.get("source", "")))
         return config_of(place.thread_id, place.space, checkpoint["id"])
 
     async def write(
@@ -150,10 +154,13 @@ class Threads:
         name = marks.pack(place.checkpoint_id)
         written = Written(place.space, name, task_id, task_path, channels)
 
-        async def record(run: MarkedRun) -> None:
-            await run.write(written, tokens, token=place.token)
+        async def store(asked: Sequence[Draft]) -> None:
+            await self._host.advance(
+                place.run_id,
+                lambda run: run.write(written, tokens, token=place.token, then=asked),
+            )
 
-        await self._host.advance(place.run_id, record)
+        await self._asking.write(place, task_id, writes, store)
 
     async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that a config names, or the latest of its namespace."""
@@ -161,6 +168,7 @@ class Threads:
         found = self._host.marks
         if place.checkpoint_id:
             marked = await found.get(place.run_id, place.space, place.checkpoint_id)
+            self._latest_given.pop((place.run_id, place.space), None)
         else:
             marked = await found.latest(place.run_id, place.space)
             self._give_as_latest(place, "" if marked is None else marked.name)
@@ -287,6 +295,11 @@ class Threads:
         while len(given) > _REMEMBERED:
             del given[next(iter(given))]
 
+    def _is_only(self, place: Place, metadata: CheckpointMetadata) -> bool:
+        """Whether nobody else may go on from the same checkpoint by running the graph."""
+        goes_on = bool(place.checkpoint_id) and metadata.get("source") == "loop"
+        return goes_on and self._on_conflict == "error"
+
     def _must_be_latest(self, place: Place, metadata: CheckpointMetadata) -> bool:
         """Whether an input is for the thread as it is, not for an earlier moment of it.
 
@@ -347,8 +360,8 @@ def _check_is_latest(view: View, place: Place) -> None:
 def _conflict(place: Place) -> CheckpointConflict:
     return CheckpointConflict(
         f"somebody else went on with thread {place.thread_id!r} from checkpoint "
-        f"{place.checkpoint_id or '(none)'}; nothing of this one was stored. Load the thread again, "
-        'or let such runs branch with HoldfastSaver(..., on_conflict="fork")'
+        f"{place.checkpoint_id or '(none)'}; nothing of this one was stored. Load the thread "
+        'again, or let such runs branch with HoldfastSaver(..., on_conflict="fork")'
     )
 
 

@@ -27,6 +27,8 @@ from holdfast.kernel.indexes import (
     DropCheckpoint,
     DropCheckpoints,
     EraseBodies,
+    MarkChange,
+    MoveBase,
     PutRun,
     SettleEffect,
     SettleWait,
@@ -57,6 +59,7 @@ _PARAMETER_OF: Final = {
     "drop_marks": "dropped_versions",
     "drop_writes": "dropped_versions",
     "erase_bodies": "erased_bodies",
+    "move_base": "moved_bases",
     "add_effect": "effects",
     "settle_effect_once": "settled_effects",
     "add_group": "groups",
@@ -75,7 +78,7 @@ _PARAMETER_OF: Final = {
 }
 
 
-_REMOVALS: Final = (DropCheckpoint, DropCheckpoints, EraseBodies)
+_REMOVALS: Final = (DropCheckpoint, DropCheckpoints, MoveBase, EraseBodies)
 _REMOVABLE: Final = (AddCheckpoint, AddMark, AddWrites, *_REMOVALS)
 
 
@@ -110,13 +113,14 @@ class Changes:
         )
 
     def _add(self, change: Change) -> None:
+        if isinstance(change, MarkChange):
+            self._add_to_marks(change)
+            return
         match change:
             case PutRun(run):
                 self._put("put_run", run.run_id, run)
             case AddCheckpoint(checkpoint):
                 self._put("add_checkpoint", checkpoint.version, checkpoint)
-            case AddMark() | AddWrites() | DropCheckpoint() | DropCheckpoints() | EraseBodies():
-                self._add_to_marks(change)
             case AddEffect(effect):
                 self._put("add_effect", effect.effect_id, effect)
                 self._require("add_effect", str(effect.effect_id), change)
@@ -138,9 +142,7 @@ class Changes:
             case _:
                 self._add_to_others(change)
 
-    def _add_to_marks(
-        self, change: AddMark | AddWrites | DropCheckpoint | DropCheckpoints | EraseBodies
-    ) -> None:
+    def _add_to_marks(self, change: MarkChange) -> None:
         match change:
             case AddMark(marked):
                 record = msgspec.structs.asdict(marked) | {"tags": tags.encode(marked.tags)}
@@ -152,6 +154,9 @@ class Changes:
                 self._drop(((version, version),))
             case DropCheckpoints(versions):
                 self._drop(versions)
+            case MoveBase(version, base_seq):
+                record = self._of_run({"version": version, "base_seq": base_seq})
+                self._put("move_base", version, record)
             case EraseBodies(seqs):
                 for first, last in seqs:
                     record = self._of_run({"first": first, "last": last})

@@ -27,6 +27,7 @@ PARTS: Final = (
     "drop_marks",
     "drop_writes",
     "erase_bodies",
+    "move_base",
     "add_effect",
     "settle_effect_once",
     "add_group",

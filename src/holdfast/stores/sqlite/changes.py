@@ -23,6 +23,8 @@ from holdfast.kernel.indexes import (
     DropCheckpoint,
     DropCheckpoints,
     EraseBodies,
+    MarkChange,
+    MoveBase,
     PutRun,
     SettleEffect,
     SettleWait,
@@ -51,11 +53,12 @@ CONDITIONAL: Final = (
 
 def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, Row]]:
     """The named statements that make one change, with their parameters."""
+    if isinstance(change, MarkChange):
+        yield from _mark_statements(tenant, run_id, change)
+        return
     match change:
         case AddCheckpoint(checkpoint):
             yield "add_checkpoint", SHAPES.checkpoint.row(checkpoint)
-        case AddMark() | AddWrites() | DropCheckpoint() | DropCheckpoints() | EraseBodies():
-            yield from _mark_statements(tenant, run_id, change)
         case PutRun(run):
             yield "put_run", SHAPES.run.row(run)
         case AddEffect(effect):
@@ -74,11 +77,7 @@ def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, 
             yield from _other_statements(tenant, run_id, change)
 
 
-def _mark_statements(
-    tenant: str,
-    run_id: str,
-    change: AddMark | AddWrites | DropCheckpoint | DropCheckpoints | EraseBodies,
-) -> Iterator[tuple[str, Row]]:
+def _mark_statements(tenant: str, run_id: str, change: MarkChange) -> Iterator[tuple[str, Row]]:
     match change:
         case AddMark(marked):
             yield "add_mark", SHAPES.mark.row(marked)
@@ -89,6 +88,8 @@ def _mark_statements(
         case DropCheckpoints(versions):
             for first, last in versions:
                 yield from _drops(tenant, run_id, first, last)
+        case MoveBase(version, base_seq):
+            yield "move_base", (tenant, run_id, version, base_seq)
         case EraseBodies(seqs):
             for first, last in seqs:
                 yield "erase_bodies", (tenant, run_id, first, last)

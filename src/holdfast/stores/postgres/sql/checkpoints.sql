@@ -59,3 +59,11 @@ DELETE FROM checkpoints c
 USING json_to_recordset(:dropped_versions) AS n (run_id text, first bigint, last bigint)
 WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
   AND c.tenant = :tenant AND c.run_id = n.run_id AND c.version BETWEEN n.first AND n.last;
+
+-- name: move_base
+-- Part of a commit. Let the loading of versions begin at other bases.
+UPDATE checkpoints c
+SET base_seq = n.base_seq
+FROM json_to_recordset(:moved_bases) AS n (run_id text, version bigint, base_seq bigint)
+WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND c.tenant = :tenant AND c.run_id = n.run_id AND c.version = n.version;

@@ -51,3 +51,7 @@ DELETE FROM checkpoints WHERE tenant = ?1 AND run_id = ?2;
 -- name: drop_checkpoints
 -- Forget the rows of versions, from and to, in the commit of their tombstone.
 DELETE FROM checkpoints WHERE tenant = ?1 AND run_id = ?2 AND version BETWEEN ?3 AND ?4;
+
+-- name: move_base
+-- Let the loading of a version begin at another base.
+UPDATE checkpoints SET base_seq = ?4 WHERE tenant = ?1 AND run_id = ?2 AND version = ?3;
