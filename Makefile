@@ -2,6 +2,7 @@
 # make test   all tests                       make check  format, lint, types, layers (CI runs both)
 # make chaos  the same faults, many times     make bench  measure, and write docs/performance.md
 # make conformance  run LangGraph's kit for savers, and write its page in docs/reference
+# make bench-langgraph  the same beside LangGraph's own savers
 # make mission  which rows of the mission are shown by tests
 SHELL := /bin/bash
 PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
@@ -11,7 +12,7 @@ PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
 BIN := .venv/bin
 STORE ?= sqlite
 
-.PHONY: demo demo-sqlite demo-postgres test check bench chaos conformance mission clean
+.PHONY: demo demo-sqlite demo-postgres test check bench bench-langgraph chaos conformance mission clean
 
 demo: demo-$(STORE)
 
@@ -39,6 +40,8 @@ bench: .venv/dev
 
 conformance: .venv/dev
 	@$(BIN)/python -m tests.integrations.langgraph.conformance_report
+bench-langgraph: .venv/dev
+	@$(BIN)/python -m benchmarks.langgraph
 
 mission: .venv/dev
 	@$(BIN)/python -m tests.mission.report

@@ -277,3 +277,29 @@ def test_call_of_a_story_that_was_lost_counts_as_spent(tmp_path: Path) -> None:
     found = json.loads(holdfast_command(tmp_path, "runs", "costs", "tale", "-o", "json"))
     assert (found["total"]["usd"], found["lost"]["usd"]) == ("0.80", "0.40")
     assert len((tmp_path / "invoices.txt").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_refund_of_a_graph_is_paid_once_though_it_is_killed(moment: str, tmp_path: Path) -> None:
+    store = ("--store", "langgraph.db")
+    first = run(tmp_path, "langgraph")
+    assert first.returncode == 0, first.stderr
+    assert "How many cents does ann get back?" in first.stdout
+    listed = holdfast(tmp_path, "approvals", "list", *store, "-o", "json")
+    (asked,) = json.loads(listed.stdout)
+    assert (asked["run_id"], asked["prompt"]) == (
+        "refund-ann",
+        "How many cents does ann get back?",
+    )
+    answer = ("approvals", "answer", asked["wait_id"], "5000", *store, "--by", "boss")
+    assert holdfast(tmp_path, *answer).returncode == 0
+    killed = run(tmp_path, "langgraph", "--die", moment)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (tmp_path / "payments.txt").exists() is (moment == "after")
+    last = run(tmp_path, "langgraph")
+    assert last.stdout.endswith("ann has the money back: paid 5000 cents\n"), last.stderr
+    (payment,) = (tmp_path / "payments.txt").read_text().splitlines()
+    assert payment.startswith("ann 5000 ")
+    history = run(tmp_path, "langgraph", "--history")
+    assert history.stdout.splitlines()[-1].endswith("6 messages, next -"), history.stdout
+    assert holdfast(tmp_path, "audit", "verify", *store).returncode == 0

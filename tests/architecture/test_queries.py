@@ -12,6 +12,9 @@ import holdfast
 SOURCE = Path(holdfast.__file__).parent
 SQL_FOLDERS = sorted(folder for folder in SOURCE.glob("stores/*/sql") if folder.is_dir())
 SQL_FILES = [file for folder in SQL_FOLDERS for file in sorted(folder.glob("*.sql"))]
+# Databases of other libraries, which are only read: their tables are not ours, so neither are the
+# files' names, and each dialect has its own queries.
+FOREIGN_FILES = sorted(SOURCE.glob("integrations/*/sources/sql/*.sql"))
 # The shipped tests damage stored rows on purpose, which no named query does.
 FILES = sorted(
     file for file in SOURCE.rglob("*.py") if file.relative_to(SOURCE).parts[0] != "testing"
@@ -122,6 +125,16 @@ def test_every_query_is_used() -> None:
     # The parts of a commit are told of by queries named after them.
     used |= {f"tell_{name}" for name in used if re.fullmatch(r"[a-z_]+", name)}
     assert sorted({name for _, name in queries()} - used) == []
+
+
+def test_queries_of_foreign_databases_read_only_and_are_used() -> None:
+    used = constants_of_the_code()
+    assert FOREIGN_FILES
+    for file in FOREIGN_FILES:
+        blocks = re.split(r"(?m)^-- name: ", file.read_text(encoding="utf-8"))[1:]
+        for name, statement in (block.split("\n", 1) for block in blocks):
+            assert name in used
+            assert re.match(r"(?:-- [A-Z].*\n)+SELECT ", statement), f"{name} is no SELECT"
 
 
 def test_files_are_named_after_primitives() -> None:

@@ -24,8 +24,10 @@ COMMANDS: Final = {
     "workers": "See who works on runs.",
     "audit": "Check that what is stored is what was written.",
     "store": "Look after the store itself.",
+    "import": "Bring in what other savers have stored.",
     "demo": "See a run survive kill -9.",
 }
+_MODULES: Final = {"import": "imports"}  # a word of Python's own is no name of a module
 
 
 class _LazyGroup(click.Group):
@@ -37,7 +39,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"holdfast.cli.{cmd_name}")
+        module = importlib.import_module(f"holdfast.cli.{_MODULES.get(cmd_name, cmd_name)}")
         return cast(click.Command, module.command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

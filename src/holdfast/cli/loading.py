@@ -1,4 +1,4 @@
-"""The Holdfast object that a program makes: `MODULE:NAME`, imported as from the present folder."""
+"""What is named as `MODULE:NAME` and imported as from the present folder: a Holdfast, a type."""
 
 import importlib
 import inspect
@@ -18,11 +18,8 @@ T = TypeVar("T")
 
 def load(target: str) -> Holdfast:
     """The object named, or what the function named returns; it is not entered yet."""
-    module_name, colon, name = target.partition(":")
-    if not (module_name and colon and name) or module_name.startswith("."):
-        raise MisuseError(f"{target!r} is not MODULE:NAME; name both, as in app:hf")
-    module = _import(module_name)
-    found = _attribute(module, name)
+    module, name = _named(target, like="app:hf")
+    found = _attribute(module, name, _known_to)
     if isinstance(found, sync.Holdfast):
         raise MisuseError(
             f"{target} is a holdfast.sync.Holdfast; a worker needs a holdfast.Holdfast"
@@ -35,6 +32,23 @@ def load(target: str) -> Holdfast:
             "Holdfast(...), or a function that returns one"
         )
     return found
+
+
+def load_type(target: str) -> type:
+    """The class that is named."""
+    module, name = _named(target, like="app:Order")
+    found = _attribute(module, name, lambda _: "name a class that it has")
+    if not isinstance(found, type):
+        raise MisuseError(f"{target} is {_kind_of(found)}, not a class; name a class")
+    return found
+
+
+def _named(target: str, *, like: str) -> tuple[ModuleType, str]:
+    """The module of MODULE:NAME, imported, and the name in it."""
+    module_name, colon, name = target.partition(":")
+    if not (module_name and colon and name) or module_name.startswith("."):
+        raise MisuseError(f"{target!r} is not MODULE:NAME; name both, as in {like}")
+    return _import(module_name), name
 
 
 def _import(name: str) -> ModuleType:
@@ -54,16 +68,19 @@ def _import(name: str) -> ModuleType:
         ) from None
 
 
-def _attribute(module: ModuleType, name: str) -> object:
+def _attribute(module: ModuleType, name: str, hint: Callable[[ModuleType], str]) -> object:
     found: Any = module
     for part in name.split("."):
         try:
             found = getattr(found, part)
         except AttributeError:
-            known = [n for n, value in vars(module).items() if isinstance(value, Holdfast)]
-            hint = f"it has: {', '.join(known)}" if known else "it has no Holdfast object at all"
-            raise MisuseError(f"module {module.__name__} has no {name!r}; {hint}") from None
+            raise MisuseError(f"module {module.__name__} has no {name!r}; {hint(module)}") from None
     return found
+
+
+def _known_to(module: ModuleType) -> str:
+    known = [name for name, value in vars(module).items() if isinstance(value, Holdfast)]
+    return f"it has: {', '.join(known)}" if known else "it has no Holdfast object at all"
 
 
 def _made_by(function: Callable[..., object], target: str) -> object:
