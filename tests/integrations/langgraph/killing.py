@@ -81,10 +81,10 @@ class Scene:
             found = re.search(r'"n": (\d+)', json.dumps(value))
             assert found, f"the question does not say which call it is about: {value}"
             n = int(found[1])
-            happened = self.paid(n) > 0
-            told[question] = (
-                {"happened": True, "result": f"paid {n}"} if happened else {"happened": False}
-            )
+            result = f"paid {n}" if self.paid(n) else None
+            told[question] = {"happened": result is not None, "result": result}
+            # One node may ask about several of its calls: the answer says which it is about.
+            told[question]["effect"] = value["effect"]
         return told
 
     def end(self) -> str:

@@ -5,19 +5,20 @@ whole histories with their parent links, and how often each node ran.
 """
 
 from collections import Counter
+from itertools import cycle
+from pathlib import Path
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from holdfast.testing.store_suite import async_test
 from tests.integrations.langgraph import zoo_nested
-from tests.integrations.langgraph.savers import Saver, opened
+from tests.integrations.langgraph.savers import FACES, Saver, opened
 from tests.integrations.langgraph.staging import Stage, numbered
 from tests.integrations.langgraph.zoo import ACTS, Order, Point
 
 assert zoo_nested.__name__  # its acts are registered by importing it
 ALLOWED = (Point, Order)
-DURABILITY = {"async": "async", "sync": "sync"}
 ANY_DURABILITY = [
     "invoke_and_stream_a_line",
     "resume_what_failed",
@@ -54,14 +55,24 @@ async def compare(name: str, store: str, face: str, durability: str) -> None:
 
 @pytest.mark.parametrize("name", ACTS)
 @async_test
-async def test_a_graph_does_what_it_does_in_memory(store: str, face: str, name: str) -> None:
-    await compare(name, store, face, DURABILITY[face])
+async def test_a_graph_does_what_it_does_in_memory(tmp_path: Path, face: str, name: str) -> None:
+    await compare(name, str(tmp_path / "store.db"), face, face)
+
+
+@pytest.mark.parametrize(("name", "face"), zip(ACTS, cycle(FACES)))
+@async_test
+async def test_a_graph_on_postgres_does_what_it_does_in_memory(
+    postgres_url: str, name: str, face: str
+) -> None:
+    await compare(name, postgres_url, face, face)
 
 
 @pytest.mark.parametrize("name", ANY_DURABILITY)
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize(
+    ("durability", "face"), [("sync", "async"), ("async", "sync"), ("exit", "async")]
+)
 @async_test
 async def test_a_graph_of_any_durability_does_what_it_does_in_memory(
-    store: str, name: str, durability: str
+    tmp_path: Path, name: str, durability: str, face: str
 ) -> None:
-    await compare(name, store, "async" if durability == "sync" else "sync", durability)
+    await compare(name, str(tmp_path / "store.db"), face, durability)

@@ -16,24 +16,36 @@ SHAPES = ["node", "send", "agent"]
 
 
 @pytest.mark.mission("S4-001", "S4-003", "S4-005")
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "face"), [("node", "sync"), ("send", "async"), ("agent", "sync")]
+)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_killed_graph_pays_once(
-    children: list[Child], store: str, tmp_path: Path, shape: str, place: str, face: str
+    children: list[Child], tmp_path: Path, shape: str, place: str, face: str
 ) -> None:
+    store = str(tmp_path / "store.db")
     scene = Scene(children, tmp_path, store=store, shape=shape, face=face)
     assert scene.run("go", die=place) == KILLED
     assert scene.faults(scene.go_on()) == []
     assert len(scene.lines("model")) == 2
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_a_killed_graph_on_postgres_pays_once(
+    children: list[Child], postgres_url: str, tmp_path: Path, place: str
+) -> None:
+    scene = Scene(children, tmp_path, store=postgres_url, shape="agent", face="async")
+    assert scene.run("go", die=place) == KILLED
+    assert scene.faults(scene.go_on()) == []
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("place", ["in tool", "after writes"])
 def test_a_graph_killed_between_two_calls_pays_each_once(
-    children: list[Child], store: str, tmp_path: Path, shape: str, place: str
+    children: list[Child], tmp_path: Path, shape: str, place: str
 ) -> None:
     """One of two calls is done, the other has begun: LangGraph's ToolNode does both again."""
-    scene = Scene(children, tmp_path, store=store, shape=shape, many=2)
+    scene = Scene(children, tmp_path, store=str(tmp_path / "store.db"), shape=shape, many=2)
     after = 0 if shape == "node" and place == "after writes" else 1
     assert scene.run("go", die=place, after=after) == KILLED
     assert scene.faults(scene.go_on()) == []
@@ -42,9 +54,10 @@ def test_a_graph_killed_between_two_calls_pays_each_once(
 @pytest.mark.parametrize("durability", ["sync", "async"])
 @pytest.mark.parametrize("place", ["in tool", "before writes"])
 def test_tools_pay_once_in_a_graph_that_is_not_durable(
-    children: list[Child], store: str, tmp_path: Path, place: str, durability: str
+    children: list[Child], tmp_path: Path, place: str, durability: str
 ) -> None:
     """Of durability "async" the model's reply may be lost, and is asked for again: other ids."""
+    store = str(tmp_path / "store.db")
     scene = Scene(
         children, tmp_path, store=store, shape="agent", is_durable=False, durability=durability
     )
@@ -55,9 +68,10 @@ def test_tools_pay_once_in_a_graph_that_is_not_durable(
 @pytest.mark.parametrize("place", ["in tool", "before writes", "after writes"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_durable_graph_without_durable_tools_loses_nothing(
-    children: list[Child], store: str, tmp_path: Path, shape: str, place: str
+    children: list[Child], tmp_path: Path, shape: str, place: str
 ) -> None:
     """What was stored is not done again; a call whose result was not, is, as in LangGraph."""
+    store = str(tmp_path / "store.db")
     scene = Scene(children, tmp_path, store=store, shape=shape, has_tools=False)
     assert scene.run("go", die=place) == KILLED
     answer = scene.go_on()

@@ -101,23 +101,25 @@ class Watch:
     """In front of a saver's methods, of either face: tells its victim where it is."""
 
     victim: Victim
-    results_written = False
+    has_results = False
 
     def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
-        if has_results(writes):
-            self.victim.reach("before writes", task_id)
+        self.writes(writes, task_id)
         super().put_writes(config, writes, task_id, task_path)
         self.wrote(writes, task_id)
 
     async def aput_writes(self, config: Any, writes: Any, task_id: str, path: str = "") -> None:
-        if has_results(writes):
-            self.victim.reach("before writes", task_id)
+        self.writes(writes, task_id)
         await super().aput_writes(config, writes, task_id, path)
         self.wrote(writes, task_id)
 
+    def writes(self, writes: Any, task_id: str) -> None:
+        if has_results(writes):
+            type(self).has_results = True
+            self.victim.reach("before writes", task_id)
+
     def wrote(self, writes: Any, task_id: str) -> None:
         if has_results(writes):
-            type(self).results_written = True
             self.victim.reach("after writes", task_id)
 
     def put(self, *args: Any) -> Any:
@@ -133,7 +135,7 @@ class Watch:
         return where
 
     def at_checkpoint(self, place: str, id: str) -> None:
-        if self.results_written:
+        if self.has_results:
             self.victim.reach(place, id)
 
     def get_tuple(self, config: Any) -> Any:
