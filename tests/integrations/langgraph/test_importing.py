@@ -107,9 +107,9 @@ def test_interrupt_is_answered_after_the_import(old: str, saver: HoldfastSaver) 
     bring(old, saver)
     graph = talk(saver)
     (asked,) = graph.get_state(config("waiting")).interrupts
-    assert asked.value == {"question": "is it right?", "notes": 3}
+    assert asked.value == {"question": "is it right?", "turns": 1}
     done = graph.invoke(Command(resume="fine"), config("waiting"))
-    assert done["notes"][-1] == "verdict fine"
+    assert done["verdict"] == "verdict fine"
     assert graph.get_state(config("waiting")).next == ()
 
 
@@ -283,9 +283,8 @@ def test_last_checkpoint_of_a_shallow_saver_is_read(
     found = talk(saver).get_state(config("waiting"))
     assert found.values == wanted.values
     assert found.interrupts == wanted.interrupts
-    assert (
-        talk(saver).invoke(Command(resume="yes"), config("waiting"))["notes"][-1] == "verdict yes"
-    )
+    done = talk(saver).invoke(Command(resume="yes"), config("waiting"))
+    assert done["verdict"] == "verdict yes"
 
 
 # What nobody should trust.
