@@ -1,6 +1,7 @@
 # make demo   see an agent survive kill -9 (STORE=postgres: on a PostgreSQL of its own)
 # make test   all tests                       make check  format, lint, types, layers (CI runs both)
 # make chaos  the same faults, many times     make bench  measure, and write docs/performance.md
+# make conformance  run LangGraph's kit for savers, and write its page in docs/reference
 # make bench-langgraph  the same beside LangGraph's own savers
 # make mission  which rows of the mission are shown by tests
 SHELL := /bin/bash
@@ -11,6 +12,7 @@ PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
 BIN := .venv/bin
 STORE ?= sqlite
 
+.PHONY: demo demo-sqlite demo-postgres test check bench chaos conformance mission clean
 .PHONY: demo demo-sqlite demo-postgres test check bench bench-langgraph chaos mission clean
 
 demo: demo-$(STORE)
@@ -37,6 +39,8 @@ check: .venv/dev
 bench: .venv/dev
 	@$(BIN)/python -m benchmarks
 
+conformance: .venv/dev
+	@$(BIN)/python -m tests.integrations.langgraph.conformance_report
 bench-langgraph: .venv/dev
 	@$(BIN)/python -m benchmarks.langgraph
 

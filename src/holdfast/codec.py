@@ -24,7 +24,33 @@ from holdfast.errors import IntegrityError, UnsupportedValue
 MAX_DEPTH: Final = 200
 PLAIN: Final = "mp"
 ZSTD: Final = "zstd"
+ZSTD_WORDS: Final = "zstd1"
 _COMPRESS_FROM: Final = 96
+_WORDS_UP_TO: Final = 8192
+
+# What small bodies are full of. A body of this encoding is read with just these bytes: they are
+# never changed; other words are another encoding.
+WORDS: Final = (
+    b"success error status artifact tool_call_id refusal logprobs finish_reason stop length "
+    b"model_name model_provider system_fingerprint token_usage completion_tokens prompt_tokens "
+    b"input_token_details output_token_details cache_read reasoning "
+    b"\xacinput_tokens\xadoutput_tokens\xactotal_tokens"
+    b"\xa4role\xa4user\xa4role\xa9assistant\xa5tools\xa4args\xa2id\xa4kind\xa4text\xa5parts"
+    b"langchain_core.messages.system\xadSystemMessage\xa6system"
+    b"langchain_core.messages.tool\xabToolMessage\x8a\xa4tool\xactool_call_id\xa8artifact\xc0"
+    b"langgraph.types\xa9Interrupt\xa5value\xa2id\x94\xafmodel_construct"
+    b"\x92\x03\xc4\xad\xc7\xaa\x05\x94\xbdlangchain_core.messages.human\xacHumanMessage\x86"
+    b"\xa7content\xa0\xb1additional_kwargs\x80\xb1response_metadata\x80\xa4type\xa5human"
+    b"\xa4name\xc0\xa2id\xd9$\x92\x03\xc4\xd4\xc7\xd1\x05\x94\xbalangchain_core.messages.ai"
+    b"\xa9AIMessage\x89\xa7content\xa0\xb1additional_kwargs\x80\xb1response_metadata\x80"
+    b"\xa4type\xa2ai\xa4name\xc0\xa2id\xd9$\xaatool_calls\x90\xb2invalid_tool_calls\x90"
+    b"\xaeusage_metadata\xc0\xb3model_validate_json"
+    b"\xa8messages\x91\x93\xff\x00\x92\xc7\x11\x01\x92\xcd\x93\xa9__start__\x00\x02\xc7\x11"
+    b"\x01\x92\xcd\x93\xa9__start__\x00\x03\xadbranch:to:\x91\x93\xff\x00\x91\xc0\x83"
+    b"\xa5@head\x96\xc4\x10\x04\xcf\x00\x06\x83\xa9__start__\xcd\xa8messages\xcd\xadbranch:to:"
+    b"\x92\xadbranch:to:\xa8messages\xa0\xa6@forms\x82\xa8messages\xa4list\xadbranch:to:"
+    b"\xa5value\xaf@seen:__start__\x92\xa9__start__\x81\xa9__start__\xcd\x91\xa9__start__"
+)
 
 EXT_REF: Final = 1
 _EXT_DATETIME: Final = 2
@@ -77,10 +103,13 @@ def sha256(data: bytes) -> bytes:
 
 def pack(data: bytes) -> tuple[str, bytes]:
     """How to store `data`, and the stored bytes: compressed where that makes them smaller."""
-    if len(data) >= _COMPRESS_FROM:
-        squeezed = _zstd.compressor.compress(data)
-        if len(squeezed) < len(data):
-            return ZSTD, squeezed
+    if len(data) < _COMPRESS_FROM:
+        return PLAIN, data
+    is_small = len(data) <= _WORDS_UP_TO
+    compressor = _zstd.with_words if is_small else _zstd.compressor
+    squeezed = compressor.compress(data)
+    if len(squeezed) < len(data):
+        return (ZSTD_WORDS if is_small else ZSTD), squeezed
     return PLAIN, data
 
 
@@ -91,10 +120,12 @@ def unpack(encoding: str, stored: bytes) -> bytes:
     """
     if encoding == PLAIN:
         return stored
-    if encoding != ZSTD:
+    if encoding not in (ZSTD, ZSTD_WORDS):
         raise IntegrityError(f"stored bytes are encoded as {encoding!r}, which is unknown here")
+    is_small = encoding == ZSTD_WORDS
+    decompressor = _zstd.reading_words if is_small else _zstd.decompressor
     try:
-        return _zstd.decompressor.decompress(stored)
+        return decompressor.decompress(stored)
     except zstandard.ZstdError as error:
         raise IntegrityError(f"stored bytes cannot be decompressed: {error}") from error
 
@@ -105,6 +136,10 @@ class _Zstd(threading.local):
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=1)
         self.decompressor = zstandard.ZstdDecompressor()
+        words = zstandard.ZstdCompressionDict(WORDS, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+        words.precompute_compress(level=1)
+        self.with_words = zstandard.ZstdCompressor(level=1, dict_data=words)
+        self.reading_words = zstandard.ZstdDecompressor(dict_data=words)
 
 
 _zstd: Final = _Zstd()

@@ -29,6 +29,7 @@ HoldfastError
 │   ├── StoreFull
 │   └── StoreUnavailable
 ├── IntegrityError           stored bytes are not what was written
+│   ├── BodyErased
 │   ├── CheckpointCorrupted
 │   └── JournalCorrupted
 ├── ToolError                what a tool says of its own call
@@ -42,7 +43,6 @@ HoldfastError
     ├── StoreClosed
     ├── StoreNotPermitted
     ├── TurnDiverged
-    ├── TypeNotAllowed
     ├── UnsupportedValue
     ├── ValueTooLarge
     └── WrongProcess
@@ -213,6 +213,10 @@ class CheckpointConflict(ConflictError):
     """Another process went on from the same checkpoint. Nothing of this one was stored."""
 
 
+class BodyErased(IntegrityError):
+    """What the entry held was erased; only its digest is left, so that the chain stays whole."""
+
+
 class CheckpointCorrupted(IntegrityError):
     """The checkpoint's stored bytes are damaged; no state was returned."""
 
@@ -249,9 +253,9 @@ class ValueTooLarge(MisuseError):
     """The value is larger than `max_body_bytes`. Keep it elsewhere and store where it is."""
 
 
-class UnsupportedValue(MisuseError):
-    """State is data: None, bool, int, float, str, bytes, datetime, UUID, Decimal, list, dict."""
-
-
 class TypeNotAllowed(MisuseError):
     """A type that stored data may not name. If it is yours: HoldfastSaver(..., allow=[Type])."""
+
+
+class UnsupportedValue(MisuseError):
+    """State is data: None, bool, int, float, str, bytes, datetime, UUID, Decimal, list, dict."""

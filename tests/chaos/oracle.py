@@ -13,6 +13,8 @@ import psycopg
 import zstandard
 from psycopg.rows import namedtuple_row
 
+from holdfast import codec
+
 NEW_ENTRIES = """
 SELECT j.tenant, j.run_id, j.seq, j.kind, j.at, j.actor, j.schema, j.encoding, j.key_id, j.facts,
        j.nonce, j.body, j.link
@@ -160,6 +162,9 @@ def _link(previous: bytes, entry: Any) -> bytes:
 
 def _body(entry: Any) -> Any:
     data = entry.body
+    if entry.encoding == "zstd1":
+        words = zstandard.ZstdCompressionDict(codec.WORDS, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+        data = zstandard.ZstdDecompressor(dict_data=words).decompress(data)
     if entry.encoding == "zstd":
         data = zstandard.ZstdDecompressor().decompress(data)
     return msgspec.msgpack.decode(data)

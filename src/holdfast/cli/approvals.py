@@ -102,6 +102,8 @@ def answer(options: Options, *, wait: str, value: str, by: str | None) -> None:
 
 def _value(asked: Asked, text: str) -> object:
     """What a text says: JSON, unless the question wants the text itself."""
+    if asked.schema == {}:  # any JSON value: a framework's question, in which true is no text
+        return inputs.value_of(text)
     is_free = asked.schema is None and asked.choices is None
     if is_free and text.lstrip()[:1] in ("{", "[", '"'):
         return inputs.value_of(text)

@@ -7,10 +7,9 @@ import click
 from holdfast.cli import inputs, output
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import say, write
-from holdfast.cli.records import Record, record_of
+from holdfast.cli.records import Record, readable_body, record_of
 from holdfast.cli.text import moment, short
 from holdfast.clock import MICROSECONDS, SystemClock
-from holdfast.engine.journal import body_of
 from holdfast.errors import IllegalMove, IntegrityError
 from holdfast.kernel import effects, indexes
 from holdfast.kernel.effects import Effect, Status
@@ -152,7 +151,7 @@ def record_with_args(hf: Holdfast, effect: Effect) -> Record:
     issued = _entry(hf, effect.run_id, effect.issued_seq)
     age = (SystemClock().now() - effect.issued_at) / MICROSECONDS
     return record_of(effect) | {
-        "args": None if issued is None else body_of(issued),
+        "args": None if issued is None else readable_body(issued),
         "age_seconds": round(max(0.0, age), 3),
         "in_doubt": _is_doubtful(effect),
     }
@@ -167,7 +166,7 @@ def _outcome(hf: Holdfast, effect: Effect) -> Record:
         "settled_by": entry.actor,
         "note": facts.note,
         "retry": facts.retry,
-        "result": body_of(entry),
+        "result": readable_body(entry),
     }
 
 

@@ -10,6 +10,7 @@ from holdfast.cli.options import Count, Options, Ordinal, common
 from holdfast.cli.output import Output, say
 from holdfast.cli.records import Record, entry_record
 from holdfast.cli.text import printable, short, to_json
+from holdfast.engine.erasures import is_among
 from holdfast.kernel import journal
 from holdfast.kernel.journal import GENESIS, Entry, Problem
 from holdfast.sync import Holdfast
@@ -63,13 +64,15 @@ class _Checking:
         self._hf = hf
         self._with_bodies = with_bodies
         self._problem: Problem | None = None
+        self._erased: list[tuple[int, int]] = []
 
     def records(self, entries: Iterable[Entry]) -> Iterator[Record]:
         link: bytes | None = None
         for entry in entries:
-            is_intact = journal.fits(entry, self._link_before(entry) if link is None else link)
-            if not is_intact and self._problem is None:
-                self._problem = Problem(entry.run_id, entry.seq, "does not fit the chain")
+            before = self._link_before(entry) if link is None else link
+            problem = self._problem_of(entry, before)
+            is_intact = problem is None
+            self._problem = self._problem or problem
             yield entry_record(entry, is_intact=is_intact, with_body=self._with_bodies)
             link = entry.link
 
@@ -77,6 +80,18 @@ class _Checking:
         """Raise if what was shown was not all intact."""
         if self._problem is not None:
             raise journal.corrupted(self._problem)
+
+    def _problem_of(self, entry: Entry, link_before: bytes) -> Problem | None:
+        if not journal.fits(entry, link_before):
+            return Problem(entry.run_id, entry.seq, "does not fit the chain")
+        if entry.body is not None or self._is_erased(entry):
+            return None
+        return Problem(entry.run_id, entry.seq, "has no body, and no erasure is on the record")
+
+    def _is_erased(self, entry: Entry) -> bool:
+        if not is_among(entry.seq, self._erased):
+            self._erased = self._hf.journal.erased(entry.run_id)
+        return is_among(entry.seq, self._erased)
 
     def _link_before(self, entry: Entry) -> bytes:
         """What the first entry shown continues; b"", which nothing does, if that is missing."""
@@ -98,6 +113,7 @@ def _line(record: Record) -> str:
         "" if ids.is_worker_id(record["actor"]) else f"by {printable(record['actor'])}",
         short(facts) if facts else "",
         "" if record["intact"] else "DAMAGED",
-        to_json(record["body"]) if "body" in record else "",
+        "erased" if record["erased"] else "",
+        to_json(record["body"]) if "body" in record and not record["erased"] else "",
     ]
     return "  ".join(part for part in parts if part).rstrip()

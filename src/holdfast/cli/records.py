@@ -57,9 +57,10 @@ def entry_record(entry: Entry, *, is_intact: bool, with_body: bool) -> Record:
         "body_bytes": None if entry.body is None else len(entry.body),
         "link": entry.link.hex(),
         "intact": is_intact,
+        "erased": is_intact and entry.body is None,
     }
     if with_body:
-        record["body"] = _body(entry) if is_intact else None
+        record["body"] = readable_body(entry) if is_intact else None
     return record
 
 
@@ -70,7 +71,8 @@ def _facts(entry: Entry) -> Record | None:
         return None
 
 
-def _body(entry: Entry) -> Any:
+def readable_body(entry: Entry) -> Any:
+    """What an entry that was checked holds; None if it was erased, or cannot be read."""
     try:
         return body_of(entry)
     except IntegrityError:

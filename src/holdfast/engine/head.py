@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from holdfast.engine.context import Context
+from holdfast.engine.erasures import erased_among
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.kernel import indexes, journal, leases, signals, waits
 from holdfast.kernel.indexes import Change
@@ -247,7 +248,8 @@ async def read_after(context: Context, run_id: str, after: Position) -> list[Ent
     found: list[Entry] = []
     while True:
         page = await context.store.journal.read(run_id, after=after.seq, limit=_PAGE)
-        for problem in journal.verify(page, after=after):
+        erased = await erased_among(context.store, run_id, page)
+        for problem in journal.verify(page, after=after, erased=erased):
             raise journal.corrupted(problem)
         found += page
         if len(page) < _PAGE:

@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast import codec, names
 from holdfast.engine.context import Context
+from holdfast.engine.erasures import erased_among, erased_ranges
 from holdfast.errors import IntegrityError, RunNotFound, SchemaMismatch
 from holdfast.kernel import journal, runs
 from holdfast.kernel.indexes import Indexes
@@ -40,7 +41,8 @@ class Journal:
         if after and page and page[0].seq == after:
             anchor = page.pop(0).position
         if checked:
-            for problem in journal.verify(page, after=anchor):
+            erased = await erased_among(self._context.store, run_id, page)
+            for problem in journal.verify(page, after=anchor, erased=erased):
                 raise journal.corrupted(problem)
         if not page and await self._context.store.journal.head(run_id) is None:
             raise RunNotFound(f"there is no run {run_id!r}")
@@ -59,6 +61,11 @@ class Journal:
                     after = entry.seq
             if run is None or run.status in runs.ENDED:
                 return
+
+    async def erased(self, run_id: str) -> list[tuple[int, int]]:
+        """The seqs of a run, from and to, whose bodies were erased on the record."""
+        names.check(run_id, what="run id")
+        return await erased_ranges(self._context.store, run_id)
 
     async def verify(self, run_id: str) -> list[Problem]:
         """Everything wrong with a run: its chain, its bodies, and indexes that tell otherwise.
@@ -87,7 +94,7 @@ class Journal:
             page = await self._context.store.journal.read(run_id, after=after, limit=_PAGE)
             if not page:
                 return
-            replay.apply(page)
+            replay.apply(page, await erased_among(self._context.store, run_id, page))
 
     async def run_ids(self) -> AsyncIterator[str]:
         """The ids of all runs, in order."""
@@ -103,6 +110,8 @@ class Journal:
         rows.run = await store.runs.get(run_id)
         for checkpoint in await store.checkpoints.page(run_id, before=2**62, limit=2**31):
             rows.checkpoints[checkpoint.version] = checkpoint
+        rows.marks = {mark.version: mark for mark in await store.marks.of_run(run_id)}
+        rows.writes = {written.seq: written for written in await store.writes.of_run(run_id)}
         for effect in await store.effects.of_run(run_id):
             rows.effects[effect.effect_id] = effect
         for group in await store.waits.groups(run_id):
@@ -133,8 +142,8 @@ class _Replay:
         self._stored = Indexes()
         self._wrong: set[tuple[str, Any]] = set()
 
-    def apply(self, page: Sequence[Entry]) -> None:
-        self.problems += journal.verify(page, after=self.after)
+    def apply(self, page: Sequence[Entry], erased: frozenset[int]) -> None:
+        self.problems += journal.verify(page, after=self.after, erased=erased)
         self.after = page[-1].position
         for entry in page:
             try:
@@ -182,6 +191,8 @@ def _tables(rows: Indexes) -> dict[str, Mapping[Any, Any]]:
     return {
         "run": {"": rows.run},
         "checkpoint": rows.checkpoints,
+        "mark": rows.marks,
+        "writes": rows.writes,
         "effect": rows.effects,
         "group": rows.groups,
         "wait": rows.waits,

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast import codec
-from holdfast.errors import JournalCorrupted, SchemaMismatch
+from holdfast.errors import BodyErased, JournalCorrupted, SchemaMismatch
 
 SCHEMA: Final = 1
 """The newest form of entries that this version writes and understands."""
@@ -222,8 +222,8 @@ def corrupted(problem: Problem) -> JournalCorrupted:
 
 
 def is_intact(entry: Entry, previous_link: bytes) -> bool:
-    """Whether an entry's body is there, and it and the header are what the link says."""
-    return entry.body is not None and fits(entry, previous_link)
+    """Whether an entry is what its link says: its body too, unless that was erased."""
+    return fits(entry, previous_link)
 
 
 def check_understood(entry: Entry) -> None:
@@ -236,6 +236,11 @@ def check_understood(entry: Entry) -> None:
 
 
 def body_of(entry: Entry) -> bytes:
-    """The body as it was before it was packed for storage."""
+    """The body as it was before it was packed for storage; raises BodyErased if it is gone."""
     check_understood(entry)
-    return codec.unpack(entry.encoding, entry.body or b"")
+    if entry.body is None:
+        raise BodyErased(
+            f"what entry {entry.seq} of run {entry.run_id} held was erased; `holdfast journal show "
+            f"{entry.run_id}` tells by whom, and `holdfast audit verify` whether that is on record"
+        )
+    return codec.unpack(entry.encoding, entry.body)

@@ -282,6 +282,9 @@ class Journal(Face[journal.Journal]):
     def tail(self, run_id: str, *, after: int = 0, checked: bool = True) -> Iterator[Entry]:
         return self._loop.each(self._inner.tail(run_id, after=after, checked=checked))
 
+    def erased(self, run_id: str) -> list[tuple[int, int]]:
+        return self._call(self._inner.erased, run_id)
+
     def verify(self, run_id: str) -> list[Problem]:
         return self._call(self._inner.verify, run_id)
 

@@ -7,14 +7,17 @@ above it has gone on: its earlier versions hold them.
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from langgraph.checkpoint.base import Checkpoint
 
-from holdfast import codec, names
+from holdfast import clock, codec, names
 from holdfast.engine.folding import Items, View
 from holdfast.engine.marked_run import Change
+from holdfast.errors import MisuseError
+from holdfast.kernel import marks
 
 _HEAD: Final = "@head"
 _FORMS: Final = "@forms"
@@ -32,12 +35,16 @@ Assemble = Callable[[str, str, Items], Any]
 class Head(msgspec.Struct, array_like=True, gc=False):
     """What a checkpoint is beside the values of its channels and what its nodes have seen."""
 
-    checkpoint_id: str
+    packed_id: Any
     v: int
-    ts: str
+    ts: Any
     versions: dict[str, Any]
     updated: list[str] | None = None
     other: str = ""
+
+    @property
+    def checkpoint_id(self) -> str:
+        return marks.unpack(self.packed_id)
 
 
 _head: Final = msgspec.msgpack.Decoder(Head)
@@ -116,20 +123,33 @@ def _values_of(
     if others:
         form, logs[prefix + _OTHER] = flatten(prefix + _OTHER, others)
     head = Head(
-        checkpoint["id"],
+        marks.pack(checkpoint["id"]),
         checkpoint["v"],
-        checkpoint["ts"],
+        _packed_moment(checkpoint["ts"]),
         checkpoint["channel_versions"],
         checkpoint.get("updated_channels"),
         form,
     )
     values: dict[str, object] = {
-        prefix + _HEAD: msgspec.to_builtins(head),
+        prefix + _HEAD: list(msgspec.structs.astuple(head)),
         prefix + _FORMS: forms,
     }
     for node, seen in checkpoint["versions_seen"].items():
         values[_seen_part(prefix, node)] = [node, seen]
     return values, logs
+
+
+def _packed_moment(ts: str) -> int | str:
+    """A moment as LangGraph writes it, as microseconds; another text as it is."""
+    try:
+        micros = clock.from_datetime(datetime.fromisoformat(ts))
+    except (ValueError, MisuseError):
+        return ts
+    return micros if _moment(micros) == ts else ts
+
+
+def _moment(packed: int | str) -> str:
+    return packed if isinstance(packed, str) else clock.to_datetime(packed).isoformat()
 
 
 def _seen_part(prefix: str, node: str) -> str:
@@ -176,7 +196,7 @@ def checkpoint_in(view: View, space: str, assemble: Assemble) -> Checkpoint:
     made: dict[str, Any] = {
         "v": head.v,
         "id": head.checkpoint_id,
-        "ts": head.ts,
+        "ts": _moment(head.ts),
         "channel_values": values,
         "channel_versions": head.versions,
         "versions_seen": seen,

@@ -38,10 +38,11 @@ class _Opaque(Exception):
 class Row:
     """What a channel held last: the messages its list began with, and what else was known."""
 
-    __slots__ = ("ends", "held", "others", "states", "tokens")
+    __slots__ = ("ends", "extras", "held", "others", "states", "tokens")
 
     def __init__(self) -> None:
         self.held: list[Any] = []
+        self.extras: list[object] = []
         self.states: list[dict[str, Any]] = []
         self.tokens: list[msgspec.Raw] = []
         self.ends: list[int] = []
@@ -50,6 +51,7 @@ class Row:
     def add(self, known: Known) -> None:
         """The next message of the run that the list begins with."""
         self.held.append(known.held)
+        self.extras.append(_extra(known.held))
         self.states.append(known.state)
         self.tokens.extend(known.tokens)
         self.ends.append(len(self.tokens))
@@ -73,7 +75,7 @@ class Row:
         self.others = []
         if size < len(self.held):
             del self.tokens[self.ends[size - 1] if size else 0 :]
-            del self.held[size:], self.states[size:], self.ends[size:]
+            del self.held[size:], self.extras[size:], self.states[size:], self.ends[size:]
 
     def knowns(self) -> Iterable[Known]:
         start = 0
@@ -86,9 +88,12 @@ class Row:
         return len(self.held) + len(self.others)
 
     def _holds_same(self, head: list[Any]) -> bool:
-        states = self.states if len(head) == len(self.states) else self.states[: len(head)]
+        size = len(head)
+        is_all = size == len(self.states)
+        states = self.states if is_all else self.states[:size]
+        extras = self.extras if is_all else self.extras[:size]
         try:
-            return list(map(_fields, head)) == states and not any(map(_extra, head))
+            return list(map(_fields, head)) == states and not any(extras)
         except Exception:  # what an agent put into a message may not compare
             return False
 

@@ -1,6 +1,6 @@
 """MessagePack to objects: only types of the list, and never something else instead.
 
-ormsgpack forgets the errors of the function it calls for an extension; a Reader keeps the first.
+msgspec reads what ormsgpack has written: it refuses bytes that go on after the value.
 """
 
 import importlib
@@ -8,52 +8,42 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, cast
 
-import ormsgpack
+import msgspec
 from langgraph.types import Send
 from pydantic import BaseModel, RootModel, ValidationError
 
 from holdfast.errors import CheckpointCorrupted, HoldfastError, TypeNotAllowed, UnsupportedValue
 from holdfast.integrations.langgraph import forms, messages
 from holdfast.integrations.langgraph.allowed import Allowed
-from holdfast.integrations.langgraph.writing import MAX_NESTED
 
 
 class Reader:
-    """One stored value on its way back."""
+    """Makes the objects of stored values."""
 
     def __init__(self, allowed: Allowed) -> None:
         self._allowed = allowed
-        self._error: HoldfastError | None = None
-        self._nested = 0
+        self._decoder = msgspec.msgpack.Decoder(ext_hook=self._made)
 
     def unpack(self, data: bytes) -> Any:
         """The value of MessagePack that a Writer made; raises for anything else."""
         try:
-            return ormsgpack.unpackb(data, ext_hook=self._made, option=ormsgpack.OPT_NON_STR_KEYS)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise self._error or CheckpointCorrupted(
-                f"stored bytes are not a value: {error}"
-            ) from error
+            return self._decoder.decode(data)
+        except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
+            raise CheckpointCorrupted(f"stored bytes are not a value: {error}") from error
 
-    def _made(self, code: int, data: bytes) -> Any:
+    def _made(self, code: int, data: memoryview) -> Any:
+        make = _MAKES.get(code)
+        if make is None:
+            raise TypeNotAllowed(f"a stored value has the unknown extension type {code}")
+        payload = self._decoder.decode(data)
         try:
-            make = _MAKES.get(code)
-            if make is None:
-                raise TypeNotAllowed(f"a stored value has the unknown extension type {code}")
-            self._nested += 1
-            if self._nested > MAX_NESTED:
-                raise CheckpointCorrupted(f"stored objects are nested deeper than {MAX_NESTED}")
-            made = make(self._allowed, self.unpack(data))
-            self._nested -= 1
-            return made
-        except HoldfastError as error:
-            self._error = self._error or error
+            return make(self._allowed, payload)
+        except (HoldfastError, RecursionError):
             raise
         except Exception as error:
-            self._error = self._error or UnsupportedValue(
+            raise UnsupportedValue(
                 f"a stored object cannot be made again: {type(error).__name__}: {error}"
-            )
-            raise
+            ) from error
 
 
 def _parts(payload: object, count: int) -> list[Any]:

@@ -43,6 +43,7 @@ class StrictSerializer(JsonPlusSerializer):
         # The base class reads the environment unless it is told; what it is told is not used.
         super().__init__(allowed_msgpack_modules=None)
         self._allowed = Allowed(allow)
+        self._reader = Reader(self._allowed)
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[TypeOrName]) -> Self:
         """A serializer that makes the types of `extra_allowlist` too."""
@@ -51,6 +52,7 @@ class StrictSerializer(JsonPlusSerializer):
             return self
         clone = copy.copy(self)
         clone._allowed = self._allowed.also(extra)
+        clone._reader = Reader(clone._allowed)
         return clone
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
@@ -88,7 +90,7 @@ class StrictSerializer(JsonPlusSerializer):
 
     def unpack(self, data: bytes) -> Any:
         """The value of stored MessagePack."""
-        return Reader(self._allowed).unpack(data)
+        return self._reader.unpack(data)
 
 
 class EncryptedStrictSerializer(StrictSerializer):

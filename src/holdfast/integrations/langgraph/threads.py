@@ -21,11 +21,13 @@ from holdfast.engine.head import ConditionFailed
 from holdfast.engine.marked_run import Change, MarkedRun
 from holdfast.errors import CheckpointConflict, MisuseError
 from holdfast.integrations.langgraph import layout
+from holdfast.integrations.langgraph.asking import Asking
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.metadata import Metadata, read_metadata
 from holdfast.integrations.langgraph.values import Pool, Values
 from holdfast.kernel import marks
 from holdfast.kernel.indexes import AddMark
+from holdfast.kernel.journal import Draft
 from holdfast.kernel.marks import Mark, Marked, Written
 from holdfast.stores.contract import MarkFilter
 
@@ -84,6 +86,7 @@ class Threads:
         self._host = host
         self._values = _ValuesOfThreads(serde)
         self._on_conflict = on_conflict
+        self._asking = Asking(host)
         self._latest_given: dict[tuple[str, str], str] = {}
 
     async def put(
@@ -129,6 +132,7 @@ class Threads:
             if not isinstance(failed.change, AddMark):
                 raise
             await self._put_again(place, mark, save)
+        await self._asking.go_on(place, str(metadata.get("source", "")))
         return config_of(place.thread_id, place.space, checkpoint["id"])
 
     async def write(
@@ -150,10 +154,13 @@ class Threads:
         name = marks.pack(place.checkpoint_id)
         written = Written(place.space, name, task_id, task_path, channels)
 
-        async def record(run: MarkedRun) -> None:
-            await run.write(written, tokens, token=place.token)
+        async def store(asked: Sequence[Draft]) -> None:
+            await self._host.advance(
+                place.run_id,
+                lambda run: run.write(written, tokens, token=place.token, then=asked),
+            )
 
-        await self._host.advance(place.run_id, record)
+        await self._asking.write(place, task_id, writes, store)
 
     async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that a config names, or the latest of its namespace."""

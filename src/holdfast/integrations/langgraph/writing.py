@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError, UnsupportedValue
 from holdfast.integrations.langgraph import forms, messages
 from holdfast.integrations.langgraph.allowed import Allowed
 
-MAX_NESTED: Final = 100
+_MAX_NESTED: Final = 100
 _OPTIONS: Final = (
     ormsgpack.OPT_NON_STR_KEYS
     | ormsgpack.OPT_PASSTHROUGH_DATACLASS
@@ -75,8 +75,8 @@ class Writer:
         if form.code not in _UNNAMED and form is not forms.PATTERN_FORM:
             self._allowed.require(kind)
         self._nested += 1
-        if self._nested > MAX_NESTED:
-            raise UnsupportedValue(f"objects nested deeper than {MAX_NESTED}; is it a cycle?")
+        if self._nested > _MAX_NESTED:
+            raise UnsupportedValue(f"objects nested deeper than {_MAX_NESTED}; is it a cycle?")
         payload = form.payload(value)
         packed = self.pack(payload)
         self._nested -= 1

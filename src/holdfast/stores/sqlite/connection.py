@@ -71,6 +71,8 @@ def connect(path: str, *, busy_timeout_seconds: float, read_only: bool = False) 
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA cache_size = -16384")
         connection.execute("PRAGMA trusted_schema = OFF")
+        # What is deleted is overwritten: an erased body must not stay in a free page.
+        connection.execute("PRAGMA secure_delete = ON")
     return connection
 
 

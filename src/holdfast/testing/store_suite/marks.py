@@ -308,7 +308,7 @@ class MarksSuite:
     async def test_tags_come_back_as_they_were(self, backend: Backend) -> None:
         async with backend.open() as hf:
             await hf.runs.create("a")
-            hostile = {key: key for key in _HOSTILE}
+            hostile: dict[str, Any] = {key: key for key in _HOSTILE}
             await commit(hf, "a", saved(1, "one", **_DATA))
             await commit(hf, "a", saved(2, "two", **hostile))
             first, second = await store_of(hf).marks.of_run("a")

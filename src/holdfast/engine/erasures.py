@@ -1,0 +1,43 @@
+"""Which bodies were erased on the record: without such an entry a missing body is damage."""
+
+from collections.abc import Sequence
+
+from holdfast.errors import JournalCorrupted
+from holdfast.kernel import indexes, journal
+from holdfast.kernel.journal import Entry
+from holdfast.stores.contract import Linked, Store
+
+
+async def erased_ranges(store: Store, run_id: str) -> list[tuple[int, int]]:
+    """The seqs, from and to, whose bodies entries of the journal say are gone.
+
+    An entry that does not fit the chain says nothing, nor one about what came after it.
+    """
+    seqs = [entry.seq for entry in await store.journal.erasures(run_id)]
+    found = await store.journal.named(run_id, seqs) if seqs else []
+    return [told for linked in found for told in _told_by(linked)]
+
+
+async def erased_among(store: Store, run_id: str, page: Sequence[Entry]) -> frozenset[int]:
+    """Of entries read before, the seqs of those whose bodies are missing and were erased."""
+    missing = [entry.seq for entry in page if entry.body is None]
+    if not missing:
+        return frozenset()
+    # Asked after the page was read: what erased a body was stored together with that.
+    ranges = await erased_ranges(store, run_id)
+    return frozenset(seq for seq in missing if is_among(seq, ranges))
+
+
+def is_among(seq: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(first <= seq <= last for first, last in ranges)
+
+
+def _told_by(linked: Linked) -> list[tuple[int, int]]:
+    entry = linked.entry
+    if not journal.fits(entry, linked.previous or b""):
+        return []
+    try:
+        facts = indexes.facts_of(entry)
+    except JournalCorrupted:
+        return []
+    return [(first, min(last, entry.seq - 1)) for first, last in facts.seqs]

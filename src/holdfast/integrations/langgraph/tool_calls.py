@@ -1,0 +1,345 @@
+"""One call of a tool with consequences, from what is known of it to its reply.
+
+    begin ─▶ fresh ─▶ the tool runs ─▶ completed | not_done | unknown
+          ├▶ done ─▶ its reply is given back
+          ├▶ in flight ─▶ wait, look again
+          ╰▶ unknown ─▶ verify ─▶ a person is asked, or the model is told
+
+A generator: it decides, and asks whoever drives it for each step outside, so that blocking and
+async callers share it.
+"""
+
+import asyncio
+import datetime as dt
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, Final, Literal, NamedTuple, cast
+
+import msgspec
+from langchain_core.messages import AIMessage
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import interrupt
+
+from holdfast import clock, codec
+from holdfast.agents.calls import describe
+from holdfast.agents.tools import EffectClass, Happened, text_of
+from holdfast.engine.effects import Begun, EffectRequest
+from holdfast.errors import IllegalMove, MisuseError, NotDone
+from holdfast.integrations.langgraph import replies
+from holdfast.integrations.langgraph.replies import Reply, Serializer, ToolCall
+from holdfast.integrations.langgraph.watching import Watch
+from holdfast.kernel.effects import Effect
+from holdfast.names import MAX_TEXT
+from holdfast.telemetry import log
+
+Unknown = Literal["ask", "report"]
+
+_TRIES: Final = 40
+UNKNOWN_EFFECT: Final = "unknown_effect"
+_VERDICT: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["happened"],
+    "properties": {
+        "happened": {"type": "boolean"},
+        "result": {},
+        "effect": {"type": "string"},
+    },
+}
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How calls of a tool are made safe."""
+
+    effect: EffectClass = "mutate"
+    repeat: bool = False
+    limit_seconds: float = 300.0
+    unknown: Unknown = "ask"
+    not_done_on: tuple[type[BaseException], ...] = ()
+
+
+class Store(NamedTuple):
+    """A step: call this on the saver's event loop, and tell what it returns."""
+
+    function: Callable[..., Awaitable[Any]]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Make(NamedTuple):
+    """A step: let the tool run, and tell what was seen, whatever it raises."""
+
+    key: str
+
+
+class Verify(NamedTuple):
+    """A step: ask outside whether the call with this key happened."""
+
+    key: str
+
+
+Step = Store | Make | Verify
+Flow = Generator[Step, Any, Reply]
+
+
+class Made(NamedTuple):
+    """What came of letting a tool run."""
+
+    reply: Reply = None
+    error: BaseException | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a person says became of a call."""
+
+    happened: bool
+    result: Any = None
+    effect: str = ""
+
+
+class Calling(msgspec.Struct, frozen=True, kw_only=True):
+    """A call, what is to be kept about it, and where it stands."""
+
+    call: ToolCall
+    policy: Policy
+    watch: Watch
+    serde: Serializer
+    config: Any
+    thread: Callable[[], Awaitable[Any]]
+    ordinal: int = 0
+    is_alone: bool = True
+    """Whether no other call runs in its task, so that an answer needs not say which is meant."""
+
+    def flow(self) -> Flow:
+        thread = yield _store(self.thread)
+        anchor = yield _store(anchor_of, thread, self.config)
+        request = self._request(anchor)
+        while True:
+            asked_at = clock.steady()
+            (begun,) = yield _store(thread.begin_effects, [request])
+            reply = yield from self._take_a_step(thread, begun, asked_at)
+            if reply is not None:
+                return reply
+
+    def _request(self, anchor: str) -> EffectRequest:
+        """The effect that the call is. What tells it apart is in its digest, and so in its key."""
+        material: list[object] = [anchor, self.call.args]
+        if self.policy.effect == "idempotent":
+            material += [self.call.call_id, self.ordinal]
+        elif self.policy.repeat:
+            material += [self.ordinal]
+        return EffectRequest(
+            tool=self.call.tool,
+            args=self.call.args,
+            args_digest=codec.canonical_digest(material, name=f"arguments of {self.call.tool}"),
+            call_id=self.call.call_id,
+            limit_seconds=self.policy.limit_seconds,
+        )
+
+    def _take_a_step(self, thread: Any, begun: Begun, asked_at: int) -> Flow:
+        """The reply, by what is known of the call; None to look again."""
+        if begun.answer == "done":
+            return replies.given_back(begun.result, self.call, self.serde)
+        if begun.answer == "fresh" and self._has_come_late(asked_at):
+            note = "the process stood still too long before the call, and did not make it"
+            yield _store(thread.abandon_effect, begun, note=note)
+            return None
+        if begun.answer == "fresh" or self.policy.effect == "idempotent":
+            return (yield from self._make(thread, begun))
+        if begun.answer == "in_flight":
+            yield _store(thread.wait_effect, begun)
+            return None
+        return (yield from self._resolve(thread, begun))
+
+    def _has_come_late(self, asked_at: int) -> bool:
+        return clock.steady() - asked_at > clock.seconds(self.policy.limit_seconds) // 2
+
+    def _make(self, thread: Any, begun: Begun) -> Flow:
+        self.watch.reset()
+        made: Made = yield Make(begun.effect.key)
+        error = self.watch.error or made.error
+        match self._outcome(made, error):
+            case "completed":
+                yield from self._complete(thread, begun, made.reply)
+                return made.reply
+            case "running":
+                assert made.error is not None, "it was left"
+                raise made.error
+            case "not_done":
+                yield from self._abandon(thread, begun, _note(error))
+                return _as_it_came(made)
+            case "unknown":
+                return (yield from self._doubt(thread, begun, made, error))
+
+    def _outcome(
+        self, made: Made, error: BaseException | None
+    ) -> Literal["completed", "not_done", "unknown", "running"]:
+        """What is known of the call, now that the tool was left."""
+        watch = self.watch
+        if made.error is not None and watch.is_running:
+            return "running"
+        if error is None and not (replies.is_error(made.reply) and not watch.has_begun):
+            return "completed"
+        is_known = isinstance(error, (GraphBubbleUp, NotDone, *self.policy.not_done_on))
+        if is_known or watch.is_refused or self.policy.effect == "idempotent":
+            return "not_done"
+        return "unknown"
+
+    def _complete(self, thread: Any, begun: Begun, reply: Reply) -> Flow:
+        try:
+            yield _store(thread.finish_effect, begun, replies.stored(reply, self.call, self.serde))
+        except IllegalMove as error:
+            log.warning("%s happened, but is recorded otherwise: %s", self.call.tool, error)
+        except MisuseError as error:
+            log.warning("the reply of %s is kept as a text: %s", self.call.tool, error)
+            yield _store(thread.finish_effect, begun, replies.as_text(reply))
+
+    def _abandon(self, thread: Any, begun: Begun, note: str) -> Flow:
+        """The call did not happen, unless somebody else has said what became of it."""
+        try:
+            yield _store(thread.abandon_effect, begun, note=note)
+        except IllegalMove as error:
+            log.warning("%s was settled by somebody else: %s", self.call.tool, error)
+
+    def _doubt(self, thread: Any, begun: Begun, made: Made, error: BaseException | None) -> Flow:
+        """The tool raised: what it did before, nobody knows."""
+        log.warning("%s raised, and may have happened", self.call.tool, exc_info=error)
+        try:
+            yield _store(thread.doubt_effect, begun, note=_note(error))
+        except IllegalMove:
+            return None
+        if made.error is not None and not isinstance(made.error, Exception):
+            raise made.error  # the process or the task is being ended: another one goes on
+        return (yield from self._resolve(thread, begun, made))
+
+    def _resolve(self, thread: Any, begun: Begun, made: Made | None = None) -> Flow:
+        """Find out what became of a call that nobody saw the end of."""
+        verdict = yield Verify(begun.effect.key)
+        if isinstance(verdict, Happened):
+            yield from self._adopt(thread, begun, cast("Happened[Any]", verdict).result)
+            return None
+        if isinstance(verdict, NotDone):
+            yield from self._abandon(thread, begun, "verified")
+            return None if made is None else _as_it_came(made)
+        if self.policy.unknown == "report":
+            return replies.failed(_report(self.call, made), self.call)
+        told = self._ask(begun.effect)
+        if told.happened:
+            yield from self._adopt(thread, begun, told.result)
+        else:
+            yield from self._abandon(thread, begun, "a person said that it did not happen")
+        return None
+
+    def _adopt(self, thread: Any, begun: Begun, result: object) -> Flow:
+        try:
+            yield _store(thread.finish_effect, begun, result)
+        except IllegalMove as error:
+            log.warning("%s was settled by somebody else: %s", self.call.tool, error)
+
+    def _ask(self, effect: Effect) -> Verdict:
+        """What a person says. Answers to what the tool itself asked are passed over."""
+        effect_id = str(effect.effect_id)
+        question = {
+            "question": _question(self.call, effect),
+            "kind": UNKNOWN_EFFECT,
+            "effect": effect_id,
+            "key": effect.key,
+            "tool": self.call.tool,
+            "args": self.call.args,
+            "since": _moment(effect.issued_at),
+        }
+        while True:
+            told = _verdict(interrupt(question, response_schema=_VERDICT))
+            if told is not None and (told.effect or self._default_effect(effect_id)) == effect_id:
+                return told
+
+    def _default_effect(self, effect_id: str) -> str:
+        """The effect that an answer means which names none."""
+        return effect_id if self.is_alone else ""
+
+
+async def anchor_of(thread: Any, config: Any) -> str:
+    """The checkpoint with which the turn began; waits for one that is being stored."""
+    for tried in range(_TRIES):
+        if anchor := await thread.anchor(config):
+            return anchor
+        await asyncio.sleep(min(0.25, 0.001 * 2**tried))
+    raise MisuseError(
+        f"the turn of thread {config['configurable']['thread_id']!r} is not stored, so its calls "
+        "cannot be told from those of other turns. Compile the graph with the saver that "
+        'durable_tools was given, and do not run it with durability="exit"'
+    )
+
+
+def named(question: object, answer: object) -> object:
+    """An answer that says which call it is about, if the question is about one."""
+    if not (isinstance(question, dict) and isinstance(answer, dict)):
+        return answer
+    asked, told = cast("dict[str, Any]", question), cast("dict[str, Any]", answer)
+    if asked.get("kind") != UNKNOWN_EFFECT or "effect" in told:
+        return told
+    return {**told, "effect": asked["effect"]}
+
+
+def ordinal_of(messages: Sequence[Any], call: ToolCall) -> int:
+    """How many calls like this one the model asked for before it, in this turn."""
+    asked: list[list[Any]] = []
+    for message in reversed(messages):
+        if getattr(message, "type", "") == "human":
+            break
+        if isinstance(message, AIMessage):
+            asked.append(list(message.tool_calls))
+    count = sum(_is_like(other, call) for calls in asked[1:] for other in calls)
+    for other in asked[0] if asked else ():
+        if other.get("id") == call.call_id:
+            break
+        count += _is_like(other, call)
+    return count
+
+
+def _is_like(other: Any, call: ToolCall) -> bool:
+    return (other.get("name"), other.get("args")) == (call.tool, call.args)
+
+
+def _store(function: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Store:
+    return Store(function, args, kwargs)
+
+
+def _as_it_came(made: Made) -> Reply:
+    """What the tool's error was made into; or the error, which goes on."""
+    if made.error is not None:
+        raise made.error
+    return made.reply
+
+
+def _note(error: BaseException | None) -> str:
+    return "" if error is None else describe(error)[:MAX_TEXT]
+
+
+def _verdict(answer: object) -> Verdict | None:
+    try:
+        return msgspec.convert(answer, Verdict)
+    except msgspec.ValidationError:
+        return None
+
+
+def _moment(at: int) -> str:
+    return clock.to_datetime(at).astimezone(dt.UTC).isoformat(timespec="seconds")
+
+
+def _told(call: ToolCall) -> str:
+    args = ", ".join(f"{name}={text_of(value)}" for name, value in call.args.items())
+    return f"{call.tool}({args})"
+
+
+def _question(call: ToolCall, effect: Effect) -> str:
+    asked = f"{_told(call)} was begun at {_moment(effect.issued_at)}, and nobody saw how it ended."
+    return f"{asked} Did it happen?"[:MAX_TEXT]
+
+
+def _report(call: ToolCall, made: Made | None) -> str:
+    why = "was interrupted"
+    if made is not None:
+        why = f"raised {describe(made.error)}" if made.error else "failed"
+    return (
+        f"{call.tool} {why}. It is NOT KNOWN whether it happened. Do not call it again with these "
+        "arguments; tell the user, or find out by other means."
+    )
