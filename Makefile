@@ -12,8 +12,7 @@ PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
 BIN := .venv/bin
 STORE ?= sqlite
 
-.PHONY: demo demo-sqlite demo-postgres test check bench chaos conformance mission clean
-.PHONY: demo demo-sqlite demo-postgres test check bench bench-langgraph chaos mission clean
+.PHONY: demo demo-sqlite demo-postgres test check bench bench-langgraph chaos conformance mission clean
 
 demo: demo-$(STORE)
 

@@ -32,7 +32,7 @@ from holdfast.kernel import (
 from holdfast.kernel.edits import Edits
 from holdfast.kernel.indexes import AddWait
 from holdfast.kernel.journal import Draft, Entry, Kind
-from holdfast.kernel.marks import Mark, Written
+from holdfast.kernel.marks import Mark, Pruned, Written
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.state import Parts
 from holdfast.stores.contract import RunAtHead
@@ -118,9 +118,10 @@ class MarkedRun:
         change: Callable[[View], Change],
         *,
         token: int = 0,
-        then: Sequence[Draft] = (),
+        replacing: int = 0,
+        note: str = "",
     ) -> int:
-        """Store a version with a mark; its number.
+        """Store a version with a mark; its number. A version that it replaces goes.
 
         `change` is asked for what differs from the newest state, again whenever somebody else was
         first. Raises ConditionFailed if the mark is refused.
@@ -128,6 +129,9 @@ class MarkedRun:
 
         def decide(run: Run, seq: int) -> Plan:
             before = self._before(run, token)
+            if replacing:
+                gone = Pruned([(replacing, replacing)], note)
+                before.append(Draft(Kind.CHECKPOINTS_PRUNED, gone))
             edits = Edits(self._parts, max_bytes=self._max_bytes)
             wanted = change(self.fold.newest)
             plain = self._edit(edits, wanted)
@@ -137,7 +141,6 @@ class MarkedRun:
                 About(mark=mark),
                 staging=self._staging,
                 max_bytes=self._max_bytes,
-                then=then,
                 check=runs.check_alive,
             )
             plan = saving.plan(run, seq + len(before))
@@ -146,9 +149,7 @@ class MarkedRun:
                 own = slice(len(before), None)
                 if plan.on_applied is not None:
                     plan.on_applied(entries[own], drafts[own])
-                created = entries[len(entries) - len(then) - 1]
-                body = drafts[len(entries) - len(then) - 1].body
-                self._learn_items(created.seq, body)
+                self._learn_items(entries[-1].seq, drafts[-1].body)
                 self.fold.apply(self._parts.version, plain)
 
             return Plan([*before, *plan.drafts], stored)

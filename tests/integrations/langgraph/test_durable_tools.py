@@ -84,7 +84,9 @@ def test_model_that_asks_for_the_same_call_again_in_a_turn_gets_the_first_reply(
 def test_same_call_in_a_later_turn_is_made_again(store: str, face: str) -> None:
     bank = Bank()
     with HoldfastSaver(store) as saver:
-        graph = agent(saver, [bank.tool(face)], [charging("c1"), DONE, charging("c2"), AIMessage("done")])
+        graph = agent(
+            saver, [bank.tool(face)], [charging("c1"), DONE, charging("c2"), AIMessage("done")]
+        )
         run(graph, face, human())
         run(graph, face, human("again"))
     assert bank.charged == [("ann", 5)] * 2

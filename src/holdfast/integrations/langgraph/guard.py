@@ -20,8 +20,8 @@ from langgraph.types import Command, Interrupt, StateSnapshot
 
 from holdfast.errors import MisuseError, StoreClosed
 from holdfast.integrations.langgraph import interrupts, tool_calls
+from holdfast.integrations.langgraph.places import TOKEN
 from holdfast.integrations.langgraph.saver import HoldfastSaver
-from holdfast.integrations.langgraph.threads import TOKEN
 
 G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
 

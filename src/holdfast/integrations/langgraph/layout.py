@@ -174,6 +174,16 @@ def own_parts(view: View, space: str) -> tuple[dict[str, Items], dict[str, objec
     return logs, {name: codec.decode(view.values[name]) for name in names if name in view.values}
 
 
+def without(view: View, space: str) -> View:
+    """A state that knows nothing of a namespace."""
+    head = prefix_of(space) + _HEAD
+    return View(view.logs, {name: raw for name, raw in view.values.items() if name != head})
+
+
+def encoded(value: object) -> msgspec.Raw:
+    return msgspec.Raw(codec.encode(value))
+
+
 def _is_of(name: str, prefix: str) -> bool:
     return name.startswith(prefix) if prefix else not name.startswith(("~", "="))
 

@@ -161,16 +161,14 @@ def _copied(value: object, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise _Opaque
     if type(value) is dict:
-        entries = cast("dict[object, object]", value)
-        if entries and not _SCALARS.issuperset(map(type, entries)):
-            raise _Opaque
-        return {
-            key: item if type(item) in _SCALARS else _copied(item, depth + 1)
-            for key, item in entries.items()
-        }
+        entries = dict(cast("dict[object, object]", value))
+        for key, item in entries.items():
+            if type(key) not in _SCALARS:
+                raise _Opaque
+            if type(item) not in _SCALARS:
+                entries[key] = _copied(item, depth + 1)
+        return entries
     if type(value) is list:
-        return [
-            item if type(item) in _SCALARS else _copied(item, depth + 1)
-            for item in cast("list[object]", value)
-        ]
+        items = cast("list[object]", value)
+        return [item if type(item) in _SCALARS else _copied(item, depth + 1) for item in items]
     raise _Opaque

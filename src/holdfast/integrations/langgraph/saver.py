@@ -12,7 +12,7 @@ from collections.abc import (
 )
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -30,15 +30,24 @@ from holdfast.errors import MisuseError
 from holdfast.integrations.langgraph.copying import copy_thread
 from holdfast.integrations.langgraph.deleting import Deleting
 from holdfast.integrations.langgraph.expiring import Expiring
+from holdfast.integrations.langgraph.given import Given
 from holdfast.integrations.langgraph.history import Listing, delta_history
 from holdfast.integrations.langgraph.host import Host
+from holdfast.integrations.langgraph.putting import OnConflict, Putting
+from holdfast.integrations.langgraph.remembering import ValuesOfThreads
 from holdfast.integrations.langgraph.serde import strict_serde
 from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.threads import OnConflict, Threads
+from holdfast.integrations.langgraph.threads import Threads
 from holdfast.settings import Settings
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class _Parts(NamedTuple):
+    serde: SerializerProtocol
+    threads: Threads
+    putting: Putting
 
 
 class HoldfastSaver(BaseCheckpointSaver[int]):
@@ -69,15 +78,24 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         self._host = Host(url, settings)
         self._on_conflict: OnConflict = on_conflict
         self.expiring = Expiring(self._host, ttl)
-        self._made_for: SerializerProtocol | None = None
+        self._given = Given()
+        self._parts: _Parts | None = None
 
     @property
     def threads(self) -> Threads:
-        """What reads and writes threads with this serializer; a clone has its own."""
-        if self._made_for is not self.serde:
-            self._made_for = self.serde
-            self._threads = Threads(self._host, self.serde, self._on_conflict)
-        return self._threads
+        """What reads threads with this serializer."""
+        return self._with_serde().threads
+
+    def _with_serde(self) -> "_Parts":
+        """What depends on the serializer; a clone with another one has its own."""
+        if self._parts is None or self._parts.serde is not self.serde:
+            values = ValuesOfThreads(self.serde)
+            self._parts = _Parts(
+                self.serde,
+                Threads(self._host, values, self._given),
+                Putting(self._host, values, self._given, self._on_conflict),
+            )
+        return self._parts
 
     @property
     def host(self) -> Host:
@@ -136,7 +154,9 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        return self.call(self.threads.put, config, checkpoint, metadata, new_versions)
+        putting = self._with_serde().putting
+        put = putting.checkpoint(config, checkpoint, metadata, new_versions)
+        return self.call(putting.put, put)
 
     async def aput(
         self,
@@ -145,7 +165,9 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        return await self.acall(self.threads.put, config, checkpoint, metadata, new_versions)
+        putting = self._with_serde().putting
+        put = putting.checkpoint(config, checkpoint, metadata, new_versions)
+        return await self.acall(putting.put, put)
 
     def put_writes(
         self,
@@ -154,7 +176,8 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        self.call(self.threads.write, config, writes, task_id, task_path)
+        putting = self._with_serde().putting
+        self.call(putting.write, putting.writes(config, writes, task_id, task_path))
 
     async def aput_writes(
         self,
@@ -163,7 +186,8 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        await self.acall(self.threads.write, config, writes, task_id, task_path)
+        putting = self._with_serde().putting
+        await self.acall(putting.write, putting.writes(config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         self.call(self._deleting.thread, thread_id)

@@ -10,7 +10,7 @@ from holdfast.engine.marked_run import OWN, MarkedRun
 from holdfast.engine.waits import WaitSpec, opening
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.layout import run_id_of
-from holdfast.integrations.langgraph.threads import place_of
+from holdfast.integrations.langgraph.places import place_of
 from holdfast.kernel.effects import Status
 from holdfast.kernel.waits import Wait, WaitStatus
 

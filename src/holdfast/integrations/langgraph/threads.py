@@ -1,180 +1,51 @@
-"""What a saver does with threads: putting checkpoints and writes, and reading them again."""
+"""What a saver reads of threads: checkpoints with their values, metadata and pending writes."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
-    Checkpoint,
-    CheckpointMetadata,
     CheckpointTuple,
     PendingWrite,
-    get_checkpoint_metadata,
     writes_sort_key,
 )
-from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.folding import View
-from holdfast.engine.head import ConditionFailed
-from holdfast.engine.marked_run import Change, MarkedRun
-from holdfast.errors import CheckpointConflict, MisuseError
 from holdfast.integrations.langgraph import layout
-from holdfast.integrations.langgraph.asking import Asking
+from holdfast.integrations.langgraph.given import Given
 from holdfast.integrations.langgraph.host import Host
-from holdfast.integrations.langgraph.metadata import Metadata, read_metadata
-from holdfast.integrations.langgraph.values import Pool, Values
-from holdfast.kernel import marks
-from holdfast.kernel.indexes import AddMark
-from holdfast.kernel.journal import Draft
-from holdfast.kernel.marks import Mark, Marked, Written
+from holdfast.integrations.langgraph.metadata import read_metadata
+from holdfast.integrations.langgraph.places import config_of, place_of
+from holdfast.integrations.langgraph.remembering import ValuesOfThreads
+from holdfast.integrations.langgraph.values import Pool
+from holdfast.kernel.marks import Marked, Written
 from holdfast.stores.contract import MarkFilter
 
-TOKEN: Final = "__holdfast_lease"
-"""The key of a config's `configurable` under which a lease on the thread goes along."""
-_KEPT: Final = 64
-_REMEMBERED: Final = 1024
 _STEPS: Final = 50
-
-OnConflict = Literal["error", "fork"]
-
-
-class Place(NamedTuple):
-    """What a config says: which thread, which namespace, which checkpoint, under which lease."""
-
-    thread_id: str
-    space: str
-    checkpoint_id: str
-    token: int
-
-    @property
-    def run_id(self) -> str:
-        return layout.run_id_of(self.thread_id)
-
-
-def place_of(config: RunnableConfig) -> Place:
-    """Raises MisuseError for a config that names no thread."""
-    configurable: Mapping[str, Any] = config.get("configurable") or {}
-    if "thread_id" not in configurable:
-        raise MisuseError(
-            'a checkpointer needs to know the thread: give config={"configurable": '
-            '{"thread_id": "..."}}'
-        )
-    return Place(
-        str(configurable["thread_id"]),
-        configurable.get("checkpoint_ns") or "",
-        str(configurable.get("checkpoint_id") or ""),
-        configurable.get(TOKEN) or 0,
-    )
-
-
-def config_of(thread_id: str, space: str, checkpoint_id: str) -> RunnableConfig:
-    return {
-        "configurable": {
-            "thread_id": thread_id,
-            "checkpoint_ns": space,
-            "checkpoint_id": checkpoint_id,
-        }
-    }
 
 
 class Threads:
     """The threads of a store, as one serializer reads and writes them."""
 
-    def __init__(self, host: Host, serde: SerializerProtocol, on_conflict: OnConflict) -> None:
+    def __init__(self, host: Host, values: ValuesOfThreads, given: Given) -> None:
         self._host = host
-        self._values = _ValuesOfThreads(serde)
-        self._on_conflict = on_conflict
-        self._asking = Asking(host)
-        self._latest_given: dict[tuple[str, str], str] = {}
-
-    async def put(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: Mapping[str, Any],
-    ) -> RunnableConfig:
-        """Store a checkpoint after the one that the config names."""
-        place = place_of(config)
-        wanted = layout.Wanted(place.space, place.checkpoint_id, checkpoint, new_versions)
-        told = Metadata.of(get_checkpoint_metadata(config, metadata))
-        flat: dict[str, tuple[str, list[msgspec.Raw]]] = {}
-        values = self._values.of(place.run_id)
-
-        def flatten(part: str, value: object) -> tuple[str, list[msgspec.Raw]]:
-            if part not in flat:
-                flat[part] = values.flatten(value, channel=part)
-            return flat[part]
-
-        mark = Mark(
-            place.space,
-            marks.pack(checkpoint["id"]),
-            marks.pack(place.checkpoint_id),
-            told.tags,
-            is_only=self._is_only(place, metadata),
-        )
-        must_be_latest = self._must_be_latest(place, metadata)
-
-        async def save(run: MarkedRun) -> None:
-            def change(view: View) -> Change:
-                if must_be_latest:
-                    _check_is_latest(view, place)
-                made = layout.change_to(view, wanted, flatten)
-                return told.added_to(made, layout.prefix_of(place.space), flatten)
-
-            await run.save(mark, change, token=place.token)
-
-        try:
-            await self._host.advance(place.run_id, save)
-        except ConditionFailed as failed:
-            if not isinstance(failed.change, AddMark):
-                raise
-            await self._put_again(place, mark, save)
-        await self._asking.go_on(place, str(metadata.get("source", "")))
-        return config_of(place.thread_id, place.space, checkpoint["id"])
-
-    async def write(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str,
-    ) -> None:
-        """Store what a task has written after the checkpoint that the config names."""
-        place = place_of(config)
-        values = self._values.of(place.run_id)
-        channels: list[tuple[int, str, str, int]] = []
-        tokens: list[msgspec.Raw] = []
-        for index, (channel, value) in enumerate(writes):
-            form, made = values.flatten(value, channel=f"@write:{channel}")
-            channels.append((WRITES_IDX_MAP.get(channel, index), channel, form, len(made)))
-            tokens += made
-        name = marks.pack(place.checkpoint_id)
-        written = Written(place.space, name, task_id, task_path, channels)
-
-        async def store(asked: Sequence[Draft]) -> None:
-            await self._host.advance(
-                place.run_id,
-                lambda run: run.write(written, tokens, token=place.token, then=asked),
-            )
-
-        await self._asking.write(place, task_id, writes, store)
+        self._values = values
+        self._given = given
 
     async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that a config names, or the latest of its namespace."""
         place = place_of(config)
         found = self._host.marks
-        if place.checkpoint_id:
+        marked = latest = await found.latest(place.run_id, place.space)
+        if place.checkpoint_id and (latest is None or latest.name != place.checkpoint_id):
             marked = await found.get(place.run_id, place.space, place.checkpoint_id)
-            self._latest_given.pop((place.run_id, place.space), None)
+            self._given.as_earlier(place)
         else:
-            marked = await found.latest(place.run_id, place.space)
-            self._give_as_latest(place, "" if marked is None else marked.name)
+            self._given.as_latest(place, "" if latest is None else latest.name)
         if marked is None:
             return None
-        if not place.checkpoint_id:
+        if marked is latest:
             await self._catch_up(place.run_id, marked.version)
         (made,) = await self._tuples(place.run_id, place.thread_id, [marked], shared=False)
         return made
@@ -288,43 +159,6 @@ class Threads:
                 if run.is_stale:
                     self._host.forget(run_id)
 
-    def _give_as_latest(self, place: Place, name: str) -> None:
-        given = self._latest_given
-        given.pop((place.run_id, place.space), None)
-        given[place.run_id, place.space] = name
-        while len(given) > _REMEMBERED:
-            del given[next(iter(given))]
-
-    def _is_only(self, place: Place, metadata: CheckpointMetadata) -> bool:
-        """Whether nobody else may go on from the same checkpoint by running the graph."""
-        goes_on = bool(place.checkpoint_id) and metadata.get("source") == "loop"
-        return goes_on and self._on_conflict == "error"
-
-    def _must_be_latest(self, place: Place, metadata: CheckpointMetadata) -> bool:
-        """Whether an input is for the thread as it is, not for an earlier moment of it.
-
-        Whoever asks for the latest checkpoint and puts an input after it means the latest one; an
-        input after a checkpoint that was asked for by its id begins a branch.
-        """
-        if self._on_conflict == "fork" or metadata.get("source") != "input":
-            return False
-        return self._latest_given.get((place.run_id, place.space)) == place.checkpoint_id
-
-    async def _put_again(
-        self, place: Place, mark: Mark, save: Callable[[MarkedRun], Awaitable[None]]
-    ) -> None:
-        """A mark was refused: its name is used, or somebody else went on from its parent."""
-        known = await self._host.marks.get(place.run_id, place.space, mark.name)
-        if known is None:
-            raise _conflict(place)
-
-        async def replace(run: MarkedRun) -> None:
-            note = f"checkpoint {mark.name} was put again"
-            await self._host.marks.prune(run, {known.version}, note=note, token=place.token)
-
-        await self._host.advance(place.run_id, replace)
-        await self._host.advance(place.run_id, save)
-
 
 class _Slot(NamedTuple):
     path: str
@@ -348,38 +182,3 @@ def _lay(slots: dict[tuple[str, int], _Slot], written: Written, tokens: list[msg
             slots[written.task_id, idx] = slot
         else:
             slots.setdefault((written.task_id, idx), slot)
-
-
-def _check_is_latest(view: View, place: Place) -> None:
-    head = layout.head_of(view, place.space)
-    latest = "" if head is None else head.checkpoint_id
-    if latest != place.checkpoint_id:
-        raise _conflict(place)
-
-
-def _conflict(place: Place) -> CheckpointConflict:
-    return CheckpointConflict(
-        f"somebody else went on with thread {place.thread_id!r} from checkpoint "
-        f"{place.checkpoint_id or '(none)'}; nothing of this one was stored. Load the thread "
-        'again, or let such runs branch with HoldfastSaver(..., on_conflict="fork")'
-    )
-
-
-class _ValuesOfThreads:
-    """What a serializer remembers of the values of each thread."""
-
-    def __init__(self, serde: SerializerProtocol) -> None:
-        self._serde = serde
-        self._of: dict[str, Values] = {}
-
-    def of(self, run_id: str) -> Values:
-        values = self._of.pop(run_id, None) or Values(self._serde)
-        self._of[run_id] = values
-        while len(self._of) > _KEPT:
-            del self._of[next(iter(self._of))]
-        return values
-
-    def reader(self, run_id: str, pool: Pool | None = None) -> layout.Assemble:
-        """What makes values of tokens; with a pool, the same objects of the same tokens."""
-        values = self.of(run_id)
-        return lambda part, form, tokens: values.assemble(form, tokens, channel=part, pool=pool)

@@ -111,19 +111,15 @@ class Values:
         return items
 
     def _remember(self, channel: str, given: list[msgspec.Raw | bytes], met: list[Met]) -> None:
+        raws = [token if type(token) is msgspec.Raw else msgspec.Raw(token) for token in given]
         row = Row()
         for made, start, end in met:
-            tokens = [_raw(token) for token in given[start:end]]
-            known = self._memory.learn(made, tokens)
+            known = self._memory.learn(made, raws[start:end])
             if known is None:
                 continue
             is_next = start == len(row.tokens) and type(made) in MESSAGES
             row.add(known) if is_next else row.others.append(known)
         self._memory.keep(channel, row)
-
-
-def _raw(token: msgspec.Raw | bytes) -> msgspec.Raw:
-    return token if isinstance(token, msgspec.Raw) else msgspec.Raw(token)
 
 
 def _common(left: list[msgspec.Raw | bytes], right: list[msgspec.Raw | bytes]) -> int:

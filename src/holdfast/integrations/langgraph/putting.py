@@ -1,0 +1,206 @@
+"""What a saver writes to threads. Values are flattened by whoever calls, before anything waits."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    Checkpoint,
+    CheckpointMetadata,
+    get_checkpoint_metadata,
+)
+
+from holdfast.engine.folding import Items, View
+from holdfast.engine.head import ConditionFailed
+from holdfast.engine.marked_run import Change, MarkedRun
+from holdfast.errors import CheckpointConflict
+from holdfast.integrations.langgraph import layout
+from holdfast.integrations.langgraph.asking import Asking
+from holdfast.integrations.langgraph.given import Given
+from holdfast.integrations.langgraph.host import Host
+from holdfast.integrations.langgraph.metadata import Metadata
+from holdfast.integrations.langgraph.places import Place, config_of, place_of
+from holdfast.integrations.langgraph.remembering import ValuesOfThreads
+from holdfast.kernel import marks
+from holdfast.kernel.indexes import AddMark
+from holdfast.kernel.journal import Draft
+from holdfast.kernel.marks import Mark, Marked, Written
+
+OnConflict = Literal["error", "fork"]
+_REPEATED: Final = "the checkpoint was put again"
+
+
+class Put:
+    """A checkpoint on its way, with what changed in it flattened already."""
+
+    def __init__(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: Mapping[str, Any],
+        remembered: ValuesOfThreads,
+    ) -> None:
+        self.place = place_of(config)
+        self.source = str(metadata.get("source", ""))
+        self.name = checkpoint["id"]
+        self.told = Metadata.of(get_checkpoint_metadata(config, metadata))
+        self._wanted = layout.Wanted(
+            self.place.space, self.place.checkpoint_id, checkpoint, new_versions
+        )
+        self._values = remembered.of(self.place.run_id)
+        self._flat: dict[str, tuple[str, Items]] = {}
+        prefix = layout.prefix_of(self.place.space)
+        for channel, value in checkpoint["channel_values"].items():
+            if channel in new_versions:
+                self._flatten(layout.part_of(prefix, channel), value)
+
+    def mark(self, *, is_only: bool) -> Mark:
+        parent = marks.pack(self.place.checkpoint_id)
+        return Mark(self.place.space, marks.pack(self.name), parent, self.told.tags, is_only)
+
+    def change(self, view: View) -> Change:
+        """What makes a state that of the checkpoint."""
+        made = layout.change_to(view, self._wanted, self._flatten)
+        return self.told.added_to(made, layout.prefix_of(self.place.space), self._flatten)
+
+    def is_in(self, marked: Marked, view: View) -> bool:
+        """Whether a state holds just this checkpoint."""
+        made = self.change(layout.without(view, self.place.space))
+        return (
+            marked.tags == self.told.tags
+            and marked.parent == self.place.checkpoint_id
+            and all(name in view.logs and view.items(name) == made.logs[name] for name in made.logs)
+            and all(view.values.get(n) == layout.encoded(v) for n, v in made.values.items())
+        )
+
+    def _flatten(self, part: str, value: object) -> tuple[str, Items]:
+        if part not in self._flat:
+            self._flat[part] = self._values.flatten(value, channel=part)
+        return self._flat[part]
+
+
+class Writes(NamedTuple):
+    """What a task has written, on its way."""
+
+    place: Place
+    task_id: str
+    given: Sequence[tuple[str, Any]]
+    written: Written
+    tokens: list[msgspec.Raw]
+
+
+class Putting:
+    """What stores checkpoints and writes."""
+
+    def __init__(
+        self, host: Host, values: ValuesOfThreads, given: Given, on_conflict: OnConflict
+    ) -> None:
+        self._host = host
+        self._values = values
+        self._given = given
+        self._on_conflict = on_conflict
+        self._asking = Asking(host)
+
+    def checkpoint(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: Mapping[str, Any],
+    ) -> Put:
+        """A checkpoint to be put, as it is at this moment."""
+        return Put(config, checkpoint, metadata, new_versions, self._values)
+
+    def writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str,
+    ) -> Writes:
+        """Writes to be put, as they are at this moment."""
+        place = place_of(config)
+        values = self._values.of(place.run_id)
+        channels: list[tuple[int, str, str, int]] = []
+        tokens: list[msgspec.Raw] = []
+        for index, (channel, value) in enumerate(writes):
+            form, made = values.flatten(value, channel=f"@write:{channel}")
+            channels.append((WRITES_IDX_MAP.get(channel, index), channel, form, len(made)))
+            tokens += made
+        name = marks.pack(place.checkpoint_id)
+        written = Written(place.space, name, task_id, task_path, channels)
+        return Writes(place, task_id, writes, written, tokens)
+
+    async def put(self, put: Put) -> RunnableConfig:
+        """Store a checkpoint after the one that its config names."""
+        place = put.place
+        is_strict = self._on_conflict == "error" and not self._given.is_earlier(place)
+        must_be_latest = is_strict and put.source == "input" and self._given.is_latest(place)
+        mark = put.mark(is_only=is_strict and put.source == "loop" and bool(place.checkpoint_id))
+
+        def change(view: View) -> Change:
+            if must_be_latest:
+                _check_is_latest(view, place)
+            return put.change(view)
+
+        try:
+            await self._host.advance(
+                place.run_id, lambda run: run.save(mark, change, token=place.token)
+            )
+        except ConditionFailed as failed:
+            if not isinstance(failed.change, AddMark):
+                raise
+            await self._put_again(put, mark)
+        await self._asking.go_on(place, put.source)
+        return config_of(place.thread_id, place.space, put.name)
+
+    async def write(self, writes: Writes) -> None:
+        """Store what a task has written after the checkpoint that its config names."""
+        place = writes.place
+
+        async def store(asked: Sequence[Draft]) -> None:
+            await self._host.advance(
+                place.run_id,
+                lambda run: run.write(writes.written, writes.tokens, token=place.token, then=asked),
+            )
+
+        await self._asking.write(place, writes.task_id, writes.given, store)
+
+    async def _put_again(self, put: Put, mark: Mark) -> None:
+        """A mark was refused: its name is used, or somebody else went on from its parent."""
+        place, named = put.place, self._host.marks
+        known = await named.get(place.run_id, place.space, put.name)
+        if known is None:
+            raise _conflict(place)
+        views = await named.views(place.run_id, {known.version}, self._host.known(place.run_id))
+        if put.is_in(known, views[known.version]):
+            return
+        rows = await named.writes(place.run_id, [(place.space, put.name)])
+        kept = await named.read_writes(place.run_id, [row.seq for row in rows])
+
+        async def replace(run: MarkedRun) -> None:
+            await run.save(
+                mark, put.change, token=place.token, replacing=known.version, note=_REPEATED
+            )
+            for written, tokens in kept.values():
+                await run.write(written, tokens, token=place.token)
+
+        await self._host.advance(place.run_id, replace)
+
+
+def _check_is_latest(view: View, place: Place) -> None:
+    head = layout.head_of(view, place.space)
+    latest = "" if head is None else head.checkpoint_id
+    if latest != place.checkpoint_id:
+        raise _conflict(place)
+
+
+def _conflict(place: Place) -> CheckpointConflict:
+    return CheckpointConflict(
+        f"somebody else went on with thread {place.thread_id!r} from checkpoint "
+        f"{place.checkpoint_id or '(none)'}; nothing of this one was stored. Load the thread "
+        'again, or let such runs branch with HoldfastSaver(..., on_conflict="fork")'
+    )
