@@ -40,7 +40,7 @@ class Sizes:
     long: int = 1000
     threads: int = 50
     turns_per_thread: int = 10
-    processes: int = 3
+    processes: int = 2
 
 
 QUICK = Sizes(short=50, long=150, threads=10, turns_per_thread=4, processes=1)

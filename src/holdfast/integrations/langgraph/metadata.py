@@ -26,7 +26,7 @@ class Metadata(NamedTuple):
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> "Metadata":
-        tags = {key: value for key, value in metadata.items() if is_plain(value)}
+        tags = {key: _listed(value) for key, value in metadata.items() if is_plain(value)}
         return cls(tags, {key: value for key, value in metadata.items() if key not in tags})
 
     def added_to(self, change: Change, prefix: str, flatten: Flatten) -> Change:
@@ -53,7 +53,7 @@ def read_metadata(marked: Marked, view: View, assemble: Assemble) -> CheckpointM
 
 
 def is_plain(value: object, depth: int = 0) -> bool:
-    """Whether a value is the same after it was written as JSON."""
+    """Whether a value is the same after it was written as JSON; a tuple becomes a list."""
     if value is None or type(value) in (bool, str):
         return not isinstance(value, str) or _is_storable(value)
     if type(value) is int:
@@ -62,7 +62,7 @@ def is_plain(value: object, depth: int = 0) -> bool:
         return math.isfinite(value)
     if depth >= _DEPTH:
         return False
-    if type(value) is list:
+    if type(value) in (list, tuple):
         return all(is_plain(item, depth + 1) for item in cast("list[object]", value))
     if type(value) is dict:
         return all(
@@ -74,3 +74,11 @@ def is_plain(value: object, depth: int = 0) -> bool:
 
 def _is_storable(text: str) -> bool:
     return not any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text)
+
+
+def _listed(value: Any) -> Any:
+    if type(value) in (list, tuple):
+        return [_listed(item) for item in value]
+    if type(value) is dict:
+        return {key: _listed(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value
