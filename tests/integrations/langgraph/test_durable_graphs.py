@@ -18,7 +18,7 @@ from langgraph.types import Command, Send, interrupt
 import holdfast
 from holdfast.errors import MisuseError, ThreadBusy
 from holdfast.integrations.langgraph import HoldfastSaver, durable
-from holdfast.integrations.langgraph.threads import TOKEN
+from holdfast.integrations.langgraph.places import TOKEN
 from tests.integrations.langgraph.durably import Graph, both_faces, interrupts, thread
 
 HOLDFAST = [sys.executable, "-P", "-c", "from holdfast.cli import main; main()"]

@@ -228,6 +228,24 @@ def test_answer_that_says_nothing_about_the_call_is_asked_for_again(store: str, 
 
 
 @both_faces
+def test_answer_about_one_attempt_is_not_taken_for_the_next(store: str, face: str) -> None:
+    """A task is given all its answers again: the first one, too, after the second attempt broke."""
+    bank = Bank(fails=RuntimeError("the line is dead"))
+    with HoldfastSaver(store) as saver:
+        graph = agent(saver, [bank.tool(face)], [charging("c1"), DONE])
+        (first,) = interrupts(run(graph, face, human()))
+        (second,) = interrupts(run(graph, face, Command(resume={"happened": False})))
+        assert second["effect"] != first["effect"]
+        assert statuses(store) == ["not_done", "unknown"]
+        assert interrupts(run(graph, face, None)) == [second]
+        assert len(bank.charged) == 2
+        state = run(graph, face, Command(resume={"happened": True, "result": "charged"}))
+    assert told(state) == [("c1", "charged")]
+    assert len(bank.charged) == 2
+    assert statuses(store) == ["not_done", "completed"]
+
+
+@both_faces
 def test_model_is_told_that_the_outcome_is_unknown_and_cannot_repeat_the_call(
     store: str, face: str
 ) -> None:

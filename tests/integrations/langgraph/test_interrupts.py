@@ -44,6 +44,7 @@ def wait_for(question: interrupts.Question, status: WaitStatus = WaitStatus.OPEN
         ({"most": 3}, '{"most":3}'),
         ([1, 2], "[1,2]"),
         (None, "null"),
+        ("a\0b", "a�b"),
         ("", "The graph waits for an answer."),
         (
             {"action_requests": [{"name": "pay", "args": {"cents": 5}}], "review_configs": []},
@@ -60,6 +61,11 @@ class Order:
     number: int
 
 
+class Opaque:
+    def __str__(self) -> str:
+        return "(opaque)"
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -67,8 +73,8 @@ class Order:
         ((1, {2}), [1, [2]]),
         (datetime(2026, 11, 16, tzinfo=UTC), "2026-11-16T00:00:00Z"),
         (float("inf"), None),
-        ("a\0b", "a�b"),
-        ({"at": Order(7)}, {"at": "Order(number=7)"}),
+        ({"at": Order(7)}, {"at": {"number": 7}}),
+        ({"at": Opaque()}, {"at": "(opaque)"}),
         (2**80, str(2**80)),
     ],
 )

@@ -7,6 +7,7 @@ that it can be closed when the graph goes on without the inbox.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -24,6 +25,10 @@ ERROR: Final = "__error__"
 ANY_JSON: Final[dict[str, Any]] = {}
 """The schema of a question that takes any JSON value."""
 
+UNKNOWN_EFFECT: Final = "unknown_effect"
+"""The `kind` of a question about a call that nobody saw the end of; `effect` says which."""
+
+_EFFECT_ID: Final = re.compile(r"[0-9a-f-]{36}")
 _PREFIX: Final = "interrupt:"
 _PROMPTS: Final = ("question", "prompt", "message", "description")
 _LONGEST_REQUEST: Final = 500
@@ -81,6 +86,12 @@ def questions_of(
     return [_question(thread_id, name, interrupt) for interrupt in _interrupts(value)]
 
 
+def numbers_about(waits: Iterable[Wait], effect_id: str) -> set[int]:
+    """By how many answers a question about this effect was preceded in its task, each time."""
+    about = [wait.name for wait in waits if wait.name.startswith(_PREFIX)]
+    return {int(name.split(":")[3]) for name in about if name.endswith(f":{effect_id}")}
+
+
 def taken_from(
     thread_id: str,
     ns: str,
@@ -114,7 +125,7 @@ def settled_by_task(
     for wait in waits:
         if not (is_open(wait) and wait.name.startswith(task)) or wait.wait_id in again:
             continue
-        number = int(wait.name.removeprefix(task))
+        number = int(wait.name.removeprefix(task).partition(":")[0])
         if number < len(taken.answers):
             settled.answered[wait.wait_id] = taken.answers[number]
         else:
@@ -162,9 +173,10 @@ def _interrupts(value: object) -> list[Any]:
 def _question(thread_id: str, name: str, interrupt: Any) -> Question:
     value = plain(getattr(interrupt, "value", interrupt))
     prompt = prompt_of(value)
+    effect_id = effect_in(value)
     return Question(
         wait_id=wait_id_of(thread_id, interrupt),
-        name=name,
+        name=f"{name}:{effect_id}" if effect_id else name,
         prompt=prompt,
         payload={
             "place": b"",
@@ -173,6 +185,15 @@ def _question(thread_id: str, name: str, interrupt: Any) -> Question:
             "args": value,
         },
     )
+
+
+def effect_in(value: object) -> str:
+    """The effect that a question is about; "" if it is about something else."""
+    told = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    if told.get("kind") != UNKNOWN_EFFECT:
+        return ""
+    effect_id = str(told.get("effect", ""))
+    return effect_id if _EFFECT_ID.fullmatch(effect_id) else ""
 
 
 def _schema(given: object) -> dict[str, Any]:
@@ -188,7 +209,7 @@ def _schema(given: object) -> dict[str, Any]:
 
 def prompt_of(value: object) -> str:
     """The text that a person is asked, from whatever the graph gave to `interrupt()`."""
-    return _prompt(value)[: names.MAX_TEXT] or "The graph waits for an answer."
+    return _text(_prompt(value))[: names.MAX_TEXT] or "The graph waits for an answer."
 
 
 def _prompt(value: object) -> str:
@@ -250,4 +271,8 @@ def _scalar(value: bool | int | float | str | None) -> Any:
 
 
 def _text(value: object) -> str:
-    return str(value).replace("\0", "�").encode("utf-8", "replace").decode()
+    try:
+        text = str(value)
+    except Exception:  # too deep, or a type whose text cannot be made
+        text = f"({type(value).__name__})"
+    return text.replace("\0", "�").encode("utf-8", "replace").decode()

@@ -11,7 +11,7 @@ async callers share it.
 
 import asyncio
 import datetime as dt
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
@@ -24,7 +24,8 @@ from holdfast.agents.calls import describe
 from holdfast.agents.tools import EffectClass, Happened, text_of
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.errors import IllegalMove, MisuseError, NotDone, UnavailableError
-from holdfast.integrations.langgraph import replies
+from holdfast.integrations.langgraph import interrupts, replies
+from holdfast.integrations.langgraph.interrupts import UNKNOWN_EFFECT
 from holdfast.integrations.langgraph.replies import Reply, Serializer, ToolCall
 from holdfast.integrations.langgraph.watching import Watch
 from holdfast.kernel.effects import Effect
@@ -35,7 +36,6 @@ Unknown = Literal["ask", "report"]
 
 _TRIES: Final = 40
 _MOST_LOOKS: Final = 100
-UNKNOWN_EFFECT: Final = "unknown_effect"
 _VERDICT: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["happened"],
@@ -228,7 +228,9 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
             return None if made is None else _as_it_came(made)
         if self.policy.unknown == "report":
             return replies.failed(_report(self.call, made), self.call)
-        told = self._ask(begun.effect)
+        asked = yield _store(thread.questions)
+        numbers = interrupts.numbers_about(asked, str(begun.effect.effect_id))
+        told = self._ask(begun.effect, numbers if made is None and self.is_alone else ())
         if told.happened:
             yield from self._adopt(thread, begun, told.result)
         else:
@@ -241,8 +243,12 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
         except IllegalMove as error:
             log.warning("%s was settled by somebody else: %s", self.call.tool, error)
 
-    def _ask(self, effect: Effect) -> Verdict:
-        """What a person says. Answers to what the tool itself asked are passed over."""
+    def _ask(self, effect: Effect, numbers: Collection[int]) -> Verdict:
+        """What a person says. A task is given all its answers, those to other questions too.
+
+        One that names no effect counts where this effect was asked about: in `numbers`. LangGraph
+        gives the last answer once more when a graph goes on without one, so it must be a new one.
+        """
         effect_id = str(effect.effect_id)
         question = {
             "question": _question(self.call, effect),
@@ -252,12 +258,16 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
             "tool": self.call.tool,
             "args": self.call.args,
             "since": _moment(effect.issued_at),
+            "answer": {"effect": effect_id, "happened": True, "result": "(what it returned)"},
         }
+        before: list[Any] = []
         while effect_id not in self.said:
-            told = _verdict(interrupt(question, response_schema=_VERDICT))
-            meant = "" if told is None else told.effect or (effect_id if self.is_alone else "")
-            if told is not None and meant:
-                self.said[meant] = told
+            answer = interrupt(question, response_schema=_VERDICT)
+            told = _verdict(answer)
+            is_new = len(before) in numbers and answer not in before
+            if told is not None and (told.effect or is_new):
+                self.said[told.effect or effect_id] = told
+            before.append(answer)
         return self.said.pop(effect_id)
 
 
@@ -276,12 +286,10 @@ async def anchor_of(thread: Any, config: Any) -> str:
 
 def named(question: object, answer: object) -> object:
     """An answer that says which call it is about, if the question is about one."""
-    if not (isinstance(question, dict) and isinstance(answer, dict)):
+    effect_id = interrupts.effect_in(question)
+    if not effect_id or not isinstance(answer, dict):
         return answer
-    asked, told = cast("dict[str, Any]", question), cast("dict[str, Any]", answer)
-    if asked.get("kind") != UNKNOWN_EFFECT or "effect" in told:
-        return told
-    return {**told, "effect": asked["effect"]}
+    return {"effect": effect_id, **cast("dict[str, Any]", answer)}
 
 
 def ordinal_of(messages: Sequence[Any], call: ToolCall) -> int:
@@ -292,12 +300,12 @@ def ordinal_of(messages: Sequence[Any], call: ToolCall) -> int:
             break
         if isinstance(message, AIMessage):
             asked.append(list(message.tool_calls))
-    count = sum(_is_like(other, call) for calls in asked[1:] for other in calls)
+    before = sum(_is_like(other, call) for calls in asked[1:] for other in calls)
     for other in asked[0] if asked else ():
         if other.get("id") == call.call_id:
             break
-        count += _is_like(other, call)
-    return count
+        before += _is_like(other, call)
+    return before
 
 
 def _is_like(other: Any, call: ToolCall) -> bool:
