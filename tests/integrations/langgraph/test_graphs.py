@@ -19,8 +19,8 @@ from tests.integrations.langgraph.zoo import ACTS, Order, Point
 
 assert zoo_nested.__name__  # its acts are registered by importing it
 ALLOWED = (Point, Order)
-# Of durability "async" LangGraph hands a state over when the one before it is stored: whoever changes
-# messages in place meanwhile changes what is stored, with every saver that takes time.
+# Of durability "async" LangGraph hands a state over once the one before it is stored. Messages that
+# are changed in place meanwhile are stored so, by every saver that takes time.
 UNTIMELY = ["change_messages_in_place"]
 ANY_DURABILITY = [
     "invoke_and_stream_a_line",
