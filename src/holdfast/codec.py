@@ -137,7 +137,7 @@ class _Zstd(threading.local):
         self.compressor = zstandard.ZstdCompressor(level=1)
         self.decompressor = zstandard.ZstdDecompressor()
         words = zstandard.ZstdCompressionDict(WORDS, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-        words.precompute_compress(level=1)
+        words.precompute_compress(level=1)  # pyright: ignore[reportUnknownMemberType] - untyped there
         self.with_words = zstandard.ZstdCompressor(level=1, dict_data=words)
         self.reading_words = zstandard.ZstdDecompressor(dict_data=words)
 

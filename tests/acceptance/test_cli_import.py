@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from holdfast.cli import loading
 from holdfast.cli.exits import Exit
+from holdfast.errors import MisuseError
+from holdfast.integrations.langgraph import HoldfastSaver
 from tests.acceptance.test_cli import HOLDFAST, LIMIT_SECONDS, ask, environment, keys_of, run
 from tests.integrations.langgraph.old_threads import GRAPHS, config, fill, old_saver, say, talk
 
@@ -111,9 +114,20 @@ def test_type_of_yours_is_named_or_its_thread_refused(tmp_path: Path, store: Pat
     assert allowed.returncode == 0, allowed.stderr
     by_id = {each["thread_id"]: each for each in json.loads(allowed.stdout)}
     assert (by_id["orders"]["outcome"], by_id["talk"]["outcome"]) == ("imported", "there")
-    for target in ("shop", "shop:Nothing", "shop:graph_on", "nowhere:Order"):
-        wrong = run(*command, "--allow", target, store=store, cwd=tmp_path)
-        assert wrong.returncode == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("json", "is not MODULE:NAME"),
+        ("json:Nothing", "has no 'Nothing'"),
+        ("json:dumps", "not a class"),
+        ("nowhere:Order", "no module 'nowhere'"),
+    ],
+)
+def test_what_is_no_type_is_not_allowed(target: str, why: str) -> None:
+    with pytest.raises(MisuseError, match=why):
+        loading.load_type(target)
 
 
 def test_thread_that_went_on_elsewhere_is_reported(tmp_path: Path, store: Path) -> None:
@@ -121,8 +135,6 @@ def test_thread_that_went_on_elsewhere_is_reported(tmp_path: Path, store: Path) 
     with old_saver(str(path)) as saver:
         say(talk(saver), "talk", "a")
     bring(str(path), store=store)
-    from holdfast.integrations.langgraph import HoldfastSaver
-
     with HoldfastSaver(str(store)) as new:
         say(talk(new), "talk", "here")
     with old_saver(str(path)) as saver:

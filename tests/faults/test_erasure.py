@@ -67,7 +67,7 @@ async def test_erasure_is_whole_or_not_at_all(
             assert [row[0] for row in entries if row[11] is None] == [1, 2, 3, 4, 5]
             told = raw.rows("SELECT seq, erased_digest FROM journal WHERE body IS NULL AND seq < 6")
             assert dict(told) == {seq: digests[seq] for seq in range(1, 6)}
-            assert rows(raw) == ([(3,)], [(3,)], [("n3",)])
+            assert rows(raw) == ([(3,)], [(3,)], [(b"\x00n3",)])
         else:
             assert point in BEFORE
             assert digests_of(raw) == digests

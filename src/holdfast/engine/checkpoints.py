@@ -270,21 +270,30 @@ async def load_newest_folded(context: Context, run_id: str, upto: int) -> tuple[
         return Newest(loading.parts, newest), fold
 
 
-async def load_views(
-    context: Context, run_id: str, first: Checkpoint, versions: Collection[int]
-) -> dict[int, View]:
-    """The states at versions, all of them at or after `first`, with every item in full."""
-    with _explained(f"the state of run {run_id}"):
-        fold = Fold(only=frozenset(versions))
-        loading = _Loading(context, run_id, fold)
-        last = await context.store.checkpoints.get(run_id, max(versions))
-        if last is None:
-            raise IntegrityError(f"version {max(versions)} is missing")
-        await loading.load(first.base_seq, max(first.seq, last.seq))
-        missing = sorted({ref.seq for ref in fold.refs()})
-        bodies = {e.seq: journal.body_of(e) for e in await load_entries(context, run_id, missing)}
-        fold.resolve(Named(bodies).raw_of)
-        return dict(fold.views)
+async def load_views(context: Context, run_id: str, versions: Collection[int]) -> dict[int, View]:
+    """The states at versions with every item in full."""
+    rows = [await context.store.checkpoints.get(run_id, version) for version in sorted(versions)]
+    found = [row for row in rows if row is not None]
+    if len(found) < len(versions):
+        raise CheckpointNotFound(f"run {run_id} does not have all of these versions any more")
+    # A version that was given a base of its own begins and ends with it.
+    apart = [[row] for row in found if row.base_seq > row.seq]
+    together = [row for row in found if row.base_seq < row.seq]
+    views: dict[int, View] = {}
+    for some in [*apart, together] if together else apart:
+        with _explained(f"the state of run {run_id}"):
+            views |= await _views_of(context, run_id, some)
+    return views
+
+
+async def _views_of(context: Context, run_id: str, rows: Sequence[Checkpoint]) -> dict[int, View]:
+    fold = Fold(only=frozenset(row.version for row in rows))
+    loading = _Loading(context, run_id, fold)
+    await loading.load(rows[0].base_seq, rows[-1].seq)
+    missing = sorted({ref.seq for ref in fold.refs()})
+    bodies = {e.seq: journal.body_of(e) for e in await load_entries(context, run_id, missing)}
+    fold.resolve(Named(bodies).raw_of)
+    return dict(fold.views)
 
 
 async def load_entries(context: Context, run_id: str, seqs: Sequence[int]) -> list[Entry]:

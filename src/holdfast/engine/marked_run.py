@@ -332,7 +332,13 @@ class MarkedRun:
                 await self._look_for(held.run)
 
     async def _look_for(self, run: Run) -> None:
-        """Raise ThreadBusy if the holder of a lease lives; else its lease counts as over."""
+        """Raise ThreadBusy if the holder of a lease lives; else its lease counts as over.
+
+        What is known of the run may be old: it is looked at first.
+        """
+        await self._head.look()
+        if (self.run.status, self.run.lease_seq) != (run.status, run.lease_seq):
+            return
         now = self._context.now()
         for worker in await self._context.store.workers.page():
             if worker.worker == run.worker and worker.expires_at > now:

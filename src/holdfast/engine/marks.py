@@ -10,7 +10,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.folding import Items, Named, View
 from holdfast.engine.leases import Leases
 from holdfast.engine.marked_run import MarkedRun
-from holdfast.errors import CheckpointNotFound, InputDiffers, RunExists
+from holdfast.errors import InputDiffers, RunExists
 from holdfast.kernel import checkpoints, indexes, journal, runs, state
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.marks import Marked, Written, WrittenAt
@@ -108,8 +108,5 @@ class Marks:
             found = {version: views[version] for version in versions if version in views}
         missing = set(versions) - found.keys()
         if missing:
-            first = await self._context.store.checkpoints.get(run_id, min(missing))
-            if first is None:
-                raise CheckpointNotFound(f"run {run_id} has no version {min(missing)} any more")
-            found |= await load_views(self._context, run_id, first, missing)
+            found |= await load_views(self._context, run_id, missing)
         return found

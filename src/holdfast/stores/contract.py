@@ -253,7 +253,7 @@ class MarkReads(Protocol):
         ...
 
     async def page(self, wanted: MarkFilter) -> list[Marked]:
-        """Of one run by version, of all by name, both from the highest down."""
+        """Of one run by version, of all by name, from the highest down; UUIDs are above others."""
         ...
 
     async def of_run(self, run_id: str) -> list[Marked]:

@@ -19,7 +19,7 @@ from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 from holdfast.stores.contract import CheckpointFilter, Linked, MarkFilter, RunAtHead, RunFilter
-from holdfast.stores.rows import Row, Shape, Shapes
+from holdfast.stores.rows import Row, Shape, Shapes, packed
 
 Rows = Callable[[str, Row], Awaitable[list[Row]]]
 _NEWEST_ID = UUID(int=2**128 - 1)
@@ -129,18 +129,24 @@ class CheckpointReader(_Reads):
 
 class MarkReader(_Reads):
     async def get(self, run_id: str, space: str, name: str) -> Marked | None:
-        return await self._one(self._shapes.mark, "get_mark", run_id, space, name)
+        return await self._one(self._shapes.mark, "get_mark", run_id, space, packed(name))
 
     async def latest(self, run_id: str, space: str) -> Marked | None:
         return await self._one(self._shapes.mark, "get_latest_mark", run_id, space)
 
     async def only_child(self, run_id: str, space: str, parent: str) -> Marked | None:
-        return await self._one(self._shapes.mark, "get_only_child", run_id, space, parent)
+        return await self._one(self._shapes.mark, "get_only_child", run_id, space, packed(parent))
 
     async def page(self, wanted: MarkFilter) -> list[Marked]:
         before = _NEWEST_VERSION if wanted.before_version is None else wanted.before_version
         tagged = tags.encode(wanted.tags) if wanted.tags else None
-        page = (before, wanted.before_name, wanted.limit, wanted.name, tagged)
+        page = (
+            before,
+            None if wanted.before_name is None else packed(wanted.before_name),
+            wanted.limit,
+            None if wanted.name is None else packed(wanted.name),
+            tagged,
+        )
         run_id, space, shape = wanted.run_id, wanted.space, self._shapes.mark
         if run_id is None:
             return await self._all(shape, "page_marks", *page, space)
@@ -162,7 +168,7 @@ class MarkReader(_Reads):
 class WriteReader(_Reads):
     async def of_marks(self, run_id: str, keys: Sequence[tuple[str, str]]) -> list[WrittenAt]:
         wanted = dict.fromkeys(keys)
-        spaces, names = [space for space, _ in wanted], [name for _, name in wanted]
+        spaces, names = [space for space, _ in wanted], [packed(name).hex() for _, name in wanted]
         return await self._all(self._shapes.writes, "list_writes_of_marks", run_id, spaces, names)
 
     async def of_run(self, run_id: str) -> list[WrittenAt]:

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import IntegrityError
-from holdfast.kernel import tags
+from holdfast.kernel import marks, tags
 from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
@@ -25,9 +25,9 @@ Row = tuple[Any, ...]
 
 
 class Shape(Generic[T]):
-    """How values of one type are stored."""
+    """How values of one type are stored; `names` are the fields that hold names of a framework."""
 
-    def __init__(self, of: type[T], *, uuid_as_bytes: bool) -> None:
+    def __init__(self, of: type[T], *, uuid_as_bytes: bool, names: tuple[str, ...] = ()) -> None:
         fields = msgspec.structs.fields(of)
         self._make = of
         self._names = tuple(field.name for field in fields)
@@ -43,6 +43,9 @@ class Shape(Generic[T]):
                 self._load.append((index, field.type))
             elif field.name.startswith("is_"):
                 self._load.append((index, bool))
+            elif field.name in names:
+                self._store.append((index, packed))
+                self._load.append((index, unpacked))
             elif field.name == "tags":
                 self._store.append((index, tags.encode))
                 self._load.append((index, tags.decode))
@@ -68,6 +71,16 @@ class Shape(Generic[T]):
         return self._make(**dict(zip(self._names, columns, strict=True)))
 
 
+def packed(name: str) -> bytes:
+    """A framework's name as it is stored: short if it is a UUID, and those in their own order."""
+    short = marks.pack(name)
+    return b"\x00" + short.encode() if isinstance(short, str) else b"\x01" + short
+
+
+def unpacked(stored: bytes) -> str:
+    return stored[1:].decode() if stored[:1] == b"\x00" else marks.unpack(stored[1:])
+
+
 class Shapes:
     """How one backend stores each type."""
 
@@ -75,8 +88,8 @@ class Shapes:
         self.run = Shape(Run, uuid_as_bytes=uuid_as_bytes)
         self.entry = Shape(Entry, uuid_as_bytes=uuid_as_bytes)
         self.checkpoint = Shape(Checkpoint, uuid_as_bytes=uuid_as_bytes)
-        self.mark = Shape(Marked, uuid_as_bytes=uuid_as_bytes)
-        self.writes = Shape(WrittenAt, uuid_as_bytes=uuid_as_bytes)
+        self.mark = Shape(Marked, uuid_as_bytes=uuid_as_bytes, names=("name", "parent"))
+        self.writes = Shape(WrittenAt, uuid_as_bytes=uuid_as_bytes, names=("name",))
         self.effect = Shape(Effect, uuid_as_bytes=uuid_as_bytes)
         self.group = Shape(Group, uuid_as_bytes=uuid_as_bytes)
         self.wait = Shape(Wait, uuid_as_bytes=uuid_as_bytes)

@@ -27,10 +27,11 @@ class Talk(TypedDict):
     messages: Annotated[list[AnyMessage], add_messages]
     notes: Annotated[list[str], operator.add]
     turns: int
+    verdict: str
 
 
 class Review(TypedDict):
-    notes: Annotated[list[str], operator.add]
+    turns: int
     verdict: str
 
 
@@ -53,12 +54,12 @@ def _note(state: dict[str, str]) -> dict[str, Any]:
 
 
 def _ask(state: Review) -> dict[str, Any]:
-    asked = {"question": "is it right?", "notes": len(state["notes"])}
+    asked = {"question": "is it right?", "turns": state["turns"]}
     return {"verdict": str(interrupt(asked))}
 
 
 def _conclude(state: Review) -> dict[str, Any]:
-    return {"notes": [f"verdict {state['verdict']}"]}
+    return {"verdict": f"verdict {state['verdict']}"}
 
 
 def talk(saver: Saver) -> Graph:

@@ -63,7 +63,7 @@ async def test_a_graph_does_what_it_does_in_memory(tmp_path: Path, face: str, na
     await compare(name, str(tmp_path / "store.db"), face, face)
 
 
-@pytest.mark.parametrize(("name", "face"), [*zip(ACTS, cycle(FACES))])
+@pytest.mark.parametrize(("name", "face"), list(zip(ACTS, cycle(FACES), strict=False)))
 @async_test
 async def test_a_graph_on_postgres_does_what_it_does_in_memory(
     postgres_url: str, name: str, face: str

@@ -19,8 +19,9 @@ from langgraph.checkpoint.postgres import ShallowPostgresSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command
 
+from holdfast import sync
 from holdfast.errors import IntegrityError, MisuseError, NotFoundError, TypeNotAllowed
-from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph import HoldfastSaver, durable
 from holdfast.integrations.langgraph.importing import (
     Outcome,
     ThreadReport,
@@ -107,10 +108,24 @@ def test_interrupt_is_answered_after_the_import(old: str, saver: HoldfastSaver) 
     bring(old, saver)
     graph = talk(saver)
     (asked,) = graph.get_state(config("waiting")).interrupts
-    assert asked.value == {"question": "is it right?", "notes": 3}
+    assert asked.value == {"question": "is it right?", "turns": 1}
     done = graph.invoke(Command(resume="fine"), config("waiting"))
-    assert done["notes"][-1] == "verdict fine"
+    assert done["verdict"] == "verdict fine"
     assert graph.get_state(config("waiting")).next == ()
+
+
+def test_only_what_is_still_asked_is_in_the_inbox(old: str, store: str) -> None:
+    with HoldfastSaver(store, on_conflict="fork") as saver:
+        bring(old, saver)
+        with sync.open(store) as hf:
+            asked = hf.approvals.list()
+            # The fork stopped at its question as well.
+            assert sorted(question.run_id for question in asked) == ["fork", "waiting"]
+            (waiting,) = [question for question in asked if question.run_id == "waiting"]
+            assert waiting.prompt == "is it right?"
+            hf.approvals.answer(waiting.wait_id, "fine", by="ann")
+        done = durable(talk(saver)).invoke(None, config("waiting"))
+        assert done["verdict"] == "verdict fine"
 
 
 def test_thread_goes_on_with_versions_of_its_kind(old: str, saver: HoldfastSaver) -> None:
@@ -283,9 +298,8 @@ def test_last_checkpoint_of_a_shallow_saver_is_read(
     found = talk(saver).get_state(config("waiting"))
     assert found.values == wanted.values
     assert found.interrupts == wanted.interrupts
-    assert (
-        talk(saver).invoke(Command(resume="yes"), config("waiting"))["notes"][-1] == "verdict yes"
-    )
+    done = talk(saver).invoke(Command(resume="yes"), config("waiting"))
+    assert done["verdict"] == "verdict yes"
 
 
 # What nobody should trust.

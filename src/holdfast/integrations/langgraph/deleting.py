@@ -1,9 +1,12 @@
 """Deleting threads and checkpoints. What is deleted is erased; that it was, stays on the record."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
+from holdfast.engine.folding import View
 from holdfast.engine.marked_run import MarkedRun
 from holdfast.errors import MisuseError
+from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.layout import run_id_of
 from holdfast.kernel.marks import Marked
@@ -45,9 +48,32 @@ class Deleting:
                 continue
             run_id = run_id_of(thread_id)
             every = await self._host.marks.of_run(run_id)
-            kept = needed_of(every)
-            drop = {marked.version for marked in every} - kept
+            drop = {marked.version for marked in every} - await self._needed(run_id, every)
             await self._drop(run_id, drop, "all but the latest checkpoints were pruned")
+
+    async def _needed(self, run_id: str, every: Sequence[Marked]) -> set[int]:
+        """The versions of the latest checkpoint of each namespace, and of what those are made of.
+
+        A channel of deltas has no value in most checkpoints: it is made of the writes since the
+        last one that has.
+        """
+        latest = {marked.space: marked for marked in every}
+        by_name = {(marked.space, marked.name): marked for marked in every}
+        deltas = _channels_of_deltas(every)
+        views: dict[int, View] = {}
+        if any(deltas.values()):
+            versions = {marked.version for marked in every}
+            views = await self._host.marks.views(run_id, versions, self._host.known(run_id))
+        kept: set[int] = set()
+        for space, last in latest.items():
+            marked: Marked | None = last
+            missing = set(deltas[space])
+            while marked is not None:
+                kept.add(marked.version)
+                if missing:
+                    missing -= layout.forms_of(views[marked.version], space).keys()
+                marked = by_name.get((space, marked.parent)) if missing else None
+        return kept
 
     async def _drop(self, run_id: str, versions: Collection[int], note: str) -> None:
         async def drop(run: MarkedRun) -> None:
@@ -57,29 +83,10 @@ class Deleting:
             await self._host.advance(run_id, drop)
 
 
-def needed_of(every: Sequence[Marked]) -> set[int]:
-    """The versions of the latest checkpoint of each namespace, and of what those are made of.
-
-    A channel of deltas has no value in most checkpoints: it is made of the writes since the last
-    one that has. The metadata counts how far that is.
-    """
-    latest: dict[str, Marked] = {}
-    by_name: dict[tuple[str, str], Marked] = {}
+def _channels_of_deltas(every: Sequence[Marked]) -> dict[str, set[str]]:
+    """The channels of each namespace that are stored as deltas; the metadata counts for them."""
+    found: dict[str, set[str]] = {}
     for marked in every:
-        latest[marked.space] = marked
-        by_name[marked.space, marked.name] = marked
-    kept: set[int] = set()
-    for marked in latest.values():
-        kept.add(marked.version)
-        for _ in range(_steps_to_snapshot(marked)):
-            parent = by_name.get((marked.space, marked.parent))
-            if parent is None:
-                break
-            marked = parent
-            kept.add(marked.version)
-    return kept
-
-
-def _steps_to_snapshot(marked: Marked) -> int:
-    counters: dict[str, tuple[int, int]] = marked.tags.get("counters_since_delta_snapshot") or {}
-    return max((supersteps for _, supersteps in counters.values()), default=-1) + 1
+        counted: dict[str, Any] = marked.tags.get("counters_since_delta_snapshot") or {}
+        found.setdefault(marked.space, set()).update(counted)
+    return found

@@ -173,7 +173,7 @@ def _held_by(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None) -
     lent = conf.get(CONFIG_KEY_CHECKPOINTER)
     if CONFIG_KEY_TASK_ID in conf or (lent is not None and TOKEN in conf):
         return None
-    saver = lent if isinstance(lent, BaseCheckpointSaver) else cast(Any, graph).checkpointer
+    saver: Any = lent if isinstance(lent, BaseCheckpointSaver) else cast(Any, graph).checkpointer
     if not isinstance(saver, HoldfastSaver):
         raise MisuseError(f"a durable graph cannot run with {_shown(saver)}; {_ADVICE}")
     if not conf.get("thread_id"):

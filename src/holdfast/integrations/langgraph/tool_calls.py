@@ -23,7 +23,7 @@ from holdfast import clock, codec
 from holdfast.agents.calls import describe
 from holdfast.agents.tools import EffectClass, Happened, text_of
 from holdfast.engine.effects import Begun, EffectRequest
-from holdfast.errors import IllegalMove, MisuseError, NotDone
+from holdfast.errors import IllegalMove, MisuseError, NotDone, UnavailableError
 from holdfast.integrations.langgraph import replies
 from holdfast.integrations.langgraph.replies import Reply, Serializer, ToolCall
 from holdfast.integrations.langgraph.watching import Watch
@@ -34,6 +34,7 @@ from holdfast.telemetry import log
 Unknown = Literal["ask", "report"]
 
 _TRIES: Final = 40
+_MOST_LOOKS: Final = 100
 UNKNOWN_EFFECT: Final = "unknown_effect"
 _VERDICT: Final[dict[str, Any]] = {
     "type": "object",
@@ -104,6 +105,8 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
     serde: Serializer
     config: Any
     thread: Callable[[], Awaitable[Any]]
+    said: dict[str, "Verdict"]
+    """What people said of other calls, by their effects, when it was this one that asked."""
     ordinal: int = 0
     is_alone: bool = True
     """Whether no other call runs in its task, so that an answer needs not say which is meant."""
@@ -112,12 +115,16 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
         thread = yield _store(self.thread)
         anchor = yield _store(anchor_of, thread, self.config)
         request = self._request(anchor)
-        while True:
+        for _ in range(_MOST_LOOKS):
             asked_at = clock.steady()
             (begun,) = yield _store(thread.begin_effects, [request])
             reply = yield from self._take_a_step(thread, begun, asked_at)
             if reply is not None:
                 return reply
+        raise UnavailableError(
+            f"what became of {self.call.tool} changes whenever it is looked at; it was not called. "
+            "Try again later"
+        )
 
     def _request(self, anchor: str) -> EffectRequest:
         """The effect that the call is. What tells it apart is in its digest, and so in its key."""
@@ -246,14 +253,12 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
             "args": self.call.args,
             "since": _moment(effect.issued_at),
         }
-        while True:
+        while effect_id not in self.said:
             told = _verdict(interrupt(question, response_schema=_VERDICT))
-            if told is not None and (told.effect or self._default_effect(effect_id)) == effect_id:
-                return told
-
-    def _default_effect(self, effect_id: str) -> str:
-        """The effect that an answer means which names none."""
-        return effect_id if self.is_alone else ""
+            meant = "" if told is None else told.effect or (effect_id if self.is_alone else "")
+            if told is not None and meant:
+                self.said[meant] = told
+        return self.said.pop(effect_id)
 
 
 async def anchor_of(thread: Any, config: Any) -> str:

@@ -35,6 +35,7 @@ from holdfast.integrations.langgraph.tool_calls import (
     Step,
     Store,
     Unknown,
+    Verdict,
     ordinal_of,
 )
 from holdfast.integrations.langgraph.watching import Watch
@@ -127,6 +128,7 @@ class DurableTools(Middleware):
         super().__init__()
         self._saver = saver
         self._options = options
+        self._said: dict[str, Verdict] = {}
 
     @property
     def name(self) -> str:
@@ -183,6 +185,7 @@ class DurableTools(Middleware):
             call=call,
             policy=policy,
             watch=watch,
+            said=self._said,
             serde=self._saver.serde,
             config=config,
             thread=functools.partial(self._saver.thread, str(conf["thread_id"])),

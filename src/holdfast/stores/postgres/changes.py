@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.kernel import budgets, tags
+from holdfast.kernel import budgets
 from holdfast.kernel.budgets import AddBudget, AddReservation, DrawBudget, DropReservation
 from holdfast.kernel.indexes import (
     AddCheckpoint,
@@ -37,7 +37,8 @@ from holdfast.kernel.indexes import (
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import Commit
 from holdfast.stores.postgres import drawing, packing
-from holdfast.stores.postgres.queries import PARTS
+from holdfast.stores.postgres.queries import PARTS, SHAPES
+from holdfast.stores.rows import Shape
 
 Record = dict[str, Any]
 ALL: Final = frozenset(PARTS)
@@ -145,11 +146,10 @@ class Changes:
     def _add_to_marks(self, change: MarkChange) -> None:
         match change:
             case AddMark(marked):
-                record = msgspec.structs.asdict(marked) | {"tags": tags.encode(marked.tags)}
-                self._put("add_mark", marked.version, record)
+                self._put("add_mark", marked.version, _record(SHAPES.mark, marked))
                 self._require("add_mark", str(marked.version), change)
             case AddWrites(written):
-                self._put("add_writes", written.seq, written)
+                self._put("add_writes", written.seq, _record(SHAPES.writes, written))
             case DropCheckpoint(version):
                 self._drop(((version, version),))
             case DropCheckpoints(versions):
@@ -252,6 +252,10 @@ class Changes:
 
     def _require(self, part: str, item: str, change: Change) -> None:
         self.conditions[Condition(part, item)] = change
+
+
+def _record(shape: Shape[Any], value: msgspec.Struct) -> Record:
+    return dict(zip(value.__struct_fields__, shape.row(value), strict=True))
 
 
 def changes_of(commit: Commit) -> Changes:

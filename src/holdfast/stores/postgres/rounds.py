@@ -20,7 +20,7 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.late import Deciding
 from holdfast.stores.postgres import packing
-from holdfast.stores.postgres.changes import ALL, Parameters, changes_of
+from holdfast.stores.postgres.changes import ALL, Changes, Parameters, changes_of
 from holdfast.stores.postgres.commits import change_later, close_waits, unheld
 from holdfast.stores.postgres.connections import Connection, fetch, fetch_parts
 from holdfast.stores.postgres.queries import CLOSING, SQL, commit_statement
@@ -229,12 +229,9 @@ class Round:
         self._conflicts = self._commits.keys() - stored
         self.probe = next((c.entries[0] for c in ordered if c.run_id in stored), None)
         kept = [changes[run_id] for run_id in stored]
-        of_run: dict[str, list[Row]] = {}
-        for row in told:
-            of_run.setdefault(row[1], []).append(row)
-        _check_held({each.run_id: unheld(each, of_run[each.run_id]) for each in kept})
+        _check_held(kept, told)
         await close_waits(connection, self._tenant, kept)
-        _check_held(
+        _check_not_refused(
             {each.run_id: await change_later(connection, self._tenant, each) for each in kept}
         )
 
@@ -274,7 +271,14 @@ def _run_of(write: Late, rows: Rows) -> str:
     return found[2] if found is not None else ""
 
 
-def _check_held(refused: Mapping[str, Change | None]) -> None:
+def _check_held(changes: Iterable[Changes], told: Sequence[Row]) -> None:
+    of_run: dict[str, list[Row]] = {}
+    for row in told:
+        of_run.setdefault(row[1], []).append(row)
+    _check_not_refused({each.run_id: unheld(each, of_run.get(each.run_id, ())) for each in changes})
+
+
+def _check_not_refused(refused: Mapping[str, Change | None]) -> None:
     damage = {
         run_id: IntegrityError(
             f"the index rows of run {run_id} contradict its journal ({change}); rebuild them "

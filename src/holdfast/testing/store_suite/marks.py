@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -125,6 +126,22 @@ class MarksSuite:
             assert await page(name="n2", limit=1) == [("a", "n2")]
 
     @async_test
+    async def test_names_over_all_runs_are_in_order(self, backend: Backend) -> None:
+        async with backend.open() as hf:
+            uuids = [str(UUID(int=n << 100 | 1)) for n in (1, 2, 300)]
+            # Sixteen characters, and a UUID that is written otherwise, are text.
+            texts = ["A" * 16, "abc", uuids[2].upper(), "é" * 8, "😀"]
+            names = [*sorted(texts), *uuids]
+            for number, name in enumerate(reversed(names)):
+                await hf.runs.create(f"run-{number}")
+                await commit(hf, f"run-{number}", saved(1, name))
+            marks = store_of(hf).marks
+            assert _names(await marks.page(MarkFilter())) == names[::-1]
+            for place, name in enumerate(names):
+                assert _names(await marks.page(MarkFilter(before_name=name))) == names[:place][::-1]
+                assert _names(await marks.page(MarkFilter(name=name))) == [name]
+
+    @async_test
     async def test_used_name_is_refused_and_nothing_of_it_is_stored(self, backend: Backend) -> None:
         async with backend.open() as hf:
             await hf.runs.create("a")
@@ -235,8 +252,10 @@ class MarksSuite:
                 ("sub", "one", 5),
                 ("", "one", 7),
             ]
+            await commit(hf, "a", written(str(UUID(int=7))), written("one"))
+            assert [w.seq for w in await writes.of_marks("a", [("", str(UUID(int=7)))])] == [8]
             wanted = [("", "one"), ("", "later"), ("", "one"), ("no", "later")]
-            assert [w.seq for w in await writes.of_marks("a", wanted)] == [2, 4, 7]
+            assert [w.seq for w in await writes.of_marks("a", wanted)] == [2, 4, 7, 9]
             assert await writes.of_marks("a", []) == []
             assert await writes.of_marks("b", wanted) == []
             assert await hf.journal.verify("a") == []

@@ -3,8 +3,8 @@
 -- used is left out, and a second one that would be the only one to continue the same mark: the
 -- commit is refused for it.
 INSERT INTO marks (tenant, run_id, space, name, version, parent, is_only, created_at, tags)
-SELECT :tenant, m.run_id, m.space, m.name, m.version, m.parent, m.is_only, m.created_at,
-       m.tags::json
+SELECT :tenant, m.run_id, m.space, decode(m.name, 'base64'), m.version,
+       decode(m.parent, 'base64'), m.is_only, m.created_at, m.tags::json
 FROM json_to_recordset(:marks)
      AS m (run_id text, space text, name text, version bigint, parent text, is_only boolean,
            created_at bigint, tags text)
@@ -60,8 +60,8 @@ ORDER BY version;
 SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags::text
 FROM marks
 WHERE tenant = $1 AND run_id = $7 AND space = $8 AND version < $2
-  AND ($3::text IS NULL OR name < $3)
-  AND ($5::text IS NULL OR name = $5)
+  AND ($3::bytea IS NULL OR name < $3)
+  AND ($5::bytea IS NULL OR name = $5)
   AND ($6::jsonb IS NULL OR NOT EXISTS (
       SELECT 1 FROM jsonb_each($6::jsonb) AS w
       WHERE coalesce(tags::jsonb -> w.key, 'null') <> w.value
@@ -74,8 +74,8 @@ LIMIT $4;
 SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags::text
 FROM marks
 WHERE tenant = $1 AND run_id = $7 AND version < $2
-  AND ($3::text IS NULL OR name < $3)
-  AND ($5::text IS NULL OR name = $5)
+  AND ($3::bytea IS NULL OR name < $3)
+  AND ($5::bytea IS NULL OR name = $5)
   AND ($6::jsonb IS NULL OR NOT EXISTS (
       SELECT 1 FROM jsonb_each($6::jsonb) AS w
       WHERE coalesce(tags::jsonb -> w.key, 'null') <> w.value
@@ -88,8 +88,8 @@ LIMIT $4;
 SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags::text
 FROM marks
 WHERE tenant = $1 AND version < $2
-  AND ($3::text IS NULL OR name < $3)
-  AND ($5::text IS NULL OR name = $5)
+  AND ($3::bytea IS NULL OR name < $3)
+  AND ($5::bytea IS NULL OR name = $5)
   AND ($6::jsonb IS NULL OR NOT EXISTS (
       SELECT 1 FROM jsonb_each($6::jsonb) AS w
       WHERE coalesce(tags::jsonb -> w.key, 'null') <> w.value

@@ -1,13 +1,13 @@
--- What a framework calls checkpoints of a run, and where its writes between them lie. Tags are a
--- JSON object with sorted keys.
+-- What a framework calls checkpoints of a run, and where its writes between them lie. A name
+-- is a byte 1 and the 16 of a UUID, or a byte 0 and text. Tags are a JSON object with sorted keys.
 
 CREATE TABLE marks (
     tenant TEXT NOT NULL,
     run_id TEXT NOT NULL,
     space TEXT NOT NULL,
     version INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    parent TEXT NOT NULL,
+    name BLOB NOT NULL,
+    parent BLOB NOT NULL,
     is_only INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     tags TEXT NOT NULL,
@@ -23,7 +23,7 @@ CREATE TABLE writes (
     tenant TEXT NOT NULL,
     run_id TEXT NOT NULL,
     space TEXT NOT NULL,
-    name TEXT NOT NULL,
+    name BLOB NOT NULL,
     seq INTEGER NOT NULL,
     PRIMARY KEY (tenant, run_id, space, name, seq)
 ) WITHOUT ROWID, STRICT;
