@@ -19,6 +19,9 @@ from tests.integrations.langgraph.zoo import ACTS, Order, Point
 
 assert zoo_nested.__name__  # its acts are registered by importing it
 ALLOWED = (Point, Order)
+# Of durability "async" LangGraph hands a state over once the one before it is stored. Messages that
+# are changed in place meanwhile are stored so, by every saver that takes time.
+UNTIMELY = ["change_messages_in_place"]
 ANY_DURABILITY = [
     "invoke_and_stream_a_line",
     "resume_what_failed",
@@ -41,6 +44,7 @@ async def played(name: str, saver: Saver, face: str, durability: str) -> Stage:
 
 
 async def compare(name: str, store: str, face: str, durability: str) -> None:
+    durability = "sync" if name in UNTIMELY else durability
     expected = (await played(name, InMemorySaver(), face, durability)).text().splitlines()
     with opened(store, allow=ALLOWED) as saver:
         stage = await played(name, saver, face, durability)

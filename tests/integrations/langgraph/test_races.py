@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.backends import Backend
 from tests.integrations.langgraph.killing import KILLED, Scene
 from tests.integrations.langgraph.making import id_of
 from tests.integrations.langgraph.savers import opened
@@ -15,8 +16,9 @@ from tests.processes import Child
 
 
 @pytest.fixture
-def scene(children: list[Child], store: str, tmp_path: Path, face: str) -> Scene:
-    return Scene(children, tmp_path, store=store, shape="gated", face=face)
+def scene(children: list[Child], backend: Backend, tmp_path: Path) -> Scene:
+    face = "sync" if backend.name == "sqlite" else "async"
+    return Scene(children, tmp_path, store=backend.url, shape="gated", face=face)
 
 
 def history(store: str) -> list[Any]:
