@@ -138,7 +138,9 @@ class Putting:
         """Store a checkpoint after the one that its config names."""
         place = put.place
         is_strict = self._on_conflict == "error" and not self._given.is_earlier(place)
-        must_be_latest = is_strict and put.source == "input" and self._given.is_latest(place)
+        # A subgraph's input belongs to the run of the graph above it, which is checked there.
+        is_fresh = put.source == "input" and not place.space and self._given.is_latest(place)
+        must_be_latest = is_strict and is_fresh
         mark = put.mark(is_only=is_strict and put.source == "loop" and bool(place.checkpoint_id))
 
         def change(view: View) -> Change:
