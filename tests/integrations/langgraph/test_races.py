@@ -153,11 +153,13 @@ def test_a_holder_that_was_away_too_long_stores_nothing_more(scene: Scene) -> No
     while Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
         time.sleep(0.001)
     scene.open_gate()
-    answer = scene.run_when_free(child=1)
-    assert answer["messages"] == ["first", "first entered", "left"]
-    before = history(scene.order.store)
-    os.kill(pid, signal.SIGCONT)
-    woken = scene.answer(0)
+    try:
+        answer = scene.run_when_free(child=1)
+        before = history(scene.order.store)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        woken = scene.answer(0)
+    assert answer.get("messages") == ["first", "first entered", "left"], answer
     assert "error" in woken, woken
     assert history(scene.order.store) == before
     assert scene.paid(2) == 1
