@@ -26,14 +26,37 @@ class Marks:
         self._leases = leases
         self._agent = agent
 
-    async def open(self, run_id: str) -> MarkedRun:
-        """A run to write to; it is created if there is none."""
-        run = await self.find(run_id)
-        if run is None:
-            with contextlib.suppress(RunExists):
-                created = Draft(Kind.RUN_CREATED, runs.Created(agent=self._agent))
-                await beginning.begin(self._context, run_id, [created])
+    async def open(self, run_id: str, *, note: str = "") -> MarkedRun:
+        """A run to write to; it is created, with a note, if there is none."""
+        if await self.find(run_id) is None:
+            await self._create(run_id, runs.Created(agent=self._agent, note=note))
         return await MarkedRun.open(self._context, self._leases, run_id)
+
+    async def open_copy(self, run_id: str, source_id: str, *, note: str = "") -> None:
+        """Let a run that is to be a copy be of its source's lineage, unless it is there already."""
+        source = await self.find(source_id)
+        if source is not None and await self.find(run_id) is None:
+            root, newest = (
+                source.root_id,
+                await self._context.store.checkpoints.page(source_id, before=2**62, limit=1),
+            )
+            facts = runs.Created(
+                agent=self._agent,
+                root_id=root,
+                forked_from=source_id,
+                forked_version=newest[0].version if newest else 0,
+                note=note,
+            )
+            await self._create(run_id, facts)
+
+    async def _create(self, run_id: str, facts: runs.Created) -> None:
+        with contextlib.suppress(RunExists):
+            await beginning.begin(self._context, run_id, [Draft(Kind.RUN_CREATED, facts)])
+
+    async def note(self, run_id: str) -> str:
+        """The note that a run was created with."""
+        first = await self._context.store.journal.read(run_id, after=0, limit=1)
+        return indexes.facts_of(first[0]).note if first else ""
 
     async def find(self, run_id: str) -> Run | None:
         """The row of a run; raises InputDiffers if it is something else."""

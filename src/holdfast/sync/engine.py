@@ -151,6 +151,9 @@ class Leases(Face[leases.Leases]):
     def renew(self) -> None:
         return self._call(self._inner.renew)
 
+    def stay_alive(self) -> None:
+        return self._call(self._inner.stay_alive)
+
     def expire_lost(self, *, limit: int = sweeper.BATCH) -> int:
         return self._call(self._inner.expire_lost, limit=limit)
 

@@ -17,9 +17,12 @@ async def copy_thread(host: Host, source: str, target: str) -> None:
 
     A copy that was cut off goes on where it stopped when it is asked for again.
     """
-    source_id, target_id = layout.run_id_of(source), layout.run_id_of(target)
+    source_id, target_id = host.run_of(source), host.run_of(target)
     every = await host.marks.of_run(source_id)
+    if not every:
+        return
     known = {(marked.space, marked.name) for marked in await host.marks.of_run(target_id)}
+    await host.marks.open_copy(target_id, source_id)
     missing = [marked for marked in every if (marked.space, marked.name) not in known]
     for start in range(0, len(missing), _PAGE):
         await _copy_some(host, source_id, target_id, missing[start : start + _PAGE])

@@ -8,13 +8,14 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
 
 from holdfast.integrations.langgraph.threads import Threads
-from holdfast.stores.contract import MarkFilter
+from holdfast.kernel.marks import Marked
 
 _PAGE: Final = 100
+_NO_LIMIT: Final = 2**31
 
 
 class Listing:
-    """One listing, which reads on as far as somebody wants to see."""
+    """One listing, whose values are read as far as somebody wants to see."""
 
     def __init__(
         self,
@@ -26,30 +27,21 @@ class Listing:
     ) -> None:
         self._threads = threads
         self._asked = (config, tags, before)
-        self._left = limit
-        self._next: MarkFilter | None = None
-        self._is_over = False
+        self._limit = _NO_LIMIT if limit is None else limit
+        self._found: list[Marked] | None = None
 
     async def next_page(self) -> list[CheckpointTuple]:
-        """The next checkpoints; none when it is over."""
-        if self._is_over or self._left == 0:
-            return []
-        wanted = self._next or await self._threads.filter_of(*self._asked)
-        size = _PAGE if self._left is None else min(_PAGE, self._left)
-        wanted = msgspec.structs.replace(wanted, limit=size)
-        found = await self._threads.find(wanted)
-        if self._left is not None:
-            self._left -= len(found)
-        self._is_over = len(found) < size
-        if found:
-            last = found[-1]
-            is_one_run = wanted.run_id is not None
-            self._next = msgspec.structs.replace(
-                wanted,
-                before_version=last.version if is_one_run else None,
-                before_name=None if is_one_run else last.name,
+        """The next checkpoints; none when it is over. Those deleted meanwhile are left out."""
+        if self._found is None:
+            wanted = await self._threads.filter_of(*self._asked)
+            self._found = await self._threads.find(
+                msgspec.structs.replace(wanted, limit=self._limit)
             )
-        return await self._threads.tuples(found)
+        while self._found:
+            page, self._found = self._found[:_PAGE], self._found[_PAGE:]
+            if made := await self._threads.tuples(page):
+                return made
+        return []
 
 
 async def delta_history(

@@ -6,18 +6,21 @@ in a thread of its own. A fork of the process opens the store anew.
 
 import asyncio
 import contextlib
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
+from holdfast import names
 from holdfast.engine.context import Context
 from holdfast.engine.leases import Leases
 from holdfast.engine.marked_run import MarkedRun, Stale
 from holdfast.engine.marks import Marks
 from holdfast.engine.waits import Waits
 from holdfast.errors import HoldfastError, StoreClosed, WrongProcess
+from holdfast.integrations.langgraph.layout import run_id_of
 from holdfast.settings import Settings, locate_store, store_url
 from holdfast.stores import open_store
 from holdfast.sync.loop import Loop
@@ -29,6 +32,7 @@ T = TypeVar("T")
 
 AGENT: Final = "langgraph"
 _KEPT: Final = 64
+_NOTES: Final = 10_000
 
 
 class Host:
@@ -41,6 +45,7 @@ class Host:
         self._loop: Loop | None = None
         self._is_closed = False
         self._context: Context | None = None
+        self._notes: dict[str, str] = {}
         self._runs: OrderedDict[str, MarkedRun] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._on_open: list[Callable[[], Awaitable[None]]] = []
@@ -100,11 +105,24 @@ class Host:
         """A run to write to; it is created if there is none."""
         run = self.known(run_id)
         if run is None:
-            run = self._runs[run_id] = await self._marks.open(run_id)
+            note = self._notes.get(run_id, "")
+            run = self._runs[run_id] = await self._marks.open(run_id, note=note)
             while len(self._runs) > _KEPT:
                 self._runs.popitem(last=False)
         self._runs.move_to_end(run_id)
         return run
+
+    def run_of(self, thread_id: str) -> str:
+        """The run of a thread."""
+        run_id = run_id_of(thread_id)
+        if run_id != thread_id and len(self._notes) < _NOTES:
+            self._notes[run_id] = json.dumps(thread_id)[: names.MAX_TEXT]
+        return run_id
+
+    async def thread_of(self, run_id: str) -> str:
+        """The thread of a run."""
+        note = self._notes.get(run_id) or await self._marks.note(run_id)
+        return json.loads(note) if note.startswith('"') and note.endswith('"') else run_id
 
     def forget(self, run_id: str) -> None:
         self._runs.pop(run_id, None)

@@ -137,6 +137,7 @@ class Putting:
     async def put(self, put: Put) -> RunnableConfig:
         """Store a checkpoint after the one that its config names."""
         place = put.place
+        self._host.run_of(place.thread_id)
         is_strict = self._on_conflict == "error" and not self._given.is_earlier(place)
         # A subgraph's input belongs to the run of the graph above it, which is checked there.
         is_fresh = put.source == "input" and not place.space and self._given.is_latest(place)
@@ -162,6 +163,7 @@ class Putting:
     async def write(self, writes: Writes) -> None:
         """Store what a task has written after the checkpoint that its config names."""
         place = writes.place
+        self._host.run_of(place.thread_id)
 
         async def store(asked: Sequence[Draft]) -> None:
             await self._host.advance(

@@ -12,6 +12,7 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 
+from holdfast.errors import CheckpointCorrupted, CheckpointNotFound
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.given import Given
 from holdfast.integrations.langgraph.host import Host
@@ -61,9 +62,23 @@ class Threads:
             of_run.setdefault(marked.run_id, []).append(marked)
         made: dict[tuple[str, int], CheckpointTuple] = {}
         for run_id, each in of_run.items():
-            tuples = await self._tuples(run_id, run_id, each, shared=True)
-            made |= {(run_id, m.version): t for m, t in zip(each, tuples, strict=True)}
-        return [made[marked.run_id, marked.version] for marked in found]
+            tuples = await self._there(run_id, each)
+            made |= {(run_id, version): found for version, found in tuples.items()}
+        keys = [(marked.run_id, marked.version) for marked in found]
+        return [made[key] for key in keys if key in made]
+
+    async def _there(self, run_id: str, found: Sequence[Marked]) -> dict[int, CheckpointTuple]:
+        """Those of some checkpoints that were not deleted since they were found."""
+        thread_id = await self._host.thread_of(run_id)
+        try:
+            tuples = await self._tuples(run_id, thread_id, found, shared=True)
+        except (CheckpointNotFound, CheckpointCorrupted):
+            still = {marked.version for marked in await self._host.marks.of_run(run_id)}
+            left = [marked for marked in found if marked.version in still]
+            if len(left) == len(found):
+                raise
+            found, tuples = left, await self._tuples(run_id, thread_id, left, shared=True)
+        return {m.version: made for m, made in zip(found, tuples, strict=True)}
 
     async def ancestors(self, config: RunnableConfig) -> AsyncIterator[CheckpointTuple]:
         """The checkpoints before the one that a config names, the nearest first."""
