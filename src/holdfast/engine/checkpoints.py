@@ -272,8 +272,9 @@ async def load_newest_folded(context: Context, run_id: str, upto: int) -> tuple[
 
 async def load_views(context: Context, run_id: str, versions: Collection[int]) -> dict[int, View]:
     """The states at versions with every item in full."""
-    rows = [await context.store.checkpoints.get(run_id, version) for version in sorted(versions)]
-    found = [row for row in rows if row is not None]
+    first, last = min(versions), max(versions)
+    page = await context.store.checkpoints.page(run_id, before=last + 1, limit=last - first + 1)
+    found = [row for row in reversed(page) if row.version in versions]
     if len(found) < len(versions):
         raise CheckpointNotFound(f"run {run_id} does not have all of these versions any more")
     # A version that was given a base of its own begins and ends with it.

@@ -16,8 +16,8 @@ import ormsgpack
 import pytest
 
 from holdfast.errors import CheckpointCorrupted, HoldfastError, TypeNotAllowed, UnsupportedValue
-from holdfast.integrations.langgraph.serde import strict_serde
-from holdfast.integrations.langgraph.values import Values
+from holdfast.integrations.langgraph.values.serde import strict_serde
+from holdfast.integrations.langgraph.values.values import Values
 
 EXTENSIONS = range(-128, 128)
 
@@ -165,7 +165,7 @@ READS_ALL = """
 import json, sys
 from base64 import b64decode
 from holdfast.errors import HoldfastError
-from holdfast.integrations.langgraph.serde import strict_serde
+from holdfast.integrations.langgraph.values.serde import strict_serde
 
 serde = strict_serde()
 # What safe types need is imported before anybody listens; numpy is named by our code, not by data.
@@ -229,7 +229,7 @@ def test_nothing_is_imported_or_run_that_stored_data_names(
 def test_the_hook_would_have_told(tmp_path: Path) -> None:
     """The same listener hears LangGraph's own serializer run a command out of stored data."""
     theirs = READS_ALL.replace(
-        "from holdfast.integrations.langgraph.serde import strict_serde",
+        "from holdfast.integrations.langgraph.values.serde import strict_serde",
         "from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer as strict_serde",
     )
     done = subprocess.run(

@@ -45,7 +45,7 @@ from holdfast.errors import (
     TypeNotAllowed,
     UnsupportedValue,
 )
-from holdfast.integrations.langgraph.serde import strict_encrypted, strict_serde
+from holdfast.integrations.langgraph.values.serde import strict_encrypted, strict_serde
 
 THEIRS = JsonPlusSerializer(allowed_msgpack_modules=None)
 

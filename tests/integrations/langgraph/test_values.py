@@ -21,8 +21,8 @@ from langgraph.types import Command, Interrupt, Send
 
 from holdfast import codec
 from holdfast.errors import CheckpointCorrupted, HoldfastError, TypeNotAllowed, UnsupportedValue
-from holdfast.integrations.langgraph.serde import strict_encrypted, strict_serde
-from holdfast.integrations.langgraph.values import Flat, Pool, Values
+from holdfast.integrations.langgraph.values.serde import strict_encrypted, strict_serde
+from holdfast.integrations.langgraph.values.values import Flat, Pool, Values
 from tests.integrations.langgraph.test_serde import AesGcm
 
 LONG = "long text " * 30

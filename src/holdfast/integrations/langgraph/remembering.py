@@ -6,7 +6,7 @@ from typing import Final
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.integrations.langgraph.layout import Assemble
-from holdfast.integrations.langgraph.values import Pool, Values
+from holdfast.integrations.langgraph.values.values import Pool, Values
 
 _KEPT: Final = 64
 

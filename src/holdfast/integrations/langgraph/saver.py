@@ -35,9 +35,9 @@ from holdfast.integrations.langgraph.history import Listing, delta_history
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.putting import OnConflict, Putting
 from holdfast.integrations.langgraph.remembering import ValuesOfThreads
-from holdfast.integrations.langgraph.serde import strict_serde
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.threads import Threads
+from holdfast.integrations.langgraph.values.serde import strict_serde
 from holdfast.settings import Settings
 
 P = ParamSpec("P")

@@ -19,7 +19,7 @@ from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.metadata import read_metadata
 from holdfast.integrations.langgraph.places import config_of, place_of
 from holdfast.integrations.langgraph.remembering import ValuesOfThreads
-from holdfast.integrations.langgraph.values import Pool
+from holdfast.integrations.langgraph.values.values import Pool
 from holdfast.kernel.marks import Marked, Written
 from holdfast.stores.contract import MarkFilter
 
@@ -130,8 +130,8 @@ class Threads:
             return []
         host = self._host
         views = await host.marks.views(run_id, {m.version for m in found}, host.known(run_id))
-        writes = await self._pending(run_id, [(m.space, m.name) for m in found])
         assemble = self._values.reader(run_id, Pool() if shared else None)
+        writes = await self._pending(run_id, [(m.space, m.name) for m in found], assemble)
         return [
             CheckpointTuple(
                 config=config_of(thread_id, m.space, m.name),
@@ -144,7 +144,7 @@ class Threads:
         ]
 
     async def _pending(
-        self, run_id: str, keys: Sequence[tuple[str, str]]
+        self, run_id: str, keys: Sequence[tuple[str, str]], assemble: layout.Assemble
     ) -> dict[tuple[str, str], list[PendingWrite]]:
         """The writes after checkpoints, in the order in which a graph applies them."""
         made: dict[tuple[str, str], list[PendingWrite]] = {key: [] for key in keys}
@@ -152,7 +152,6 @@ class Threads:
         if not rows:
             return made
         read = await self._host.marks.read_writes(run_id, [row.seq for row in rows])
-        assemble = self._values.reader(run_id)
         slots: dict[tuple[str, str], dict[tuple[str, int], _Slot]] = {key: {} for key in keys}
         for row in rows:
             written, tokens = read[row.seq]

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from holdfast.integrations.langgraph.messages import MESSAGES
+from holdfast.integrations.langgraph.values.messages import MESSAGES
 
 _SLACK: Final = 64
 _MAX_CHANNELS: Final = 256

@@ -16,10 +16,10 @@ import msgspec
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.errors import CheckpointCorrupted
-from holdfast.integrations.langgraph.assembling import Assembling, Met
-from holdfast.integrations.langgraph.flattening import Flattening
-from holdfast.integrations.langgraph.memory import Memory, Row
-from holdfast.integrations.langgraph.messages import MESSAGES
+from holdfast.integrations.langgraph.values.assembling import Assembling, Met
+from holdfast.integrations.langgraph.values.flattening import Flattening
+from holdfast.integrations.langgraph.values.memory import Memory, Row
+from holdfast.integrations.langgraph.values.messages import MESSAGES
 
 LIST: Final = "list"
 VALUE: Final = "value"

@@ -13,8 +13,8 @@ from langgraph.types import Send
 from pydantic import BaseModel, RootModel, ValidationError
 
 from holdfast.errors import CheckpointCorrupted, HoldfastError, TypeNotAllowed, UnsupportedValue
-from holdfast.integrations.langgraph import forms, messages
-from holdfast.integrations.langgraph.allowed import Allowed
+from holdfast.integrations.langgraph.values import forms, messages
+from holdfast.integrations.langgraph.values.allowed import Allowed
 
 
 class Reader:

@@ -8,10 +8,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.types import Send
 
 from holdfast.errors import CheckpointCorrupted
-from holdfast.integrations.langgraph import tokens
-from holdfast.integrations.langgraph.forms import DeltaSnapshot
-from holdfast.integrations.langgraph.messages import MESSAGES
-from holdfast.integrations.langgraph.serde import MSGPACK, StrictSerializer
+from holdfast.integrations.langgraph.values import tokens
+from holdfast.integrations.langgraph.values.forms import DeltaSnapshot
+from holdfast.integrations.langgraph.values.messages import MESSAGES
+from holdfast.integrations.langgraph.values.serde import MSGPACK, StrictSerializer
 
 _NATIVE: Final = frozenset((type(None), bool, int, float, str))
 _decoder: Final = msgspec.msgpack.Decoder()

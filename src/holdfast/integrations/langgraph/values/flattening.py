@@ -10,11 +10,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.types import Send
 
 from holdfast import codec
-from holdfast.integrations.langgraph import tokens
-from holdfast.integrations.langgraph.forms import DeltaSnapshot
-from holdfast.integrations.langgraph.memory import Known, Memory, Row
-from holdfast.integrations.langgraph.messages import MESSAGES
-from holdfast.integrations.langgraph.serde import MSGPACK, StrictSerializer
+from holdfast.integrations.langgraph.values import tokens
+from holdfast.integrations.langgraph.values.forms import DeltaSnapshot
+from holdfast.integrations.langgraph.values.memory import Known, Memory, Row
+from holdfast.integrations.langgraph.values.messages import MESSAGES
+from holdfast.integrations.langgraph.values.serde import MSGPACK, StrictSerializer
 
 _INT_RANGE: Final = range(-(2**63), 2**64)
 _NUMBERS: Final = frozenset((int, float, bool, type(None)))

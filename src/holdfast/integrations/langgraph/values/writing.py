@@ -9,8 +9,8 @@ import ormsgpack
 from langchain_core.messages import BaseMessage
 
 from holdfast.errors import HoldfastError, UnsupportedValue
-from holdfast.integrations.langgraph import forms, messages
-from holdfast.integrations.langgraph.allowed import Allowed
+from holdfast.integrations.langgraph.values import forms, messages
+from holdfast.integrations.langgraph.values.allowed import Allowed
 
 _MAX_NESTED: Final = 100
 _OPTIONS: Final = (

@@ -17,9 +17,9 @@ from langgraph.checkpoint.serde.base import CipherProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.errors import CheckpointCorrupted, TypeNotAllowed
-from holdfast.integrations.langgraph.allowed import Allowed, TypeOrName
-from holdfast.integrations.langgraph.reading import Reader
-from holdfast.integrations.langgraph.writing import Writer
+from holdfast.integrations.langgraph.values.allowed import Allowed, TypeOrName
+from holdfast.integrations.langgraph.values.reading import Reader
+from holdfast.integrations.langgraph.values.writing import Writer
 
 MSGPACK: Final = "msgpack"
 
