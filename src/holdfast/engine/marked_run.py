@@ -427,7 +427,7 @@ class MarkedRun:
 def _busy(run: Run) -> ThreadBusy:
     return ThreadBusy(
         f"thread {run.run_id} is worked on by worker {run.worker}; nothing was stored. Wait until "
-        "it is done, and try again"
+        "it is done, and try again; if its process is gone, the thread is free when its lease ends"
     )
 
 

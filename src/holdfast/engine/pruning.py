@@ -52,7 +52,7 @@ async def erase(context: Context, run: MarkedRun, *, note: str, token: int = 0) 
     rows = await _rows(context, run.run.run_id)
     pruning = _Pruning(context, run, note)
     pruning.begin_anew = True
-    await pruning.erase(frozenset(Kind))
+    await pruning.erase(frozenset(Kind) - {Kind.RUN_CREATED})
     await pruning.commit(sorted(row.version for row in rows), token)
 
 

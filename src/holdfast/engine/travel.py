@@ -29,7 +29,7 @@ from holdfast.kernel.runs import Run
 from holdfast.kernel.state import Parts
 from holdfast.kernel.travel import FRESH, PAST, RESEND, Fresh, PastEffect, Then
 from holdfast.kernel.waits import Wait, WaitStatus
-from holdfast.stores.contract import Applied, Commit, RunAtHead
+from holdfast.stores.contract import Applied, Commit, MarkFilter, RunAtHead
 from holdfast.stores.sealing import seal_all
 
 _TRIES = 50
@@ -117,6 +117,7 @@ async def fork(
     """A new run that begins with another's state at a version."""
     new_id = beginning.id_of(new_run_id)
     original = await _get(context, run_id)
+    await _check_has_no_marks(context, run_id)
     point = await _find(context, original, version)
     has_signals = bool(await context.store.signals.of_run(run_id))
     facts = runs.Created(
@@ -136,6 +137,14 @@ async def fork(
     return await beginning.begin(context, new_id, drafts, by=change.by)
 
 
+async def _check_has_no_marks(context: Context, run_id: str) -> None:
+    if await context.store.marks.page(MarkFilter(run_id=run_id, limit=1)):
+        raise MisuseError(
+            f"run {run_id} is a thread of a framework, which has checkpoints of its own: go back "
+            "there (LangGraph: invoke with a checkpoint_id, update_state), or copy_thread()"
+        )
+
+
 async def rewind(
     context: Context, run_id: str, version: int, change: Change, *, takeover: bool
 ) -> Run:
@@ -144,6 +153,7 @@ async def rewind(
         head = await context.store.runs.at_head(names.check(run_id, what="run id"))
         if head is None:
             raise _no_run(run_id)
+        await _check_has_no_marks(context, run_id)
         is_held = await _is_held(context, head.run)
         travel.check_rewind(head.run, holder_alive=is_held, takeover=takeover)
         drafts = await _rewinding(context, head, version, change)

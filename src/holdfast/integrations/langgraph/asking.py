@@ -64,10 +64,13 @@ class Asking:
         for wait_id in settled.withdrawn:
             await self._host.waits.cancel(wait_id, by=AGENT)
 
-    async def go_on(self, place: Place, source: str) -> None:
-        """A checkpoint was stored after the one that `place` names."""
+    async def go_on(self, place: Place, source: str, *, begins: bool) -> None:
+        """A checkpoint was stored after the one that `place` names.
+
+        If it `begins` a run of the graph, another process may have asked before.
+        """
         is_new_turn = source == "input" and not place.space
-        if not is_new_turn and place.run_id not in self._waiting:
+        if not is_new_turn and not begins and place.run_id not in self._waiting:
             return
         waits = await self._host.waits.of_run(place.run_id)
         withdrawn = interrupts.withdrawn_by_checkpoint(

@@ -7,9 +7,10 @@ from holdfast.engine.folding import View
 from holdfast.engine.marked_run import MarkedRun
 from holdfast.errors import MisuseError
 from holdfast.integrations.langgraph import layout
-from holdfast.integrations.langgraph.host import Host
+from holdfast.integrations.langgraph.host import AGENT, Host
 from holdfast.integrations.langgraph.layout import run_id_of
 from holdfast.kernel.marks import Marked
+from holdfast.kernel.waits import WaitStatus
 
 
 class Deleting:
@@ -27,6 +28,9 @@ class Deleting:
         async def erase(run: MarkedRun) -> None:
             await self._host.marks.erase(run, note=note)
 
+        for wait in await self._host.waits.of_run(run_id):
+            if wait.status is WaitStatus.OPEN:
+                await self._host.waits.cancel(wait.wait_id, by=AGENT)
         await self._host.advance(run_id, erase)
 
     async def for_runs(self, run_ids: Sequence[str]) -> None:

@@ -20,8 +20,10 @@ class Expiring:
 
     def __init__(self, host: Host, ttl: timedelta | float | None) -> None:
         seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-        if seconds is not None and seconds <= 0:
-            raise MisuseError(f"ttl is how long a thread is kept, not {ttl!r}")
+        if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+            raise MisuseError(
+                f"ttl is how long a thread is kept: seconds, or a timedelta, not {ttl!r}"
+            )
         self._seconds = seconds
         self._host = host
         if seconds is not None:

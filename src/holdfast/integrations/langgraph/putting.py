@@ -57,9 +57,9 @@ class Put:
             if channel in new_versions:
                 self._flatten(layout.part_of(prefix, channel), value)
 
-    def mark(self, *, is_only: bool) -> Mark:
+    def mark(self) -> Mark:
         parent = marks.pack(self.place.checkpoint_id)
-        return Mark(self.place.space, marks.pack(self.name), parent, self.told.tags, is_only)
+        return Mark(self.place.space, marks.pack(self.name), parent, self.told.tags)
 
     def change(self, view: View) -> Change:
         """What makes a state that of the checkpoint."""
@@ -138,11 +138,9 @@ class Putting:
         """Store a checkpoint after the one that its config names."""
         place = put.place
         self._host.run_of(place.thread_id)
-        is_strict = self._on_conflict == "error" and not self._given.is_earlier(place)
-        # A subgraph's input belongs to the run of the graph above it, which is checked there.
-        is_fresh = put.source == "input" and not place.space and self._given.is_latest(place)
-        must_be_latest = is_strict and is_fresh
-        mark = put.mark(is_only=is_strict and put.source == "loop" and bool(place.checkpoint_id))
+        begins = self._given.is_latest(place)
+        must_be_latest = self._on_conflict == "error" and self._must_be_latest(put, begins)
+        mark = put.mark()
 
         def change(view: View) -> Change:
             if must_be_latest:
@@ -157,8 +155,19 @@ class Putting:
             if not isinstance(failed.change, AddMark):
                 raise
             await self._put_again(put, mark)
-        await self._asking.go_on(place, put.source)
+        await self._asking.go_on(place, put.source, begins=begins)
         return config_of(place.thread_id, place.space, put.name)
+
+    def _must_be_latest(self, put: Put, begins: bool) -> bool:
+        """Whether a checkpoint is meant for the thread as it is, and not for a branch of it.
+
+        A subgraph's input belongs to the run of the graph above it, and is checked there.
+        """
+        place = put.place
+        if put.source == "input":
+            return begins and not place.space
+        goes_on = put.source == "loop" and bool(place.checkpoint_id)
+        return goes_on and not self._given.is_earlier(place)
 
     async def write(self, writes: Writes) -> None:
         """Store what a task has written after the checkpoint that its config names."""
@@ -174,11 +183,11 @@ class Putting:
         await self._asking.write(place, writes.task_id, writes.given, store)
 
     async def _put_again(self, put: Put, mark: Mark) -> None:
-        """A mark was refused: its name is used, or somebody else went on from its parent."""
+        """A mark was refused: its name is used."""
         place, named = put.place, self._host.marks
         known = await named.get(place.run_id, place.space, put.name)
         if known is None:
-            raise _conflict(place)
+            raise _conflict(place)  # it was, and is gone again
         views = await named.views(place.run_id, {known.version}, self._host.known(place.run_id))
         if put.is_in(known, views[known.version]):
             return

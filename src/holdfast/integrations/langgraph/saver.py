@@ -11,6 +11,7 @@ from collections.abc import (
     Sequence,
 )
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
@@ -62,7 +63,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Path | None = None,
         *,
         settings: Settings | None = None,
         serde: SerializerProtocol | None = None,
@@ -70,12 +71,16 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         on_conflict: OnConflict = "error",
         ttl: timedelta | float | None = None,
     ) -> None:
+        if url is not None and not isinstance(url, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+            raise MisuseError(f"the store is a path or a URL, not {url!r}")
+        if isinstance(allow, type | str):
+            raise MisuseError(f"allow is a list of types: allow=[{allow!r}]")
         if serde is not None and allow:
             raise MisuseError("give a serializer or `allow`, not both: the serializer decides")
         if on_conflict not in ("error", "fork"):
             raise MisuseError(f'on_conflict is "error" or "fork", not {on_conflict!r}')
         super().__init__(serde=serde or strict_serde(allow))
-        self._host = Host(url, settings)
+        self._host = Host(None if url is None else str(url), settings)
         self._on_conflict: OnConflict = on_conflict
         self.expiring = Expiring(self._host, ttl)
         self._given = Given()
@@ -234,6 +239,15 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     def _deleting(self) -> Deleting:
         return Deleting(self._host)
 
+    @classmethod
+    def from_conn_string(cls, conn_string: str) -> Self:
+        """The same as HoldfastSaver(conn_string), by the name that LangGraph's savers use."""
+        return cls(conn_string)
+
+    def setup(self) -> None:
+        """Open the store now rather than at the first use. Its tables are made by themselves."""
+        self.call(_nothing)
+
     def close(self) -> None:
         """Close the store, for this saver and its clones."""
         self._host.close()
@@ -259,3 +273,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         trace: TracebackType | None,
     ) -> None:
         await asyncio.to_thread(self.close)
+
+
+async def _nothing() -> None:
+    """Opening the loop is all there is to do."""

@@ -15,7 +15,10 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph._internal._constants import (  # pyright: ignore[reportMissingTypeStubs]
+    CONFIG_KEY_DURABILITY,
+)
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
@@ -108,6 +111,8 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
     said: dict[str, "Verdict"]
     """What people said of other calls, by their effects, when it was this one that asked."""
     ordinal: int = 0
+    answered: int = 0
+    """How often the model has seen the reply to such a call in this turn: the next is meant."""
     is_alone: bool = True
     """Whether no other call runs in its task, so that an answer needs not say which is meant."""
 
@@ -133,6 +138,8 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
             material += [self.call.call_id, self.ordinal]
         elif self.policy.repeat:
             material += [self.ordinal]
+        elif self.answered:
+            material += ["again", self.answered]
         return EffectRequest(
             tool=self.call.tool,
             args=self.call.args,
@@ -208,7 +215,7 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
 
     def _doubt(self, thread: Any, begun: Begun, made: Made, error: BaseException | None) -> Flow:
         """The tool raised: what it did before, nobody knows."""
-        log.warning("%s raised, and may have happened", self.call.tool, exc_info=error)
+        log.warning("%s raised, and may have happened: %s", self.call.tool, _note(error))
         try:
             yield _store(thread.doubt_effect, begun, note=_note(error))
         except IllegalMove:
@@ -273,7 +280,8 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
 
 async def anchor_of(thread: Any, config: Any) -> str:
     """The checkpoint with which the turn began; waits for one that is being stored."""
-    for tried in range(_TRIES):
+    is_stored = config["configurable"].get(CONFIG_KEY_DURABILITY) != "exit"
+    for tried in range(_TRIES if is_stored else 1):
         if anchor := await thread.anchor(config):
             return anchor
         await asyncio.sleep(min(0.25, 0.001 * 2**tried))
@@ -306,6 +314,25 @@ def ordinal_of(messages: Sequence[Any], call: ToolCall) -> int:
             break
         before += _is_like(other, call)
     return before
+
+
+def answered_before(messages: Sequence[Any], call: ToolCall) -> int:
+    """How many calls like this one were answered in this turn before the model asked for it.
+
+    A reply that tells of an error, or that nobody knows, is no answer.
+    """
+    answered: set[str] = set()
+    count, is_asking = 0, True
+    for message in reversed(messages):
+        if getattr(message, "type", "") == "human":
+            break
+        if isinstance(message, ToolMessage) and message.status == "success":
+            answered.add(message.tool_call_id)
+        if isinstance(message, AIMessage):
+            done = [c for c in message.tool_calls if c.get("id") in answered and _is_like(c, call)]
+            count += 0 if is_asking else len(done)
+            is_asking = False
+    return count
 
 
 def _is_like(other: Any, call: ToolCall) -> bool:

@@ -36,6 +36,7 @@ from holdfast.integrations.langgraph.tool_calls import (
     Store,
     Unknown,
     Verdict,
+    answered_before,
     ordinal_of,
 )
 from holdfast.integrations.langgraph.watching import Watch
@@ -84,12 +85,17 @@ def durable_tools(
     """A middleware that puts each call of a tool on record before it is made, and its reply after.
 
     A tool is taken to have consequences unless it is named in `read` (none, so not recorded) or
-    `idempotent` (safe to repeat), or its own `metadata["holdfast"]` says so. Within one turn the
-    same call with the same arguments is made once, whatever ids the model gives it; tools in
-    `repeat` may be called again. After a crash `verify(key, tool, args)` says whether a call
+    `idempotent` (safe to repeat), or its own `metadata["holdfast"]` says so. A call is made once,
+    whatever ids the model gives it when it is asked again; one that the model makes after it has
+    seen the reply is another call. Of equal calls in one message only those of tools in `repeat`
+    are made each. After a crash `verify(key, tool, args)` says whether a call
     happened (Happened, NotDone, or None); without an answer a person is asked by an interrupt, or
     the model is told (`unknown="report"`).
     """
+    if not isinstance(saver, HoldfastSaver):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+        raise MisuseError(
+            f"durable_tools needs the HoldfastSaver that the graph is compiled with, not {saver!r}"
+        )
     options = _Options(
         effects={
             **dict.fromkeys(_names(read), "read"),
@@ -190,6 +196,7 @@ class DurableTools(Middleware):
             config=config,
             thread=functools.partial(self._saver.thread, str(conf["thread_id"])),
             ordinal=ordinal_of(messages, call),
+            answered=answered_before(messages, call),
             is_alone=_is_alone(config, messages),
         )
         return calling, request.override(tool=watch.over(tool))
