@@ -47,8 +47,10 @@ async def prune(
 
 
 async def erase(context: Context, run: MarkedRun, *, note: str, token: int = 0) -> None:
-    """Take every version away, and erase every body of the run. It may be begun again."""
-    await run.look()
+    """Take every version away, and erase every body of the run as it is known here.
+
+    It may be begun again.
+    """
     rows = await _rows(context, run.run.run_id)
     pruning = _Pruning(context, run, note)
     pruning.begin_anew = True

@@ -19,19 +19,33 @@ class Deleting:
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    async def thread(self, thread_id: str, note: str = "the thread was deleted") -> None:
-        """Erase all of a thread. Its id may be used again, and begins with nothing."""
+    async def thread(
+        self, thread_id: str, note: str = "the thread was deleted", *, unused_since: int = 0
+    ) -> None:
+        """Erase all of a thread. Its id may be used again, and begins with nothing.
+
+        One that was used since a moment, or in which somebody is asked something, is left alone.
+        """
         run_id = run_id_of(thread_id)
         if not await self._host.marks.of_run(run_id):
             return
 
         async def erase(run: MarkedRun) -> None:
-            await self._host.marks.erase(run, note=note)
+            await run.look()
+            if not unused_since or await self._is_unused(run_id, unused_since):
+                await self._host.marks.erase(run, note=note)
 
         for wait in await self._host.waits.of_run(run_id):
-            if wait.status is WaitStatus.OPEN:
+            if wait.status is WaitStatus.OPEN and not unused_since:
                 await self._host.waits.cancel(wait.wait_id, by=AGENT)
         await self._host.advance(run_id, erase)
+
+    async def _is_unused(self, run_id: str, since: int) -> bool:
+        """Asked just before what is known of the thread decides: who comes later is refused."""
+        waits = await self._host.waits.of_run(run_id)
+        every = await self._host.marks.of_run(run_id)
+        is_asking = any(wait.status is WaitStatus.OPEN for wait in waits)
+        return not is_asking and all(marked.created_at < since for marked in every)
 
     async def for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints that these runs of a graph have made, in any thread."""

@@ -38,10 +38,13 @@ class Expiring:
             return 0
         count = 0
         before = self._host.context.now() - clock.seconds(self._seconds)
-        while found := await self._host.marks.idle(before, _BATCH):
-            for run_id in found:
+        tried: set[str] = set()
+        while found := set(await self._host.marks.idle(before, _BATCH)) - tried:
+            tried |= found
+            for run_id in sorted(found):
                 try:
-                    await Deleting(self._host).thread(run_id, "its time to live is over")
+                    note = "its time to live is over"
+                    await Deleting(self._host).thread(run_id, note, unused_since=before)
                 except ThreadBusy:
                     return count
                 count += 1

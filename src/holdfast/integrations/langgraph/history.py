@@ -27,7 +27,7 @@ class Listing:
     ) -> None:
         self._threads = threads
         self._asked = (config, tags, before)
-        self._limit = _NO_LIMIT if limit is None else limit
+        self._limit = _NO_LIMIT if limit is None else max(0, limit)
         self._found: list[Marked] | None = None
 
     async def next_page(self) -> list[CheckpointTuple]:

@@ -9,8 +9,8 @@ import contextlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import Final, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast import names
@@ -50,10 +50,17 @@ class Host:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._on_open: list[Callable[[], Awaitable[None]]] = []
         self._background: set[asyncio.Task[None]] = set()
+        self._unfinished: set[asyncio.Task[None]] = set()
 
     def in_background(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do this on the loop from when it is opened until it is closed."""
         self._on_open.append(work)
+
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this on the loop, where nobody waits for it."""
+        task = asyncio.create_task(work)
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
 
     def call(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do something on the store's loop, and wait for it."""
@@ -152,6 +159,8 @@ class Host:
                 loop = self._loop = None
                 self._runs.clear()
                 self._locks.clear()
+                self._background.clear()
+                self._unfinished.clear()
             if loop is None:
                 loop = Loop()
                 loop.open()
@@ -184,6 +193,8 @@ class Host:
             task.add_done_callback(self._background.discard)
 
     async def _close(self) -> None:
+        if self._unfinished:
+            await asyncio.wait(self._unfinished)
         for task in list(self._background):
             task.cancel()
         if self._background:

@@ -41,6 +41,12 @@ class Head(msgspec.Struct, array_like=True, gc=False):
     versions: dict[str, Any]
     updated: list[str] | None = None
     other: str = ""
+    packed_anchor: Any = ""
+
+    @property
+    def anchor(self) -> str:
+        """The input checkpoint with which the turn began; "" if that is not known here."""
+        return marks.unpack(self.packed_anchor)
 
     @property
     def checkpoint_id(self) -> str:
@@ -90,13 +96,17 @@ class Wanted(NamedTuple):
     parent: str
     checkpoint: Checkpoint
     new_versions: Mapping[str, Any]
+    source: str = ""
 
 
 def change_to(view: View, wanted: Wanted, flatten: Flatten) -> Change:
     """What makes the state of a run that of a checkpoint; its channels that did not change stay."""
-    space, parent, checkpoint, new_versions = wanted
+    space, parent, checkpoint, new_versions, source = wanted
     prefix = prefix_of(space)
     head = head_of(view, space)
+    anchor = checkpoint["id"] if source == "input" else ""
+    if head is not None and head.checkpoint_id == parent:
+        anchor = anchor or head.anchor
     known = forms_of(view, space) if head is not None and head.checkpoint_id == parent else {}
     logs: dict[str, Items] = {}
     forms: dict[str, str] = {}
@@ -108,14 +118,14 @@ def change_to(view: View, wanted: Wanted, flatten: Flatten) -> Change:
             forms[channel] = known[channel]
             continue
         forms[channel], logs[part] = flatten(part, value)
-    values, other = _values_of(prefix, checkpoint, forms, flatten)
+    values, other = _values_of(prefix, checkpoint, forms, anchor, flatten)
     logs |= other
     kept |= values.keys() | other.keys()
     return Change(logs, values, replaced(view, space, kept))
 
 
 def _values_of(
-    prefix: str, checkpoint: Checkpoint, forms: dict[str, str], flatten: Flatten
+    prefix: str, checkpoint: Checkpoint, forms: dict[str, str], anchor: str, flatten: Flatten
 ) -> tuple[dict[str, object], dict[str, Items]]:
     others = {k: v for k, v in checkpoint.items() if k not in Checkpoint.__annotations__}
     form = ""
@@ -129,6 +139,7 @@ def _values_of(
         checkpoint["channel_versions"],
         checkpoint.get("updated_channels"),
         form,
+        marks.pack(anchor),
     )
     values: dict[str, object] = {
         prefix + _HEAD: list(msgspec.structs.astuple(head)),

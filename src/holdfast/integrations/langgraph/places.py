@@ -19,6 +19,8 @@ class Place(NamedTuple):
     space: str
     checkpoint_id: str
     token: int
+    is_run: bool = False
+    """Whether a run of a graph asks, and not somebody who looks."""
 
     @property
     def run_id(self) -> str:
@@ -38,6 +40,7 @@ def place_of(config: RunnableConfig) -> Place:
         configurable.get("checkpoint_ns") or "",
         str(configurable.get("checkpoint_id") or ""),
         configurable.get(TOKEN) or 0,
+        any(key.startswith("__pregel_") for key in configurable),
     )
 
 

@@ -14,8 +14,8 @@ from langgraph.checkpoint.base import (
 
 from holdfast.engine.folding import Items, View
 from holdfast.engine.head import ConditionFailed
-from holdfast.engine.marked_run import Change, MarkedRun
-from holdfast.errors import CheckpointConflict
+from holdfast.engine.marked_run import Change, MarkedRun, Stale
+from holdfast.errors import CheckpointConflict, HoldfastError
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.asking import Asking
 from holdfast.integrations.langgraph.given import Given
@@ -48,7 +48,7 @@ class Put:
         self.name = checkpoint["id"]
         self.told = Metadata.of(get_checkpoint_metadata(config, metadata))
         self._wanted = layout.Wanted(
-            self.place.space, self.place.checkpoint_id, checkpoint, new_versions
+            self.place.space, self.place.checkpoint_id, checkpoint, new_versions, self.source
         )
         self._values = remembered.of(self.place.run_id)
         self._flat: dict[str, tuple[str, Items]] = {}
@@ -142,15 +142,23 @@ class Putting:
         must_be_latest = self._on_conflict == "error" and self._must_be_latest(put, begins)
         mark = put.mark()
 
-        def change(view: View) -> Change:
-            if must_be_latest:
-                _check_is_latest(view, place)
-            return put.change(view)
+        async def save(run: MarkedRun) -> None:
+            known_at = -1
+            while True:
+
+                def change(view: View, at: int = known_at) -> Change:
+                    if must_be_latest and run.seq != at and not _is_latest(view, place):
+                        raise _Moved(place.run_id)
+                    return put.change(view)
+
+                try:
+                    await run.save(mark, change, token=place.token)
+                    return
+                except _Moved:
+                    known_at = await self._seq_if_latest(run, place)
 
         try:
-            await self._host.advance(
-                place.run_id, lambda run: run.save(mark, change, token=place.token)
-            )
+            await self._host.advance(place.run_id, save)
         except ConditionFailed as failed:
             if not isinstance(failed.change, AddMark):
                 raise
@@ -161,11 +169,13 @@ class Putting:
     def _must_be_latest(self, put: Put, begins: bool) -> bool:
         """Whether a checkpoint is meant for the thread as it is, and not for a branch of it.
 
-        A subgraph's input belongs to the run of the graph above it, and is checked there.
+        What a subgraph does belongs to the run of the graph above it, and is checked there.
         """
         place = put.place
+        if place.space:
+            return False
         if put.source == "input":
-            return begins and not place.space
+            return begins
         goes_on = put.source == "loop" and bool(place.checkpoint_id)
         return goes_on and not self._given.is_earlier(place)
 
@@ -181,6 +191,20 @@ class Putting:
             )
 
         await self._asking.write(place, writes.task_id, writes.given, store)
+
+    async def _seq_if_latest(self, run: MarkedRun, place: Place) -> int:
+        """Where the journal ends, if the checkpoint to go on from is the latest one there is.
+
+        The newest state may be that of a checkpoint which was deleted; its mark is gone.
+        """
+        await run.look()
+        at = run.seq
+        latest = await self._host.marks.latest(place.run_id, place.space)
+        if run.is_stale:
+            raise Stale(place.run_id)
+        if ("" if latest is None else latest.name) != place.checkpoint_id:
+            raise _conflict(place)
+        return at
 
     async def _put_again(self, put: Put, mark: Mark) -> None:
         """A mark was refused: its name is used."""
@@ -204,11 +228,13 @@ class Putting:
         await self._host.advance(place.run_id, replace)
 
 
-def _check_is_latest(view: View, place: Place) -> None:
+class _Moved(HoldfastError):
+    """The newest state is not that of the checkpoint to go on from."""
+
+
+def _is_latest(view: View, place: Place) -> bool:
     head = layout.head_of(view, place.space)
-    latest = "" if head is None else head.checkpoint_id
-    if latest != place.checkpoint_id:
-        raise _conflict(place)
+    return ("" if head is None else head.checkpoint_id) == place.checkpoint_id
 
 
 def _conflict(place: Place) -> CheckpointConflict:

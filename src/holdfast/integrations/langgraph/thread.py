@@ -1,5 +1,7 @@
 """One thread as those see it who work on it: its lease, its effects, its questions."""
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +10,9 @@ from langchain_core.runnables import RunnableConfig
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.marked_run import OWN, MarkedRun
 from holdfast.engine.waits import WaitSpec, opening
+from holdfast.errors import HoldfastError
 from holdfast.integrations.langgraph.host import Host
-from holdfast.integrations.langgraph.layout import run_id_of
+from holdfast.integrations.langgraph.layout import head_of, run_id_of
 from holdfast.integrations.langgraph.places import place_of
 from holdfast.kernel.effects import Status
 from holdfast.kernel.waits import Wait, WaitStatus
@@ -23,8 +26,20 @@ class Thread:
         self.run_id = run_id_of(thread_id)
 
     async def hold(self) -> int:
-        """Take the thread for one run of a graph; the lease. Raises ThreadBusy if it is taken."""
-        return await self._host.advance(self.run_id, MarkedRun.hold)
+        """Take the thread for one run of a graph; the lease. Raises ThreadBusy if it is taken.
+
+        If the caller goes away meanwhile, the lease is given back.
+        """
+        taking = asyncio.create_task(self._host.advance(self.run_id, MarkedRun.hold))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self._host.later(self._give_back(taking))
+            raise
+
+    async def _give_back(self, taking: "asyncio.Task[int]") -> None:
+        with contextlib.suppress(HoldfastError):
+            await self.release(await taking)
 
     async def release(self, token: int) -> None:
         """Give the thread back; if people are asked something, leave it to them."""
@@ -69,11 +84,16 @@ class Thread:
         marked = (
             await found.get(self.run_id, "", name) if name else await found.latest(self.run_id, "")
         )
-        while marked is not None and marked.tags.get("source") != "input":
-            if not marked.parent:
+        while marked is not None:
+            views = await found.views(self.run_id, {marked.version}, self._host.known(self.run_id))
+            head = head_of(views[marked.version], "")
+            before = await found.get(self.run_id, "", marked.parent) if marked.parent else None
+            if head is not None and head.anchor:
+                return head.anchor
+            if before is None:
                 return marked.name
-            marked = await found.get(self.run_id, "", marked.parent)
-        return "" if marked is None else marked.name
+            marked = before
+        return ""
 
     async def questions(self) -> list[Wait]:
         """What people were asked in this thread."""

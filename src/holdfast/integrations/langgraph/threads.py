@@ -12,18 +12,20 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 
-from holdfast.errors import CheckpointCorrupted, CheckpointNotFound
+from holdfast.engine.marked_run import Stale
+from holdfast.errors import CheckpointNotFound, IntegrityError, UnavailableError
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.given import Given
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.metadata import read_metadata
-from holdfast.integrations.langgraph.places import config_of, place_of
+from holdfast.integrations.langgraph.places import Place, config_of, place_of
 from holdfast.integrations.langgraph.remembering import ValuesOfThreads
 from holdfast.integrations.langgraph.values.values import Pool
 from holdfast.kernel.marks import Marked, Written
 from holdfast.stores.contract import MarkFilter
 
 _STEPS: Final = 50
+_TRIES: Final = 8
 
 
 class Threads:
@@ -33,15 +35,27 @@ class Threads:
         self._host = host
         self._values = values
         self._given = given
+        self._seen: dict[str, Any] = {}
 
     async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that a config names, or the latest of its namespace."""
         place = place_of(config)
+        for _ in range(_TRIES):
+            try:
+                return await self._get(place)
+            except (IntegrityError, CheckpointNotFound, Stale):
+                # It may have been deleted, or pruned around, since it was found.
+                if not await self._has_changed(place.run_id):
+                    raise
+        return await self._get(place)
+
+    async def _get(self, place: Place) -> CheckpointTuple | None:
         found = self._host.marks
         marked = latest = await found.latest(place.run_id, place.space)
         if place.checkpoint_id and (latest is None or latest.name != place.checkpoint_id):
             marked = await found.get(place.run_id, place.space, place.checkpoint_id)
-            self._given.as_earlier(place)
+            if place.is_run:
+                self._given.as_earlier(place)
         else:
             self._given.as_latest(place, "" if latest is None else latest.name)
         if marked is None:
@@ -50,6 +64,14 @@ class Threads:
             await self._catch_up(place.run_id, marked.version)
         (made,) = await self._tuples(place.run_id, place.thread_id, [marked], shared=False)
         return made
+
+    async def _has_changed(self, run_id: str) -> bool:
+        """Whether a thread is another one than what is known of it here; that is forgotten."""
+        run = self._host.known(run_id)
+        self._host.forget(run_id)
+        head = await self._host.context.store.journal.head(run_id)
+        before, self._seen[run_id] = self._seen.get(run_id), head
+        return run is not None or before != head
 
     async def find(self, wanted: MarkFilter) -> list[Marked]:
         """Which checkpoints a listing shows."""
@@ -70,15 +92,17 @@ class Threads:
     async def _there(self, run_id: str, found: Sequence[Marked]) -> dict[int, CheckpointTuple]:
         """Those of some checkpoints that were not deleted since they were found."""
         thread_id = await self._host.thread_of(run_id)
-        try:
-            tuples = await self._tuples(run_id, thread_id, found, shared=True)
-        except (CheckpointNotFound, CheckpointCorrupted):
-            still = {marked.version for marked in await self._host.marks.of_run(run_id)}
-            left = [marked for marked in found if marked.version in still]
-            if len(left) == len(found):
-                raise
-            found, tuples = left, await self._tuples(run_id, thread_id, left, shared=True)
-        return {m.version: made for m, made in zip(found, tuples, strict=True)}
+        for _ in range(_TRIES):
+            try:
+                tuples = await self._tuples(run_id, thread_id, found, shared=True)
+            except (CheckpointNotFound, IntegrityError):
+                if not await self._has_changed(run_id):
+                    raise
+                still = {marked.version for marked in await self._host.marks.of_run(run_id)}
+                found = [marked for marked in found if marked.version in still]
+            else:
+                return {m.version: made for m, made in zip(found, tuples, strict=True)}
+        raise UnavailableError(f"thread {thread_id!r} changes whenever it is read; try again")
 
     async def ancestors(self, config: RunnableConfig) -> AsyncIterator[CheckpointTuple]:
         """The checkpoints before the one that a config names, the nearest first."""

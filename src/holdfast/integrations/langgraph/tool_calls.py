@@ -111,8 +111,8 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
     said: dict[str, "Verdict"]
     """What people said of other calls, by their effects, when it was this one that asked."""
     ordinal: int = 0
-    answered: int = 0
-    """How often the model has seen the reply to such a call in this turn: the next is meant."""
+    asked: tuple[object, ...] = ()
+    """What tells it from an equal call that was meant as another one."""
     is_alone: bool = True
     """Whether no other call runs in its task, so that an answer needs not say which is meant."""
 
@@ -133,13 +133,9 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
 
     def _request(self, anchor: str) -> EffectRequest:
         """The effect that the call is. What tells it apart is in its digest, and so in its key."""
-        material: list[object] = [anchor, self.call.args]
-        if self.policy.effect == "idempotent":
+        material: list[object] = [anchor, self.call.args, *self.asked]
+        if self.policy.effect == "idempotent" or self.policy.repeat:
             material += [self.call.call_id, self.ordinal]
-        elif self.policy.repeat:
-            material += [self.ordinal]
-        elif self.answered:
-            material += ["again", self.answered]
         return EffectRequest(
             tool=self.call.tool,
             args=self.call.args,
@@ -300,39 +296,51 @@ def named(question: object, answer: object) -> object:
     return {"effect": effect_id, **cast("dict[str, Any]", answer)}
 
 
-def ordinal_of(messages: Sequence[Any], call: ToolCall) -> int:
-    """How many calls like this one the model asked for before it, in this turn."""
-    asked: list[list[Any]] = []
-    for message in reversed(messages):
-        if getattr(message, "type", "") == "human":
-            break
+def asked_in(messages: Sequence[Any], call: ToolCall) -> tuple[object, ...]:
+    """What an equal call, made later on purpose, does not share with this one.
+
+    After a crash the model may be asked again, and say the same in another message. So it is the
+    message of a person that it answers, and how often it has seen the reply since. A reply that
+    tells of an error, or that nobody knows, is none.
+    """
+    _, before = _split(messages, call)
+    answered: set[str] = set()
+    count = 0
+    for message in reversed(before):
+        if _is_human(message):
+            return ("answers", message.id or sum(_is_human(m) for m in before), count)
+        if isinstance(message, ToolMessage) and message.status == "success":
+            answered.add(message.tool_call_id)
         if isinstance(message, AIMessage):
-            asked.append(list(message.tool_calls))
-    before = sum(_is_like(other, call) for calls in asked[1:] for other in calls)
-    for other in asked[0] if asked else ():
+            done = (c for c in message.tool_calls if c.get("id") in answered)
+            count += sum(_is_like(other, call) for other in done)
+    return ("answers", "", count)
+
+
+def ordinal_of(messages: Sequence[Any], call: ToolCall) -> int:
+    """How many calls like this one stand before it in the message of the model."""
+    asking, _ = _split(messages, call)
+    before = 0
+    for other in () if asking is None else asking.tool_calls:
         if other.get("id") == call.call_id:
             break
         before += _is_like(other, call)
     return before
 
 
-def answered_before(messages: Sequence[Any], call: ToolCall) -> int:
-    """How many calls like this one were answered in this turn before the model asked for it.
+def _split(messages: Sequence[Any], call: ToolCall) -> tuple[AIMessage | None, Sequence[Any]]:
+    """The message that asks for a call, and those before it."""
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
+        if isinstance(message, AIMessage) and any(
+            other.get("id") == call.call_id for other in message.tool_calls
+        ):
+            return message, messages[:at]
+    return None, messages
 
-    A reply that tells of an error, or that nobody knows, is no answer.
-    """
-    answered: set[str] = set()
-    count, is_asking = 0, True
-    for message in reversed(messages):
-        if getattr(message, "type", "") == "human":
-            break
-        if isinstance(message, ToolMessage) and message.status == "success":
-            answered.add(message.tool_call_id)
-        if isinstance(message, AIMessage):
-            done = [c for c in message.tool_calls if c.get("id") in answered and _is_like(c, call)]
-            count += 0 if is_asking else len(done)
-            is_asking = False
-    return count
+
+def _is_human(message: Any) -> bool:
+    return getattr(message, "type", "") == "human"
 
 
 def _is_like(other: Any, call: ToolCall) -> bool:

@@ -36,7 +36,7 @@ from holdfast.integrations.langgraph.tool_calls import (
     Store,
     Unknown,
     Verdict,
-    answered_before,
+    asked_in,
     ordinal_of,
 )
 from holdfast.integrations.langgraph.watching import Watch
@@ -87,8 +87,8 @@ def durable_tools(
     A tool is taken to have consequences unless it is named in `read` (none, so not recorded) or
     `idempotent` (safe to repeat), or its own `metadata["holdfast"]` says so. A call is made once,
     whatever ids the model gives it when it is asked again; one that the model makes after it has
-    seen the reply is another call. Of equal calls in one message only those of tools in `repeat`
-    are made each. After a crash `verify(key, tool, args)` says whether a call
+    seen the reply is another call. Calls of tools in `repeat` are told apart by their ids alone.
+    After a crash `verify(key, tool, args)` says whether a call
     happened (Happened, NotDone, or None); without an answer a person is asked by an interrupt, or
     the model is told (`unknown="report"`).
     """
@@ -186,7 +186,7 @@ class DurableTools(Middleware):
                 'config={"configurable": {"thread_id": "..."}}'
             )
         watch = Watch()
-        messages = _messages_in(request.state)
+        messages = _messages_in(request.state, asked.get("id") or "")
         calling = Calling(
             call=call,
             policy=policy,
@@ -196,7 +196,7 @@ class DurableTools(Middleware):
             config=config,
             thread=functools.partial(self._saver.thread, str(conf["thread_id"])),
             ordinal=ordinal_of(messages, call),
-            answered=answered_before(messages, call),
+            asked=asked_in(messages, call),
             is_alone=_is_alone(config, messages),
         )
         return calling, request.override(tool=watch.over(tool))
@@ -399,13 +399,22 @@ def _check_policy(policy: Policy, what: str) -> None:
         raise MisuseError(f"limit_seconds of {what} must be above 0")
 
 
-def _messages_in(state: Any) -> Sequence[Any]:
-    found: Any = state
+def _messages_in(state: Any, call_id: str) -> Sequence[Any]:
+    """The messages of a state, wherever they lie in it: those in which the call is asked for."""
+    parts: list[Any] = [state]
     if isinstance(state, dict):
-        found = cast("dict[str, Any]", state).get("messages")
-    elif not isinstance(state, list):
-        found = getattr(state, "messages", None)
-    return cast("Sequence[Any]", found) if isinstance(found, list) else ()
+        parts = list(cast("dict[str, Any]", state).values())
+    elif hasattr(state, "__dict__"):
+        parts = list(cast("dict[str, Any]", vars(state)).values())
+    for part in parts:
+        if isinstance(part, list) and _asks_for(cast("list[Any]", part), call_id):
+            return cast("list[Any]", part)
+    return ()
+
+
+def _asks_for(messages: list[Any], call_id: str) -> bool:
+    asked = (getattr(message, "tool_calls", None) or () for message in reversed(messages))
+    return any(call.get("id") == call_id for calls in asked for call in calls)
 
 
 def _is_alone(config: dict[str, Any], messages: Sequence[Any]) -> bool:
