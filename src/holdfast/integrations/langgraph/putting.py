@@ -27,8 +27,10 @@ from holdfast.kernel import marks
 from holdfast.kernel.indexes import AddMark
 from holdfast.kernel.journal import Draft
 from holdfast.kernel.marks import Mark, Marked, Written
+from holdfast.stores.contract import MarkFilter
 
 OnConflict = Literal["error", "fork"]
+_PAGE: Final = 100
 _REPEATED: Final = "the checkpoint was put again"
 
 
@@ -155,10 +157,12 @@ class Putting:
                     await run.save(mark, change, token=place.token)
                     return
                 except _Moved:
-                    known_at = await self._seq_if_latest(run, place)
+                    known_at = await self._seq_if_free(run, put)
 
         try:
             await self._host.advance(place.run_id, save)
+        except _Again:
+            await self._put_again(put, mark)
         except ConditionFailed as failed:
             if not isinstance(failed.change, AddMark):
                 raise
@@ -167,7 +171,7 @@ class Putting:
         return config_of(place.thread_id, place.space, put.name)
 
     def _must_be_latest(self, put: Put, begins: bool) -> bool:
-        """Whether a checkpoint is meant for the thread as it is, and not for a branch of it.
+        """Whether nobody may have gone on from the checkpoint that this one continues.
 
         What a subgraph does belongs to the run of the graph above it, and is checked there.
         """
@@ -192,19 +196,41 @@ class Putting:
 
         await self._asking.write(place, writes.task_id, writes.given, store)
 
-    async def _seq_if_latest(self, run: MarkedRun, place: Place) -> int:
-        """Where the journal ends, if the checkpoint to go on from is the latest one there is.
+    async def _seq_if_free(self, run: MarkedRun, put: Put) -> int:
+        """Where the journal ends, if nobody went on from the checkpoint to go on from.
 
-        The newest state may be that of a checkpoint which was deleted; its mark is gone.
+        The newest state may be that of a branch, or of a checkpoint which was deleted.
         """
         await run.look()
-        at = run.seq
-        latest = await self._host.marks.latest(place.run_id, place.space)
+        at, place, named = run.seq, put.place, self._host.marks
         if run.is_stale:
             raise Stale(place.run_id)
-        if ("" if latest is None else latest.name) != place.checkpoint_id:
+        if await named.get(place.run_id, place.space, put.name) is not None:
+            raise _Again(put.name)
+        if put.source == "input":
+            latest = await named.latest(place.run_id, place.space)
+            is_free = ("" if latest is None else latest.name) == place.checkpoint_id
+        else:
+            is_free = not await self._has_children(place)
+        if not is_free:
             raise _conflict(place)
         return at
+
+    async def _has_children(self, place: Place) -> bool:
+        """Whether a run, an input or an update went on from a checkpoint."""
+        named = self._host.marks
+        parent = await named.get(place.run_id, place.space, place.checkpoint_id)
+        if parent is None:
+            return False
+        wanted = MarkFilter(run_id=place.run_id, space=place.space, limit=_PAGE)
+        while page := await named.page(wanted):
+            later = [marked for marked in page if marked.version > parent.version]
+            if any(m.parent == parent.name and m.tags.get("source") != "fork" for m in later):
+                return True
+            if len(later) < _PAGE:
+                return False
+            wanted = msgspec.structs.replace(wanted, before_version=page[-1].version)
+        return False
 
     async def _put_again(self, put: Put, mark: Mark) -> None:
         """A mark was refused: its name is used."""
@@ -226,6 +252,10 @@ class Putting:
                 await run.write(written, tokens, token=place.token)
 
         await self._host.advance(place.run_id, replace)
+
+
+class _Again(HoldfastError):
+    """A checkpoint of this name is there already."""
 
 
 class _Moved(HoldfastError):
