@@ -26,6 +26,8 @@ from holdfast.stores.contract import MarkFilter
 
 _STEPS: Final = 50
 _TRIES: Final = 8
+_SURE: Final = 2
+"""From this try on, a thread that cannot be read and has not changed is damaged."""
 
 
 class Threads:
@@ -40,12 +42,12 @@ class Threads:
     async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that a config names, or the latest of its namespace."""
         place = place_of(config)
-        for _ in range(_TRIES):
+        for tried in range(_TRIES):
             try:
                 return await self._get(place)
             except (IntegrityError, CheckpointNotFound, Stale):
                 # It may have been deleted, or pruned around, since it was found.
-                if not await self._has_changed(place.run_id):
+                if not await self._has_changed(place.run_id) and tried >= _SURE:
                     raise
         return await self._get(place)
 
@@ -92,11 +94,11 @@ class Threads:
     async def _there(self, run_id: str, found: Sequence[Marked]) -> dict[int, CheckpointTuple]:
         """Those of some checkpoints that were not deleted since they were found."""
         thread_id = await self._host.thread_of(run_id)
-        for _ in range(_TRIES):
+        for tried in range(_TRIES):
             try:
                 tuples = await self._tuples(run_id, thread_id, found, shared=True)
             except (CheckpointNotFound, IntegrityError):
-                if not await self._has_changed(run_id):
+                if not await self._has_changed(run_id) and tried >= _SURE:
                     raise
                 still = {marked.version for marked in await self._host.marks.of_run(run_id)}
                 found = [marked for marked in found if marked.version in still]
