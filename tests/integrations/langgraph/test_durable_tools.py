@@ -20,6 +20,7 @@ from holdfast.engine.effects import EffectRequest
 from holdfast.errors import MisuseError
 from holdfast.integrations.langgraph import HoldfastSaver, durable, durable_tools, holdfast_key
 from holdfast.integrations.langgraph.replies import ToolCall
+from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.tool_calls import ordinal_of
 from tests.integrations.langgraph.durably import (
     Bank,
@@ -505,7 +506,7 @@ def begin_elsewhere(saver: HoldfastSaver, anchor: str, seconds: float) -> Any:
             args_digest=codec.canonical_digest([anchor, args, "answers", person, 0]),
             limit_seconds=seconds,
         )
-        (begun,) = await (await saver.thread("t")).begin_effects([request])
+        (begun,) = await Thread(saver.host, "t").begin_effects([request])
         return begun
 
     return saver.call(begin)
@@ -544,7 +545,7 @@ def test_call_that_another_process_makes_is_waited_for(store: str, face: str) ->
 
         def finish(begun: Any) -> None:
             async def work() -> None:
-                await (await other.thread("t")).finish_effect(begun, "charged elsewhere")
+                await Thread(other.host, "t").finish_effect(begun, "charged elsewhere")
 
             other.call(work)
 
@@ -564,7 +565,7 @@ def test_call_that_another_process_gave_up_is_made(store: str, face: str) -> Non
 
         def give_up(begun: Any) -> None:
             async def work() -> None:
-                await (await other.thread("t")).abandon_effect(begun, note="it was refused")
+                await Thread(other.host, "t").abandon_effect(begun, note="it was refused")
 
             other.call(work)
 

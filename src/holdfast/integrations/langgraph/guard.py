@@ -22,6 +22,7 @@ from holdfast.errors import MisuseError, StoreClosed
 from holdfast.integrations.langgraph import interrupts, tool_calls
 from holdfast.integrations.langgraph.places import TOKEN
 from holdfast.integrations.langgraph.saver import HoldfastSaver
+from holdfast.integrations.langgraph.thread import Thread
 
 G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
 
@@ -58,15 +59,15 @@ class _Held(NamedTuple):
     is_latest: bool
 
     async def hold(self) -> int:
-        thread = await self.saver.thread(self.thread_id)
+        thread = Thread(self.saver.host, self.thread_id)
         return await thread.hold()
 
     async def release(self, token: int) -> None:
-        thread = await self.saver.thread(self.thread_id)
+        thread = Thread(self.saver.host, self.thread_id)
         await thread.release(token)
 
     async def answers(self, wait_ids: Sequence[str]) -> Mapping[str, Any]:
-        thread = await self.saver.thread(self.thread_id)
+        thread = Thread(self.saver.host, self.thread_id)
         return await thread.answers(wait_ids)
 
     def with_token(self, token: int) -> RunnableConfig:

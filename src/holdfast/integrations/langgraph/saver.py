@@ -36,7 +36,6 @@ from holdfast.integrations.langgraph.history import Listing, delta_history
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.putting import OnConflict, Putting
 from holdfast.integrations.langgraph.remembering import ValuesOfThreads
-from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.threads import Threads
 from holdfast.integrations.langgraph.values.serde import strict_serde
 from holdfast.settings import Settings
@@ -87,7 +86,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         self._parts: _Parts | None = None
 
     @property
-    def threads(self) -> Threads:
+    def _threads(self) -> Threads:
         """What reads threads with this serializer."""
         return self._with_serde().threads
 
@@ -117,15 +116,11 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         """The same from an event loop."""
         return await self._host.acall(method, *args, **kwargs)
 
-    async def thread(self, thread_id: str) -> Thread:
-        """A thread, for those who work on it; to be used through `call` and `acall`."""
-        return Thread(self._host, thread_id)
-
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return self.call(self.threads.get, config)
+        return self.call(self._threads.get, config)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await self.acall(self.threads.get, config)
+        return await self.acall(self._threads.get, config)
 
     def list(
         self,
@@ -135,7 +130,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        listing = Listing(self.threads, config, filter, before, limit)
+        listing = Listing(self._threads, config, filter, before, limit)
         while page := self.call(listing.next_page):
             yield from page
 
@@ -147,7 +142,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        listing = Listing(self.threads, config, filter, before, limit)
+        listing = Listing(self._threads, config, filter, before, limit)
         while page := await self.acall(listing.next_page):
             for found in page:
                 yield found
@@ -221,12 +216,12 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        return self.call(delta_history, self.threads, config, channels)
+        return self.call(delta_history, self._threads, config, channels)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        return await self.acall(delta_history, self.threads, config, channels)
+        return await self.acall(delta_history, self._threads, config, channels)
 
     def get_next_version(self, current: int | None, channel: None) -> int:
         """Whole numbers; a thread that came from another saver goes on with its texts."""

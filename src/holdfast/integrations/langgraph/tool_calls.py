@@ -30,6 +30,7 @@ from holdfast.errors import IllegalMove, MisuseError, NotDone, UnavailableError
 from holdfast.integrations.langgraph import interrupts, replies
 from holdfast.integrations.langgraph.interrupts import UNKNOWN_EFFECT
 from holdfast.integrations.langgraph.replies import Reply, Serializer, ToolCall
+from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.watching import Watch
 from holdfast.kernel.effects import Effect
 from holdfast.names import MAX_TEXT
@@ -107,7 +108,7 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
     watch: Watch
     serde: Serializer
     config: Any
-    thread: Callable[[], Awaitable[Any]]
+    thread: Thread
     said: dict[str, "Verdict"]
     """What people said of other calls, by their effects, when it was this one that asked."""
     ordinal: int = 0
@@ -117,7 +118,7 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
     """Whether no other call runs in its task, so that an answer needs not say which is meant."""
 
     def flow(self) -> Flow:
-        thread = yield _store(self.thread)
+        thread = self.thread
         anchor = yield _store(anchor_of, thread, self.config)
         request = self._request(anchor)
         for _ in range(_MOST_LOOKS):

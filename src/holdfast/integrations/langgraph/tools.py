@@ -26,6 +26,7 @@ from holdfast.errors import MisuseError, NotDone
 from holdfast.integrations.langgraph import watching
 from holdfast.integrations.langgraph.replies import Reply, ToolCall
 from holdfast.integrations.langgraph.saver import HoldfastSaver
+from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.tool_calls import (
     Calling,
     Flow,
@@ -194,7 +195,7 @@ class DurableTools(Middleware):
             said=self._said,
             serde=self._saver.serde,
             config=config,
-            thread=functools.partial(self._saver.thread, str(conf["thread_id"])),
+            thread=Thread(self._saver.host, str(conf["thread_id"])),
             ordinal=ordinal_of(messages, call),
             asked=asked_in(messages, call),
             is_alone=_is_alone(config, messages),
