@@ -7,6 +7,7 @@ As a module it is a reader in a new process: `python -m benchmarks.graphs SAVER 
 import json
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -48,8 +49,11 @@ def texts(seed: int = 7) -> Iterator[str]:
 def graph_on(saver: Any, kind: str, replies: Iterator[str]) -> Any:
     """A graph that answers each message with the next reply."""
 
+    one_at_a_time = threading.Lock()
+
     def reply(_: Any) -> dict[str, Any]:
-        return {"messages": [AIMessage(next(replies))]}
+        with one_at_a_time:
+            return {"messages": [AIMessage(next(replies))]}
 
     builder = StateGraph(DeltaTalk if kind == "delta" else Talk)
     builder.add_node("reply", reply)
