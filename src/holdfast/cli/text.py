@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast import clock
+from holdfast.cli.foreign import shown
 
 # Valid inside JSON strings, but a terminal may act on them (C1 controls, changes of direction)
 # and UTF-8 cannot say them (surrogates).
@@ -60,7 +61,7 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case bytes():
-            return value.hex()
+            return shown(value)
         case datetime():
             return value.isoformat()
         case UUID() | Decimal():

@@ -2,7 +2,11 @@
 
 import asyncio
 import contextlib
+import json
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -279,3 +283,21 @@ def test_saver_is_made_by_the_names_that_others_have(tmp_path: Any) -> None:
     with HoldfastSaver.from_conn_string(str(tmp_path / "agents.db")) as saver:
         saver.setup()
         assert say(echo(saver), "hello")["messages"][-1].text == "re: hello"
+
+
+def test_command_line_shows_what_was_said(tmp_path: Any) -> None:
+    store = str(tmp_path / "agents.db")
+    with HoldfastSaver(store) as saver:
+        say(echo(saver), "hello")
+    asked = ["checkpoints", "show", "t", "--store", store, "-o", "json"]
+    told = subprocess.run(
+        [str(Path(sys.executable).with_name("holdfast")), *asked],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shown = told.stdout
+    assert '"HumanMessage"' in shown
+    messages = json.loads(shown)["state"]["messages"]
+    assert messages[0]["HumanMessage"]["content"] == "hello"
+    assert messages[1]["AIMessage"]["content"] == "re: hello"
