@@ -33,18 +33,23 @@ def children() -> Iterator[list[Child]]:
         yield [one, other]
 
 
+ON_SQLITE = ("test_durable_graphs", "test_importing", "test_interrupts")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The blocking face is played on SQLite; on PostgreSQL, where it is the same, with --chaos."""
-    if config.getoption("--chaos", default=False):
-        return
-    items[:] = [item for item in items if not _is_played_enough(item)]
+    """What differs by neither face nor store is played on PostgreSQL with --chaos only.
+
+    There the blocking face calls the same methods, and a durable graph or an import what
+    test_saver, test_durable_tools and the kit play on both stores.
+    """
+    if not config.getoption("--chaos", default=False):
+        items[:] = [item for item in items if not _is_played_enough(item)]
 
 
 def _is_played_enough(item: pytest.Item) -> bool:
+    _, _, name = item.nodeid.partition("integrations/langgraph/")
+    if not name or name.startswith("test_conformance"):
+        return False
     played: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
-    is_here = "integrations/langgraph/" in item.nodeid and "conformance" not in item.nodeid
-    return (
-        is_here
-        and played.get("face") == "sync"
-        and "postgres" in (played.get("backend"), played.get("store"))
-    )
+    is_said_before = played.get("face") == "sync" or name.startswith(ON_SQLITE)
+    return is_said_before and played.get("backend") == "postgres"
