@@ -30,7 +30,6 @@ from holdfast.kernel import (
     state,
 )
 from holdfast.kernel.edits import Edits
-from holdfast.kernel.indexes import AddWait
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.marks import Mark, Pruned, Written
 from holdfast.kernel.runs import Run, Status
@@ -120,8 +119,12 @@ class MarkedRun:
         token: int = 0,
         replacing: int = 0,
         note: str = "",
+        keeping: Sequence[tuple[Written, Items]] = (),
     ) -> int:
-        """Store a version with a mark; its number. A version that it replaces goes.
+        """Store a version with a mark; its number.
+
+        A version that it replaces goes in the same commit, and of its writes those stay that are
+        given again.
 
         `change` is asked for what differs from the newest state, again whenever somebody else was
         first. Raises ConditionFailed if the mark is refused.
@@ -132,6 +135,7 @@ class MarkedRun:
             if replacing:
                 gone = Pruned([(replacing, replacing)], note)
                 before.append(Draft(Kind.CHECKPOINTS_PRUNED, gone))
+            again = [Draft(Kind.WRITES_RECORDED, w, self._written(items)) for w, items in keeping]
             edits = Edits(self._parts, max_bytes=self._max_bytes)
             wanted = change(self.fold.newest)
             plain = self._edit(edits, wanted)
@@ -141,6 +145,7 @@ class MarkedRun:
                 About(mark=mark),
                 staging=self._staging,
                 max_bytes=self._max_bytes,
+                then=again,
                 check=runs.check_alive,
             )
             plan = saving.plan(run, seq + len(before))
@@ -149,7 +154,8 @@ class MarkedRun:
                 own = slice(len(before), None)
                 if plan.on_applied is not None:
                     plan.on_applied(entries[own], drafts[own])
-                self._learn_items(entries[-1].seq, drafts[-1].body)
+                created = len(entries) - len(again) - 1
+                self._learn_items(entries[created].seq, drafts[created].body)
                 self.fold.apply(self._parts.version, plain)
 
             return Plan([*before, *plan.drafts], stored)
@@ -170,10 +176,7 @@ class MarkedRun:
 
         def decide(run: Run, seq: int) -> Plan:
             before = self._before(run, token)
-            body = checkpoints.encode_body(
-                {str(index): self._named(raw) for index, raw in enumerate(tokens)}
-            )
-            check_size(body, "what this task has written", self._max_bytes)
+            body = self._written(tokens)
 
             def stored(entries: Sequence[Entry], _: Sequence[Draft]) -> None:
                 nonlocal at
@@ -184,25 +187,6 @@ class MarkedRun:
 
         await self._advance(decide)
         return at
-
-    async def append(self, *drafts: Draft, token: int = 0) -> Sequence[Entry]:
-        """Store other entries, as they are."""
-
-        def decide(run: Run, seq: int) -> Plan:
-            before = self._before(run, token)
-            return Plan([*before, *drafts])
-
-        return await self._advance(decide)
-
-    async def open_waits(self, *drafts: Draft, token: int = 0) -> bool:
-        """Store entries that open waits; False if one of the waits exists already."""
-        try:
-            await self.append(*drafts, token=token)
-        except ConditionFailed as failed:
-            if not isinstance(failed.change, AddWait):
-                raise
-            return False
-        return True
 
     async def hold(self) -> int:
         """Take the run for this process; the lease, which every write then has to name.
@@ -363,6 +347,13 @@ class MarkedRun:
             edits.set(name, value)
             values[name] = msgspec.Raw(codec.encode(value))
         return checkpoints.Delta(logs, values, list(wanted.dropped))
+
+    def _written(self, tokens: Sequence[msgspec.Raw]) -> bytes:
+        """The body of writes: their tokens by their numbers."""
+        named = {str(index): self._named(raw) for index, raw in enumerate(tokens)}
+        body = checkpoints.encode_body(named)
+        check_size(body, "what this task has written", self._max_bytes)
+        return body
 
     def _named(self, raw: msgspec.Raw) -> msgspec.Raw:
         """An item, or the name of where the same one is stored already."""

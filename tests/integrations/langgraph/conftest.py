@@ -37,7 +37,7 @@ ON_SQLITE = ("test_durable_graphs", "test_importing", "test_interrupts")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What differs by neither face nor store is played on PostgreSQL with --chaos only.
+    """What differs by neither face nor store is played on PostgreSQL by `make chaos` only.
 
     There the blocking face calls the same methods, and a durable graph or an import what
     test_saver, test_durable_tools and the kit play on both stores.

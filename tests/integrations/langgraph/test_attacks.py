@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
@@ -141,9 +142,9 @@ def test_thread_is_free_after_whoever_took_it_was_cancelled(store: str) -> None:
                     await graph.ainvoke({"messages": [("user", "last")]}, WHERE)
                     return
                 await asyncio.sleep(0.02)
-            raise AssertionError("the thread is still held")
 
         asyncio.run(attempts())
+        assert said(echo(saver))[-1] == "re: last", "the thread is still held"
 
 
 @pytest.mark.parametrize("turns", [1, 4, 8])
@@ -301,3 +302,22 @@ def test_command_line_shows_what_was_said(tmp_path: Any) -> None:
     messages = json.loads(shown)["state"]["messages"]
     assert messages[0]["HumanMessage"]["content"] == "hello"
     assert messages[1]["AIMessage"]["content"] == "re: hello"
+
+
+def test_checkpoint_that_is_put_again_otherwise_keeps_its_writes_in_one_commit(store: str) -> None:
+    """Between taking the old one away and storing the new one nothing can be lost."""
+    with HoldfastSaver(store) as saver:
+        root: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        first = empty_checkpoint()
+        told: Any = {"source": "update", "step": 0, "parents": {}}
+        where = saver.put(root, first, told, {})
+        saver.put_writes(where, [("messages", "kept")], "task")
+        saver.put(root, {**first, "channel_values": {"n": 2}}, told, {"n": 1})
+        found = saver.get_tuple(where)
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"n": 2}
+        assert found.pending_writes == [("task", "messages", "kept")]
+    with holdfast.sync.open(store) as hf:
+        kinds = [entry.kind for entry in hf.journal.read("t")]
+        assert kinds[-3:] == ["CHECKPOINTS_PRUNED", "CHECKPOINT_CREATED", "WRITES_RECORDED"]
+        assert hf.journal.verify("t") == []

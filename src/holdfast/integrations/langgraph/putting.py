@@ -246,10 +246,13 @@ class Putting:
 
         async def replace(run: MarkedRun) -> None:
             await run.save(
-                mark, put.change, token=place.token, replacing=known.version, note=_REPEATED
+                mark,
+                put.change,
+                token=place.token,
+                replacing=known.version,
+                note=_REPEATED,
+                keeping=list(kept.values()),
             )
-            for written, tokens in kept.values():
-                await run.write(written, tokens, token=place.token)
 
         await self._host.advance(place.run_id, replace)
 

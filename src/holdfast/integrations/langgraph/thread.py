@@ -8,8 +8,7 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 
 from holdfast.engine.effects import Begun, EffectRequest
-from holdfast.engine.marked_run import OWN, MarkedRun
-from holdfast.engine.waits import WaitSpec, opening
+from holdfast.engine.marked_run import MarkedRun
 from holdfast.errors import HoldfastError
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.layout import head_of, run_id_of
@@ -46,11 +45,6 @@ class Thread:
         asked = [wait for wait in await self.questions() if wait.status is WaitStatus.OPEN]
         group_id = asked[0].group_id if asked else ""
         await self._host.advance(self.run_id, lambda run: run.release(token, group_id))
-
-    async def root(self) -> str:
-        """The run that this thread's lineage began with."""
-        async with self._host.lock(self.run_id):
-            return (await self._host.run(self.run_id)).run.root_id
 
     async def begin_effects(self, requests: Sequence[EffectRequest]) -> list[Begun]:
         """Put the intent of calls on record before they are made; see LeasedRun.begin_effects."""
@@ -99,13 +93,6 @@ class Thread:
         """What people were asked in this thread."""
         return await self._host.waits.of_run(self.run_id)
 
-    async def open_question(self, spec: WaitSpec) -> bool:
-        """Ask people something; False if just this was asked before."""
-        opened = opening([spec], mode="all", now=self._host.context.now())
-        return await self._host.advance(
-            self.run_id, lambda run: run.open_waits(opened.draft, token=OWN)
-        )
-
     async def answers(self, wait_ids: Sequence[str]) -> dict[str, Any]:
         """What was answered to those of these questions that have an answer."""
         wanted = set(wait_ids)
@@ -120,10 +107,6 @@ class Thread:
                 if result.wait_id in wanted and result.status is WaitStatus.RESOLVED:
                     given[result.wait_id] = result.value
         return given
-
-    async def settle_question(self, wait_id: str, value: object, *, by: str = "") -> None:
-        """Note what was answered elsewhere; a question that has an answer keeps it."""
-        await self._host.waits.resolve(wait_id, value, by=by)
 
     async def _settle(
         self, begun: Begun, status: Status, *, result: object = None, note: str = ""
