@@ -342,6 +342,8 @@ def _wait(entry: Entry, group_id: str, facts: waits.WaitFacts) -> Wait:
         status=waits.WaitStatus.OPEN,
         opened_seq=entry.seq,
         opened_at=entry.at,
+        address=facts.address,
+        patience=facts.patience,
     )
 
 

@@ -73,6 +73,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     forked_version: int = 0
     input_digest: bytes = b""
     schema: int = 1  # the newest among its entries
+    reply_to: str = ""  # who is told how it ended
 
 
 class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -85,6 +86,7 @@ class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     forked_from: str = ""
     forked_version: int = 0
     note: str = ""
+    reply_to: str = ""
 
 
 class Rewound(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -226,6 +228,7 @@ def _created(entry: Entry, facts: object) -> Run:
         forked_version=facts.forked_version,
         input_digest=facts.input_digest,
         schema=entry.schema,
+        reply_to=facts.reply_to,
     )
 
 

@@ -62,6 +62,11 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     settled_at: int = 0
     duplicates: int = 0
     progress_at: int = 0
+    address: str = ""  # of the peer it is about
+    patience: int = 0  # how long a sign of life lasts
+    claimed_by: str = ""
+    claimed_until: int = 0
+    progress: str = ""  # what the peer said last, as JSON
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -85,6 +90,8 @@ class WaitFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: str
     name: str
     deadline: int
+    address: str = ""
+    patience: int = 0
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):

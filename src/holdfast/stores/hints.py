@@ -6,7 +6,7 @@ from holdfast.kernel.waits import Wait
 
 
 def with_hints(wait: Wait, stored: Wait | None) -> Wait:
-    """A wait as the journal tells it, with the deadline, progress and duplicates of its row."""
+    """A wait as the journal tells it, with what its row has beside it."""
     if stored is None:
         return wait
     return msgspec.structs.replace(
@@ -14,4 +14,7 @@ def with_hints(wait: Wait, stored: Wait | None) -> Wait:
         deadline=stored.deadline,
         duplicates=stored.duplicates,
         progress_at=stored.progress_at,
+        claimed_by=stored.claimed_by,
+        claimed_until=stored.claimed_until,
+        progress=stored.progress,
     )

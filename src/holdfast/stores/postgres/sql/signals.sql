@@ -60,7 +60,7 @@ LIMIT $4;
 -- group beside it: both are of one moment. OFFSET 0 is there for the same reason.
 SELECT w.tenant, w.wait_id, w.run_id, w.group_id, w.kind, w.name, w.deadline, w.status,
        w.opened_seq, w.opened_at, w.result_seq, w.settled_by, w.settled_at, w.duplicates,
-       w.progress_at,
+       w.progress_at, w.address, w.patience, w.claimed_by, w.claimed_until, w.progress,
        g.tenant, g.run_id, g.group_id, g.need, g.total, g.resolved, g.failed, g.status, g.closed_seq
 FROM unnest($2::text[], $3::text[]) AS n (run_id, name)
 CROSS JOIN LATERAL (SELECT * FROM waits o

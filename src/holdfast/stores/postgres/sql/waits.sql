@@ -14,13 +14,16 @@ RETURNING run_id, group_id AS item;
 -- Part of a commit. Waits' rows, in the commit of the entry that opens them; one whose id was used
 -- is left out, and the commit is refused for it. Sorted, because ids are shared between runs.
 INSERT INTO waits (tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq,
-                   opened_at, result_seq, settled_by, settled_at, duplicates, progress_at)
+                   opened_at, result_seq, settled_by, settled_at, duplicates, progress_at, address,
+                   patience, claimed_by, claimed_until, progress)
 SELECT :tenant, w.wait_id, w.run_id, w.group_id, w.kind, w.name, w.deadline, w.status, w.opened_seq,
-       w.opened_at, w.result_seq, w.settled_by, w.settled_at, w.duplicates, w.progress_at
+       w.opened_at, w.result_seq, w.settled_by, w.settled_at, w.duplicates, w.progress_at,
+       w.address, w.patience, w.claimed_by, w.claimed_until, w.progress
 FROM json_to_recordset(:waits)
      AS w (wait_id text, run_id text, group_id text, kind text, name text, deadline bigint,
            status text, opened_seq bigint, opened_at bigint, result_seq bigint, settled_by text,
-           settled_at bigint, duplicates bigint, progress_at bigint)
+           settled_at bigint, duplicates bigint, progress_at bigint, address text,
+           patience bigint, claimed_by text, claimed_until bigint, progress text)
 WHERE (w.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ORDER BY w.wait_id COLLATE "C"
 ON CONFLICT DO NOTHING
@@ -92,14 +95,16 @@ WHERE tenant = $1 AND wait_id = $2 AND status = 'open';
 -- name: get_wait
 -- One wait.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
-       result_seq, settled_by, settled_at, duplicates, progress_at
+       result_seq, settled_by, settled_at, duplicates, progress_at, address, patience,
+       claimed_by, claimed_until, progress
 FROM waits
 WHERE tenant = $1 AND wait_id = $2;
 
 -- name: list_waits_by_id
 -- PostgreSQL only. The waits that a batch of decisions looks at, in one round trip.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
-       result_seq, settled_by, settled_at, duplicates, progress_at
+       result_seq, settled_by, settled_at, duplicates, progress_at, address, patience,
+       claimed_by, claimed_until, progress
 FROM waits
 WHERE tenant = $1 AND wait_id = ANY ($2::text[]);
 
@@ -126,7 +131,8 @@ ORDER BY group_id;
 -- name: list_waits
 -- A run's waits.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
-       result_seq, settled_by, settled_at, duplicates, progress_at
+       result_seq, settled_by, settled_at, duplicates, progress_at, address, patience,
+       claimed_by, claimed_until, progress
 FROM waits
 WHERE tenant = $1 AND run_id = $2
 ORDER BY group_id, wait_id;
@@ -134,7 +140,8 @@ ORDER BY group_id, wait_id;
 -- name: list_waits_of_group
 -- The waits of one group, as they were opened.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
-       result_seq, settled_by, settled_at, duplicates, progress_at
+       result_seq, settled_by, settled_at, duplicates, progress_at, address, patience,
+       claimed_by, claimed_until, progress
 FROM waits
 WHERE tenant = $1 AND run_id = $2 AND group_id = $3
 ORDER BY wait_id;
@@ -142,7 +149,8 @@ ORDER BY wait_id;
 -- name: list_open_questions
 -- What people are asked over all runs, the oldest first.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
-       result_seq, settled_by, settled_at, duplicates, progress_at
+       result_seq, settled_by, settled_at, duplicates, progress_at, address, patience,
+       claimed_by, claimed_until, progress
 FROM waits
 WHERE tenant = $1 AND status = 'open' AND kind IN ('question', 'approval')
   AND (opened_at, wait_id) > ($2, $3)

@@ -37,7 +37,8 @@ LIMIT ?4;
 -- SQLite only, because PostgreSQL looks for many runs and names at once. A run's open waits that a
 -- signal of this name resolves.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
-       result_seq, settled_by, settled_at, duplicates, progress_at
+       result_seq, settled_by, settled_at, duplicates, progress_at, address, patience,
+       claimed_by, claimed_until, progress
 FROM waits
 WHERE tenant = ?1 AND run_id = ?2 AND name = ?3 AND kind = 'signal' AND status = 'open';
 

@@ -7,8 +7,10 @@ ON CONFLICT DO NOTHING;
 -- name: add_wait
 -- A wait's row, in the commit of the entry that opens it.
 INSERT INTO waits (tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq,
-                   opened_at, result_seq, settled_by, settled_at, duplicates, progress_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+                   opened_at, result_seq, settled_by, settled_at, duplicates, progress_at, address,
+                   patience, claimed_by, claimed_until, progress)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
+        ?17, ?18, ?19, ?20)
 ON CONFLICT DO NOTHING;
 
 -- name: settle_wait_once
@@ -62,7 +64,8 @@ WHERE tenant = ?1 AND wait_id = ?2 AND status = 'open';
 -- name: get_wait
 -- One wait.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
-       result_seq, settled_by, settled_at, duplicates, progress_at
+       result_seq, settled_by, settled_at, duplicates, progress_at, address, patience,
+       claimed_by, claimed_until, progress
 FROM waits
 WHERE tenant = ?1 AND wait_id = ?2;
 
@@ -82,7 +85,8 @@ ORDER BY group_id;
 -- name: list_waits
 -- A run's waits.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
-       result_seq, settled_by, settled_at, duplicates, progress_at
+       result_seq, settled_by, settled_at, duplicates, progress_at, address, patience,
+       claimed_by, claimed_until, progress
 FROM waits
 WHERE tenant = ?1 AND run_id = ?2
 ORDER BY group_id, wait_id;
@@ -90,7 +94,8 @@ ORDER BY group_id, wait_id;
 -- name: list_waits_of_group
 -- The waits of one group, as they were opened.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
-       result_seq, settled_by, settled_at, duplicates, progress_at
+       result_seq, settled_by, settled_at, duplicates, progress_at, address, patience,
+       claimed_by, claimed_until, progress
 FROM waits
 WHERE tenant = ?1 AND run_id = ?2 AND group_id = ?3
 ORDER BY wait_id;
@@ -98,7 +103,8 @@ ORDER BY wait_id;
 -- name: list_open_questions
 -- What people are asked over all runs, the oldest first.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
-       result_seq, settled_by, settled_at, duplicates, progress_at
+       result_seq, settled_by, settled_at, duplicates, progress_at, address, patience,
+       claimed_by, claimed_until, progress
 FROM waits
 WHERE tenant = ?1 AND status = 'open' AND kind IN ('question', 'approval')
   AND (opened_at, wait_id) > (?2, ?3)
