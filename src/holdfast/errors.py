@@ -34,6 +34,9 @@ HoldfastError
 │   └── JournalCorrupted
 ├── ToolError                what a tool says of its own call
 │   ├── NotDone
+│   ├── PeerFailed
+│   │   ├── PeerCancelled
+│   │   └── PeerTimedOut
 │   └── ToolFailed
 └── MisuseError              the caller's mistake
     ├── AnswerRefused
@@ -155,6 +158,18 @@ class NotDone(ToolError):
 
 class ToolFailed(ToolError):
     """The tool raised, or its call was refused."""
+
+
+class PeerFailed(ToolError):
+    """The peer could not do what was asked. Its run tells more: `holdfast runs show`."""
+
+
+class PeerTimedOut(PeerFailed):
+    """The peer did not answer in time, and was told to stop. Give run.peer() a longer timeout."""
+
+
+class PeerCancelled(PeerFailed):
+    """The peer's run, or the wait for it, was cancelled."""
 
 
 class TurnDiverged(MisuseError):

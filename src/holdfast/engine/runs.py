@@ -176,7 +176,8 @@ class Runs:
             return Decision(None, (draft,))
 
         names.check(run_id, what="run id")
-        await self._context.decide_late(run_id, decide, by=by and names.check(by, what="by"))
+        by = by and names.check(by, what="by")
+        await self._context.decide_late(run_id, decide, by=by, owes=True)
 
     async def _body(self, run_id: str, seq: int, kinds: Container[str]) -> Any:
         found = await self._context.store.journal.named(run_id, [seq])

@@ -2,8 +2,8 @@
 
     ready ──▶ done | dead          (`due_at` in the future: delivered to somebody, or put off)
 
-A commit that owes something to somebody else puts it into the outbox in the same transaction. What
-the message says is on the journal: it names the entry.
+A commit that owes something to somebody else puts it into a queue in the same transaction
+(`kernel.peers`). What the message says is on the journal: it names the entry.
 """
 
 from enum import StrEnum
@@ -12,6 +12,11 @@ from typing import Final
 import msgspec
 
 OUTBOX: Final = "outbox"
+"""What is owed to runs of the same store."""
+OUTGOING: Final = "outgoing"
+"""What is owed to others, for a transport."""
+
+OWED: Final = frozenset({OUTBOX, OUTGOING})
 
 
 class MessageStatus(StrEnum):
@@ -37,3 +42,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     worker: str = ""
     status: MessageStatus = MessageStatus.READY
     note: str = ""
+
+
+class AddMessage(msgspec.Struct, frozen=True, gc=False):
+    """Left out if the message's id was used in its queue before."""
+
+    message: Message

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.errors import OutcomeUnknown, StoreBusy, StoreClosed
+from holdfast.kernel.indexes import CloseGroup, CloseRunWaits
+from holdfast.kernel.messages import OUTBOX, AddMessage
 from holdfast.stores.contract import (
     EVERYBODY,
     Beat,
@@ -22,6 +24,9 @@ from holdfast.stores.contract import (
     Write,
 )
 from holdfast.telemetry import BATCH_COMMITTED, BATCH_HALVED, Telemetry
+
+_OUTBOX = f"queue:{OUTBOX}"
+_OWING = (AddMessage, CloseGroup, CloseRunWaits)
 
 OnApplied = Callable[[Iterable[str]], None]
 Done = Callable[[list[Any] | None, BaseException | None], None]
@@ -193,10 +198,20 @@ def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
         case _ if isinstance(answer, BaseException | Conflict | Refused):
             return ()
         case Sweep():
-            return ("ready", *(f"run:{run_id}" for run_id, _ in answer)) if answer else ()
-        case Commit(run=None):
-            return (f"run:{write.run_id}",)
+            return ("ready", _OUTBOX, *(f"run:{run_id}" for run_id, _ in answer)) if answer else ()
+        case Commit():
+            return _topics_of_commit(write)
         case Late(run_id=""):
             return (EVERYBODY,)
         case _:
-            return (f"run:{write.run_id}", "ready")
+            topics = (f"run:{write.run_id}", "ready")
+            return (*topics, _OUTBOX) if write.owes else topics
+
+
+def _topics_of_commit(commit: Commit) -> tuple[str, ...]:
+    topics = [f"run:{commit.run_id}"]
+    if commit.run is not None or commit.begun:
+        topics.append("ready")
+    if any(isinstance(change, _OWING) for change in commit.changes):
+        topics.append(_OUTBOX)
+    return tuple(topics)

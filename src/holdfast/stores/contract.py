@@ -24,10 +24,18 @@ from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 
 
+class BegunRun(msgspec.Struct, frozen=True, gc=False):
+    """A run that begins with a commit of another: the first entries of its journal, and its row."""
+
+    run: Run
+    entries: tuple[Entry, ...]
+
+
 class Commit(msgspec.Struct, frozen=True, gc=False):
     """Entries that continue a journal after a known position, and what they do to the indexes.
 
-    `run` is the run's row if it changed. Applying the same commit twice is the same as once.
+    `run` is the run's row if it changed; runs that are `begun` are stored with it or not at all.
+    Applying the same commit twice is the same as once.
     """
 
     tenant: str
@@ -36,6 +44,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     entries: tuple[Entry, ...]
     run: Run | None
     changes: tuple[Change, ...]
+    begun: tuple[BegunRun, ...] = ()
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -74,11 +83,12 @@ class Snapshot(msgspec.Struct):
 
 
 class ExtendWait(msgspec.Struct, frozen=True, gc=False):
-    """Move an open wait's deadline: a hint of a peer, not on the journal."""
+    """Move an open wait's deadline: a hint of a peer, not on the journal, with what it said."""
 
     wait_id: str
     deadline: int
     at: int
+    progress: str = ""
 
 
 class NoteDuplicate(msgspec.Struct, frozen=True, gc=False):
@@ -111,7 +121,7 @@ class Late(msgspec.Struct, frozen=True):
     `decide` is pure; what it raises reaches the submitter, and nothing is stored for it. Without a
     `run_id` it is the run of the first of `wait_ids`, which the store looks up on the way.
     `signal_names` asks for the run's open waits that signals of these names resolve, `has_budget`
-    for its budget.
+    for its budget. `owes` says that it may leave a message in the outbox.
     """
 
     tenant: str
@@ -124,6 +134,7 @@ class Late(msgspec.Struct, frozen=True):
     signal_names: tuple[str, ...] = ()
     reservation_ids: tuple[str, ...] = ()
     has_budget: bool = False
+    owes: bool = False
 
 
 class Sweep(msgspec.Struct, frozen=True):

@@ -1,0 +1,77 @@
+"""What comes from peers, wherever they are: replies, signs of life, and that they may stop."""
+
+from typing import Final
+
+import msgspec
+
+from holdfast import codec
+from holdfast.engine.context import Context
+from holdfast.engine.replies import PeerReply
+from holdfast.engine.waits import Waits
+from holdfast.errors import WaitNotFound
+from holdfast.kernel import runs, waits
+from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.peers import STORE
+from holdfast.kernel.waits import Wait, WaitStatus
+from holdfast.stores.contract import Decision, ExtendWait, Snapshot
+from holdfast.telemetry import log
+
+_DEEPEST: Final = 64
+_FOR_A_PERSON: Final = 30 * 86_400 * 1_000_000
+"""How long a caller waits for a peer that waits for a person without a deadline."""
+
+
+async def answer(of: Waits, wait_id: str, reply: PeerReply) -> bool:
+    """Give a wait the reply of its peer; False if it was late, or nobody waits."""
+    try:
+        return (await of.resolve(wait_id, reply, by=wait_id)).accepted
+    except WaitNotFound:
+        log.warning("nobody waits for the reply of run %s; it is left alone", wait_id)
+        return False
+
+
+async def cancel(context: Context, run_id: str) -> None:
+    """Cancel the run of a peer that nobody waits for any more, if it is there and has not ended."""
+
+    def decide(snapshot: Snapshot) -> Decision:
+        run = snapshot.run
+        if run is None or run.status in runs.ENDED:
+            return Decision(None)
+        ended = runs.Ended("whoever called it does not wait for it any more")
+        return Decision(None, (Draft(Kind.RUN_CANCELLED, ended),))
+
+    await context.decide_late(run_id, decide, owes=True)
+
+
+def asked_until(context: Context, opened: waits.Opened) -> int:
+    """Until when a peer may wait for a person."""
+    deadlines = [wait.deadline for wait in opened.waits if wait.deadline]
+    return max(deadlines) if deadlines else context.now() + _FOR_A_PERSON
+
+
+async def hear_from(context: Context, wait_id: str, *, until: int = 0, said: object = None) -> bool:
+    """A sign of life of a peer: its wait, and those of all callers above, last longer.
+
+    False if nobody waits for it any more. `said` is kept with the wait for whoever follows it.
+    """
+    told = "" if said is None else msgspec.json.encode(codec.decode(codec.encode(said))).decode()
+    heard = wait = await _hear(context, wait_id, until, told)
+    for _ in range(_DEEPEST):
+        caller = None if wait is None else await context.store.runs.get(wait.run_id)
+        if caller is None or caller.reply_to != STORE:
+            break
+        wait = await _hear(context, caller.run_id, until)
+    return heard is not None
+
+
+async def _hear(context: Context, wait_id: str, until: int, told: str = "") -> Wait | None:
+    """Move the deadline of one wait; None if it is not open."""
+
+    def decide(snapshot: Snapshot) -> Decision:
+        wait = snapshot.indexes.waits.get(wait_id)
+        if wait is None or wait.status is not WaitStatus.OPEN:
+            return Decision(None)
+        deadline = max(snapshot.now, until) + wait.patience if wait.patience else wait.deadline
+        return Decision(wait, touches=(ExtendWait(wait_id, deadline, snapshot.now, told),))
+
+    return await context.decide_late("", decide, wait_ids=(wait_id,))
