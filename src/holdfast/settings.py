@@ -27,6 +27,7 @@ class Settings:
     pool_connections: int = 8
     idle_transaction_seconds: float = 5.0
     prepared_statements: bool = True
+    peer_timeout_seconds: float = 600.0
 
     def __post_init__(self) -> None:
         names.check(self.tenant, what="tenant")

@@ -68,6 +68,7 @@ class Handle(Generic[R]):
                 raise await self._still_going(run)
             task = await self._work.try_to_advance(run)
             if task is None:
+                await self._work.help_peers(run)
                 await self._say_why_it_waits(run)
                 longest = left if self._has_said else min(left, _MOMENT_SECONDS)
                 await self._work.pause(run, ticket, at_most=longest)

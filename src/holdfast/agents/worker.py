@@ -1,8 +1,8 @@
 """A worker: takes runs that are ready, passes over them, and stops without losing any."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
 from holdfast import names
 from holdfast.agents.calls import describe
@@ -54,6 +54,7 @@ class Worker:
         self._leases.heart = self._leases.heart or self._heart
         await sweeper.forget_lost_workers(self._work.context)
         self._taking = asyncio.create_task(self._take_runs())
+        beside = [asyncio.create_task(each) for each in self._beside()]
         try:
             await asyncio.wait([self._taking])
             if not self._taking.cancelled():
@@ -64,6 +65,8 @@ class Worker:
             await asyncio.wait([self._taking])
             await self._work.cancel_passes()
             raise
+        finally:
+            await _end(beside)
 
     def stop(self, *, note: str = "its worker is stopping") -> None:
         """Take no more runs, and hand back those under way at the end of their turns."""
@@ -92,6 +95,10 @@ class Worker:
             else:
                 task.add_done_callback(self._passed)
 
+    def _beside(self) -> list[Coroutine[Any, Any, None]]:
+        """What a worker does beside taking runs."""
+        return [self._leases.outbox.keep_delivering()]
+
     def _passed(self, task: "asyncio.Task[Ending]") -> None:
         self._free.release()
         self.advanced += 1
@@ -104,3 +111,11 @@ class Worker:
             log.warning(
                 "%s: %s (`holdfast runs show` tells more)", task.get_name(), describe(error)
             )
+
+
+async def _end(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(ended, Exception):
+            log.error("a worker's own task broke", exc_info=ended)

@@ -25,7 +25,7 @@ _BATCH: Final = 256
 _LEASE_SECONDS: Final = 30.0
 _TRIES: Final = 10
 
-_notes: Final = msgspec.json.Decoder(Note)
+_notes: Final = msgspec.json.Decoder(Note, strict=False)
 
 
 def note_of(message: Message) -> Note:
@@ -49,10 +49,12 @@ class Outbox:
             delivered += len(taken)
         return delivered
 
-    async def deliver_quietly(self) -> None:
-        """The same for one who has just owed something: what goes wrong is left to the workers."""
+    async def deliver_if_due(self) -> None:
+        """The same, without writing when there is nothing; what goes wrong is tried again later."""
         try:
-            await self.deliver()
+            due_at = await self._context.store.messages.next_due_at(OUTBOX, 0)
+            if due_at is not None and due_at <= self._context.now():
+                await self.deliver()
         except HoldfastError as error:
             log.warning("what runs owe each other was not delivered yet: %s", error)
 

@@ -4,14 +4,17 @@ from typing import Final
 
 import msgspec
 
-from holdfast import codec
+from holdfast import codec, ids
 from holdfast.engine.context import Context
+from holdfast.engine.queues import Queues
 from holdfast.engine.replies import PeerReply
 from holdfast.engine.waits import Waits
 from holdfast.errors import WaitNotFound
 from holdfast.kernel import runs, waits
 from holdfast.kernel.journal import Draft, Kind
-from holdfast.kernel.peers import STORE
+from holdfast.kernel.messages import OUTGOING
+from holdfast.kernel.peers import CANCELS, STORE
+from holdfast.kernel.runs import Run
 from holdfast.kernel.waits import Wait, WaitStatus
 from holdfast.stores.contract import Decision, ExtendWait, Snapshot
 from holdfast.telemetry import log
@@ -40,7 +43,7 @@ async def cancel(context: Context, run_id: str) -> None:
         ended = runs.Ended("whoever called it does not wait for it any more")
         return Decision(None, (Draft(Kind.RUN_CANCELLED, ended),))
 
-    await context.decide_late(run_id, decide, owes=True)
+    await context.decide_late(run_id, decide, topics=CANCELS)
 
 
 def asked_until(context: Context, opened: waits.Opened) -> int:
@@ -75,3 +78,11 @@ async def _hear(context: Context, wait_id: str, until: int, told: str = "") -> W
         return Decision(wait, touches=(ExtendWait(wait_id, deadline, snapshot.now, told),))
 
     return await context.decide_late("", decide, wait_ids=(wait_id,))
+
+
+async def send_progress(context: Context, run: Run, said: object) -> None:
+    """Tell a caller elsewhere how far a run is, as far as its transport is up."""
+    headers = {"kind": "progress", "address": run.reply_to, "subject": run.run_id, "seq": "0"}
+    body = codec.encode(said, name="progress")
+    key = f"progress/{ids.uuid7()}"
+    await Queues(context).publish(OUTGOING, body, key=key, headers=headers)

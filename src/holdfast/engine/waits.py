@@ -184,9 +184,7 @@ class Waits:
             )
             return Decision(answer, drafts)
 
-        answer: Answer = await self._context.decide_late(
-            "", decide, by=actor, wait_ids=(wait_id,), owes=True
-        )
+        answer: Answer = await self._context.decide_late("", decide, by=actor, wait_ids=(wait_id,))
         if not answer.accepted:
             log.warning(
                 "wait %s was %s by %s before: what came now is counted and ignored",

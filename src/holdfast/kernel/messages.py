@@ -16,6 +16,7 @@ OUTBOX: Final = "outbox"
 OUTGOING: Final = "outgoing"
 """What is owed to others, for a transport."""
 
+OUTBOX_TOPIC: Final = f"queue:{OUTBOX}"
 OWED: Final = frozenset({OUTBOX, OUTGOING})
 
 

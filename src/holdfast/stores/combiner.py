@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import OutcomeUnknown, StoreBusy, StoreClosed
 from holdfast.kernel.indexes import CloseGroup, CloseRunWaits
-from holdfast.kernel.messages import OUTBOX, AddMessage
+from holdfast.kernel.messages import OUTBOX_TOPIC as _OUTBOX
+from holdfast.kernel.messages import AddMessage
 from holdfast.stores.contract import (
     EVERYBODY,
     Beat,
@@ -25,7 +26,6 @@ from holdfast.stores.contract import (
 )
 from holdfast.telemetry import BATCH_COMMITTED, BATCH_HALVED, Telemetry
 
-_OUTBOX = f"queue:{OUTBOX}"
 _OWING = (AddMessage, CloseGroup, CloseRunWaits)
 
 OnApplied = Callable[[Iterable[str]], None]
@@ -204,8 +204,7 @@ def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
         case Late(run_id=""):
             return (EVERYBODY,)
         case _:
-            topics = (f"run:{write.run_id}", "ready")
-            return (*topics, _OUTBOX) if write.owes else topics
+            return (f"run:{write.run_id}", "ready", *write.topics)
 
 
 def _topics_of_commit(commit: Commit) -> tuple[str, ...]:

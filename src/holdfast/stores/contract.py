@@ -121,7 +121,7 @@ class Late(msgspec.Struct, frozen=True):
     `decide` is pure; what it raises reaches the submitter, and nothing is stored for it. Without a
     `run_id` it is the run of the first of `wait_ids`, which the store looks up on the way.
     `signal_names` asks for the run's open waits that signals of these names resolve, `has_budget`
-    for its budget. `owes` says that it may leave a message in the outbox.
+    for its budget. `topics` are whom it concerns beside the run.
     """
 
     tenant: str
@@ -134,7 +134,7 @@ class Late(msgspec.Struct, frozen=True):
     signal_names: tuple[str, ...] = ()
     reservation_ids: tuple[str, ...] = ()
     has_budget: bool = False
-    owes: bool = False
+    topics: tuple[str, ...] = ()
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -227,6 +227,10 @@ class RunReads(Protocol):
         ...
 
     async def held_by(self, worker: str) -> list[Run]: ...
+    async def of_peers(self, run_id: str, limit: int) -> list[Run]:
+        """The runs a run waits for as their caller: those that are ready, then those that wait."""
+        ...
+
     async def next_ready_at(self) -> int | None: ...
 
 

@@ -77,6 +77,9 @@ class RunReader(_Reads):
     async def held_by(self, worker: str) -> list[Run]:
         return await self._all(self._shapes.run, "list_runs_of_worker", worker)
 
+    async def of_peers(self, run_id: str, limit: int) -> list[Run]:
+        return await self._all(self._shapes.run, "list_runs_of_peers", run_id, limit)
+
     async def next_ready_at(self) -> int | None:
         return (await self._rows("next_ready_at"))[0][0]
 
