@@ -11,14 +11,18 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.errors import OutcomeUnknown, StoreBusy, StoreClosed
+from holdfast.kernel.messages import MessageStatus
 from holdfast.stores.contract import (
     EVERYBODY,
     Beat,
     Commit,
     Conflict,
     Late,
+    MoveMessage,
+    Publish,
     Refused,
     Sweep,
+    TakeMessages,
     Write,
 )
 from holdfast.telemetry import BATCH_COMMITTED, BATCH_HALVED, Telemetry
@@ -188,10 +192,12 @@ def _answer(answer: "asyncio.Future[Any]", result: Any) -> None:
 def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
     """Whom a write may concern; nobody if it changed nothing."""
     match write:
-        case Beat():
+        case Beat() | TakeMessages():
             return ()
         case _ if isinstance(answer, BaseException | Conflict | Refused):
             return ()
+        case Publish() | MoveMessage():
+            return (f"queue:{write.message.queue}",) if answer and _is_due(write) else ()
         case Sweep():
             return ("ready", *(f"run:{run_id}" for run_id, _ in answer)) if answer else ()
         case Commit(run=None):
@@ -200,3 +206,10 @@ def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
             return (EVERYBODY,)
         case _:
             return (f"run:{write.run_id}", "ready")
+
+
+def _is_due(write: Publish | MoveMessage) -> bool:
+    """Whether what was written makes a message due: it, or the next one of its ordering."""
+    if isinstance(write, Publish) or write.message.ordering:
+        return True
+    return write.move.status is MessageStatus.READY and not write.move.worker
