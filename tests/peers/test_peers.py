@@ -4,6 +4,7 @@ import asyncio
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
@@ -40,7 +41,7 @@ async def test_caller_is_left_to_its_peer_in_one_commit_and_goes_on_with_the_ans
         peer = await hf.runs.get(wait.wait_id)
         assert (wait.kind, wait.name, wait.address) == ("peer", "research", "store:")
         assert (peer.agent, peer.parent_id, peer.status) == ("research", "r", "ready")
-        assert wait.deadline == wait.opened_at + 600_000_000
+        assert 0 <= wait.opened_at + 600_000_000 - wait.deadline < 1_000_000
         await advance(hf, wait.wait_id)
         assert (await hf.runs.get("r")).status == "ready"
         await advance(hf, "r")
@@ -100,9 +101,7 @@ async def test_peer_that_fails_is_an_error_of_the_call_and_hangs_nobody(store: s
 
     async with holdfast.Holdfast(store, agents=[caller, research, broken]) as hf:
         failed, found = await hf.run(caller, timeout=30)
-        assert failed == (
-            "Request to peer agent tool 'broken' failed: ValueError: no such source"
-        )
+        assert failed == ("Request to peer agent tool 'broken' failed: ValueError: no such source")
         assert found == "found gold"
 
 
@@ -151,7 +150,9 @@ async def test_cancel_reaches_every_peer_below_and_the_finished_stay_finished(st
         (deepest,) = [w for run_id in below for w in await hf.waits.of_run(run_id)]
         await hf.runs.cancel("r")
         await hf.leases.outbox.deliver()
-        status = {run_id: (await hf.runs.get(run_id)).status for run_id in (*below, deepest.wait_id)}
+        status = {
+            run_id: (await hf.runs.get(run_id)).status for run_id in (*below, deepest.wait_id)
+        }
         assert sorted(status.values()) == ["cancelled", "cancelled", "completed"]
         with pytest.raises(RunCancelled):
             await hf.runs.cancel("r")
@@ -190,8 +191,9 @@ async def test_artifacts_and_flags_of_every_peer_survive_in_the_order_of_the_cal
 
     @holdfast.agent
     async def caller(run: holdfast.Run) -> list[Any]:
-        run.artifacts.append({"file": "own"})
-        await run.checkpoint()
+        if not run.artifacts:
+            run.artifacts.append({"file": "own"})
+            await run.checkpoint()
         await run.gather(*(run.peer("maker", name) for name in ("b", "a", "c")))
         return [list(run.artifacts), run.flags.get()]
 
@@ -255,13 +257,15 @@ async def test_model_calls_peers_as_tools_and_an_error_of_one_does_not_hang_the_
     async with holdfast.Holdfast(store, agents=[asker, research, broken]) as hf:
         assert await hf.run(asker, "go", run_id="r", timeout=30) == "done"
         assert len(await hf.waits.of_run("r")) == 2
-        talk = (await hf.checkpoints.load("r")).state["transcript"]
-        results = {m["result"]["call_id"]: m["result"] for m in talk if m.get("result")}
-        assert results["1"]["content"] == "found gold"
-        assert "there is no tool 'peer_nobody'" in results["2"]["content"]
-        assert "peer_broken' failed: ValueError" in results["3"]["content"]
-        assert "arguments are not valid" in results["4"]["content"]
-        assert [results[n]["is_error"] for n in "1234"] == [False, True, True, True]
+        talk = (await hf.checkpoints.load("r"))["transcript"]
+        messages = [msgspec.convert(each, Message) for each in talk]
+        results = [result for message in messages for result in message.results]
+        assert [result.call_id for result in results] == ["1", "2", "3", "4"]
+        assert [result.is_error for result in results] == [False, True, True, True]
+        assert results[0].content == "found gold"
+        assert "there is no tool 'peer_nobody'" in results[1].content
+        assert "peer_broken' failed: ValueError" in results[2].content
+        assert "arguments are not valid" in results[3].content
 
 
 @pytest.mark.mission("S0-079", "S0-098")

@@ -7,7 +7,7 @@ wait for it; elsewhere a message goes out in that commit. Either way the answer 
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast import codec, names
+from holdfast import clock, codec, names
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent
 from holdfast.agents.leaving import Wait
@@ -101,6 +101,7 @@ class Peers:
         """The place of a call, and the wait that it opens if it is a new one."""
         settings = self._context.settings
         seconds = settings.peer_timeout_seconds if timeout is None else timeout
+        clock.seconds(seconds)
         given = shapes.plain(given, what=f"the input of {name}")
         place = self._places.of_wait(PEER, tool, codec.canonical_digest(given, name="input"))
         address = self._context.address_of(name)

@@ -128,7 +128,8 @@ class Work:
         leases = {(run.run_id, run.lease_seq) for run in held}
         for task, working in list(self._passes.items()):
             lease = (working.run_id, working.lease_seq)
-            if working.lease_seq and lease not in leases and await self._is_lost(*lease):
+            is_gone = not working.is_interrupted and working.lease_seq and lease not in leases
+            if is_gone and await self._is_lost(*lease):
                 working.is_interrupted = True
                 task.cancel()
 

@@ -25,8 +25,13 @@ _FOR_A_PERSON: Final = 30 * 86_400 * 1_000_000
 
 
 async def answer(of: Waits, wait_id: str, reply: PeerReply) -> bool:
-    """Give a wait the reply of its peer; False if it was late, or nobody waits."""
+    """Give a wait the reply of its peer; False if it was late, or nobody waits.
+
+    That a peer has stopped after its caller did is no reply.
+    """
     try:
+        if reply.status == "cancelled" and (await of.get(wait_id)).status is not WaitStatus.OPEN:
+            return False
         return (await of.resolve(wait_id, reply, by=wait_id)).accepted
     except WaitNotFound:
         log.warning("nobody waits for the reply of run %s; it is left alone", wait_id)

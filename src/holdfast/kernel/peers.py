@@ -18,13 +18,13 @@ import msgspec
 
 from holdfast.kernel import runs, waits
 from holdfast.kernel.journal import Entry, Kind
-from holdfast.kernel.messages import OUTBOX, OUTBOX_TOPIC, OUTGOING, AddMessage, Message
+from holdfast.kernel.messages import OUTBOX, OUTGOING, OWED_TOPICS, AddMessage, Message
 from holdfast.kernel.runs import Run
 
 PEER: Final = "peer"
 QUESTION: Final = "question"
 STORE: Final = "store:"
-CANCELS: Final = ("cancelled", OUTBOX_TOPIC)
+CANCELS: Final = ("cancelled", *OWED_TOPICS)
 """Whom it concerns when a run is cancelled: who works on it, and who tells its peers."""
 _QUEUE: Final = "queue:"
 _FOR_PEOPLE: Final = frozenset({QUESTION, "approval"})

@@ -12,16 +12,18 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import OutcomeUnknown, StoreBusy, StoreClosed
 from holdfast.kernel.indexes import CloseGroup, CloseRunWaits
-from holdfast.kernel.messages import OUTBOX_TOPIC as _OUTBOX
-from holdfast.kernel.messages import AddMessage
+from holdfast.kernel.messages import OWED_TOPICS, AddMessage, MessageStatus
 from holdfast.stores.contract import (
     EVERYBODY,
     Beat,
     Commit,
     Conflict,
     Late,
+    MoveMessage,
+    Publish,
     Refused,
     Sweep,
+    TakeMessages,
     Write,
 )
 from holdfast.telemetry import BATCH_COMMITTED, BATCH_HALVED, Telemetry
@@ -193,12 +195,15 @@ def _answer(answer: "asyncio.Future[Any]", result: Any) -> None:
 def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
     """Whom a write may concern; nobody if it changed nothing."""
     match write:
-        case Beat():
+        case Beat() | TakeMessages():
             return ()
         case _ if isinstance(answer, BaseException | Conflict | Refused):
             return ()
+        case Publish() | MoveMessage():
+            return (f"queue:{write.message.queue}",) if answer and _is_due(write) else ()
         case Sweep():
-            return ("ready", _OUTBOX, *(f"run:{run_id}" for run_id, _ in answer)) if answer else ()
+            topics = (f"run:{run_id}" for run_id, _ in answer)
+            return ("ready", *OWED_TOPICS, *topics) if answer else ()
         case Commit():
             return _topics_of_commit(write)
         case Late(run_id=""):
@@ -212,5 +217,12 @@ def _topics_of_commit(commit: Commit) -> tuple[str, ...]:
     if commit.run is not None or commit.begun:
         topics.append("ready")
     if any(isinstance(change, _OWING) for change in commit.changes):
-        topics.append(_OUTBOX)
+        topics += OWED_TOPICS
     return tuple(topics)
+
+
+def _is_due(write: Publish | MoveMessage) -> bool:
+    """Whether what was written makes a message due: it, or the next one of its ordering."""
+    if isinstance(write, Publish) or write.message.ordering:
+        return True
+    return write.move.status is MessageStatus.READY and not write.move.worker

@@ -19,6 +19,7 @@ from holdfast.kernel.indexes import Change, Indexes
 from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.marks import Marked, WrittenAt
+from holdfast.kernel.messages import Message, MessageStatus, Move
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -161,7 +162,42 @@ class Beat(msgspec.Struct, frozen=True, gc=False):
     expires_at: int
 
 
-Write = Commit | Late | Sweep | Beat
+class Publish(msgspec.Struct, frozen=True, gc=False):
+    """Put a message into its queue; the answer is False if its id was used there before.
+
+    It is due at `due_at`, by the store's clock.
+    """
+
+    message: Message
+
+
+class TakeMessages(msgspec.Struct, frozen=True, gc=False):
+    """Deliver what is due in a queue, in order, for `lease` microseconds; a list of messages.
+
+    Nobody else is given them until then. A message of an ordering is not delivered while an earlier
+    one of it is ready, unless both are delivered here.
+    """
+
+    tenant: str
+    queue: str
+    worker: str
+    limit: int
+    lease: int
+
+
+class MoveMessage(msgspec.Struct, frozen=True, gc=False):
+    """Change a message; the answer is False if it is not as `message` has it any more.
+
+    What tells is its worker, its attempts and its status: whoever lost a delivery moves nothing.
+    Moving it a second time in the same way is the same as once.
+    """
+
+    message: Message
+    move: Move
+
+
+MessageWrite = Publish | TakeMessages | MoveMessage
+Write = Commit | Late | Sweep | Beat | MessageWrite
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -342,6 +378,21 @@ class BudgetReads(Protocol):
         ...
 
 
+class MessageReads(Protocol):
+    async def get(self, queue: str, message_id: str) -> Message | None: ...
+    async def count(self, queue: str) -> dict[str, int]:
+        """How many messages of each status a queue has."""
+        ...
+
+    async def next_due_at(self, queue: str, after: int) -> int | None:
+        """When the next message becomes due of those that are not due at a moment."""
+        ...
+
+    async def page(self, queue: str, status: MessageStatus, limit: int) -> list[Message]:
+        """The messages of a status, in the order they were published."""
+        ...
+
+
 class WorkerReads(Protocol):
     async def page(self) -> list[Worker]: ...
 
@@ -385,6 +436,8 @@ class Store(Protocol):
     def signals(self) -> SignalReads: ...
     @property
     def budgets(self) -> BudgetReads: ...
+    @property
+    def messages(self) -> MessageReads: ...
     @property
     def workers(self) -> WorkerReads: ...
 

@@ -97,5 +97,5 @@ class Shapes:
         self.signal = Shape(Signal, uuid_as_bytes=uuid_as_bytes)
         self.account = Shape(Account, uuid_as_bytes=uuid_as_bytes)
         self.reservation = Shape(Reservation, uuid_as_bytes=uuid_as_bytes)
-        self.worker = Shape(Worker, uuid_as_bytes=uuid_as_bytes)
         self.message = Shape(Message, uuid_as_bytes=uuid_as_bytes)
+        self.worker = Shape(Worker, uuid_as_bytes=uuid_as_bytes)

@@ -20,17 +20,21 @@ from holdfast.stores.contract import (
     Conflict,
     ExtendWait,
     Late,
+    MoveMessage,
     NoteDuplicate,
     Outcome,
+    Publish,
     Refused,
     Snapshot,
     Sweep,
+    TakeMessages,
     Touch,
     Write,
 )
 from holdfast.stores.late import Deciding
 from holdfast.stores.sqlite import changes
 from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.messages import MessageWriter
 from holdfast.stores.sqlite.queries import BODY_COLUMN, INLINE_BYTES, SHAPES, SQL, Row
 
 
@@ -45,6 +49,7 @@ class Writer:
         self._connection = connection
         self._execute = connection.execute
         self._clock = clock
+        self._messages = MessageWriter(connection, clock)
         self._probe: Entry | None = None
         self._has_savepoints = False
 
@@ -117,6 +122,8 @@ class Writer:
                     answers[index] = self._sweep(write)
                 case Beat():
                     self._beat(write)
+                case Publish() | TakeMessages() | MoveMessage():
+                    answers[index] = self._messages.apply(write)
                 case _:
                     pass
         return answers
