@@ -28,6 +28,7 @@ class Settings:
     idle_transaction_seconds: float = 5.0
     prepared_statements: bool = True
     peer_timeout_seconds: float = 600.0
+    transport: str = ""
 
     def __post_init__(self) -> None:
         names.check(self.tenant, what="tenant")

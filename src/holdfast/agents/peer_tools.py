@@ -74,7 +74,7 @@ def _tool_for(peer: Peer, types: Mapping[str, tuple[Any, Any]]) -> Tool[..., Any
         raise MisuseError(f"{peer.name} is a peer: models call it by run.tools, code by run.peer()")
 
     call.__annotations__ = {name: kind for name, (kind, _) in types.items()}
-    call.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess] - inspect looks there
+    call.__signature__ = inspect.Signature(
         [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
             for name, (_, default) in types.items()

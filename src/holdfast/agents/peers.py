@@ -5,7 +5,7 @@ wait for it; elsewhere a message goes out in that commit. Either way the answer 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from holdfast import clock, codec, names
 from holdfast.agents import shapes
@@ -51,7 +51,7 @@ class Peers:
         self._held = held
         self._places = places
         self._waiting = waiting
-        self.artifacts = Log[Any](held, ARTIFACTS, Any, lambda _: None)
+        self.artifacts = Log[Any](held, ARTIFACTS, cast(Any, Any), lambda _: None)
         self.flags = Value[dict[str, Any]](held, FLAGS, dict, {})
 
     async def report(self, said: object) -> bool:

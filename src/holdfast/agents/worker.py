@@ -1,7 +1,7 @@
 """A worker: takes runs that are ready, passes over them, and stops without losing any."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from holdfast import names
@@ -38,6 +38,8 @@ class Worker:
         self._taking: asyncio.Task[None] | None = None
         self._is_stopping = False
         self.advanced = 0
+        self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = [leases.outbox.keep_delivering]
+        """What it does beside taking runs, until it ends."""
         for name in self._names:
             work.agents.get(name)
         if not self._names:
@@ -54,7 +56,7 @@ class Worker:
         self._leases.heart = self._leases.heart or self._heart
         await sweeper.forget_lost_workers(self._work.context)
         self._taking = asyncio.create_task(self._take_runs())
-        beside = [asyncio.create_task(each) for each in self._beside()]
+        beside = [asyncio.create_task(begin()) for begin in self.beside]
         try:
             await asyncio.wait([self._taking])
             if not self._taking.cancelled():
@@ -94,10 +96,6 @@ class Worker:
                 self._free.release()
             else:
                 task.add_done_callback(self._passed)
-
-    def _beside(self) -> list[Coroutine[Any, Any, None]]:
-        """What a worker does beside taking runs."""
-        return [self._leases.outbox.keep_delivering()]
 
     def _passed(self, task: "asyncio.Task[Ending]") -> None:
         self._free.release()

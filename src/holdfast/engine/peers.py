@@ -1,15 +1,18 @@
 """What comes from peers, wherever they are: replies, signs of life, and that they may stop."""
 
-from typing import Final
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
-from holdfast import codec, ids
+from holdfast import codec, ids, names
+from holdfast.engine import beginning
 from holdfast.engine.context import Context
 from holdfast.engine.queues import Queues
 from holdfast.engine.replies import PeerReply
 from holdfast.engine.waits import Waits
-from holdfast.errors import WaitNotFound
+from holdfast.errors import RunExists, WaitNotFound
 from holdfast.kernel import runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.messages import OUTGOING
@@ -38,17 +41,38 @@ async def answer(of: Waits, wait_id: str, reply: PeerReply) -> bool:
         return False
 
 
-async def cancel(context: Context, run_id: str) -> None:
-    """Cancel the run of a peer that nobody waits for any more, if it is there and has not ended."""
+async def begin(context: Context, run_id: str, *, agent: str, given: object, reply_to: str) -> None:
+    """Begin the run of a peer, whose end is told to `reply_to`; once, however often it is asked."""
+    facts = runs.Created(
+        agent=names.check(agent, what="agent"),
+        input_digest=codec.canonical_digest(given, name="input"),
+        reply_to=names.check(reply_to, what="reply_to"),
+    )
+    created = Draft(Kind.RUN_CREATED, facts, codec.encode(given, name="input"))
+    with contextlib.suppress(RunExists):
+        await beginning.begin(context, beginning.id_of(run_id), [created])
+
+
+async def cancel(context: Context, run_id: str, *, agent: str = "") -> None:
+    """Cancel the run of a peer that nobody waits for any more, unless it has ended.
+
+    With `agent`, one that is not there yet is begun as one that has ended: its request is on the
+    way.
+    """
+    ended = Draft(Kind.RUN_CANCELLED, runs.Ended("whoever called it does not wait for it any more"))
 
     def decide(snapshot: Snapshot) -> Decision:
         run = snapshot.run
         if run is None or run.status in runs.ENDED:
-            return Decision(None)
-        ended = runs.Ended("whoever called it does not wait for it any more")
-        return Decision(None, (Draft(Kind.RUN_CANCELLED, ended),))
+            return Decision(run is not None)
+        return Decision(True, (ended,))
 
-    await context.decide_late(run_id, decide, topics=CANCELS)
+    names.check(run_id, what="run id")
+    is_there = await context.decide_late(run_id, decide, topics=CANCELS)
+    if not is_there and agent:
+        facts = runs.Created(agent=names.check(agent, what="agent"))
+        with contextlib.suppress(RunExists):
+            await beginning.begin(context, run_id, [Draft(Kind.RUN_CREATED, facts), ended])
 
 
 def asked_until(context: Context, opened: waits.Opened) -> int:
@@ -70,6 +94,42 @@ async def hear_from(context: Context, wait_id: str, *, until: int = 0, said: obj
             break
         wait = await _hear(context, caller.run_id, until)
     return heard is not None
+
+
+async def pass_on_question(
+    context: Context,
+    wait_id: str,
+    *,
+    question_id: str,
+    kind: str,
+    deadline: int,
+    question: Mapping[str, Any],
+    answer_to: str,
+) -> None:
+    """Let a caller ask what its peer asks: the answer is sent to the peer, wherever it is."""
+    names.check(question_id, what="wait id")
+    facts = waits.WaitFacts(question_id, kind, wait_id, deadline, answer_to)
+    opened = waits.Opened(str(ids.uuid7()), 0, (facts,))
+    draft = Draft(Kind.WAITS_OPENED, opened, codec.encode({question_id: question}, name="question"))
+
+    def decide(snapshot: Snapshot) -> Decision:
+        known = snapshot.indexes.waits
+        call = known.get(wait_id)
+        if call is None or call.status is not WaitStatus.OPEN or question_id in known:
+            return Decision(None)
+        until = (deadline or snapshot.now + _FOR_A_PERSON) + call.patience
+        return Decision(None, (draft,), (ExtendWait(wait_id, until, snapshot.now),))
+
+    await context.decide_late("", decide, wait_ids=(wait_id, question_id))
+
+
+async def withdraw_questions(of: Waits, wait_id: str) -> None:
+    """A peer that has answered asks nothing any more."""
+    with contextlib.suppress(WaitNotFound):
+        call = await of.get(wait_id)
+        for wait in await of.of_run(call.run_id):
+            if wait.name == wait_id and wait.status is WaitStatus.OPEN:
+                await of.cancel(wait.wait_id)
 
 
 async def _hear(context: Context, wait_id: str, until: int, told: str = "") -> Wait | None:

@@ -169,7 +169,7 @@ def settle(
     """Settle an open wait, and close its group (waking the run) when that decides it."""
     is_resolved = status is WaitStatus.RESOLVED
     # A peer that has answered needs not be told; one whose question was answered must be.
-    address = wait.address if is_resolved == (wait.kind == "question") else ""
+    address = wait.address if is_resolved == (wait.kind != "peer") else ""
     drafts = [Draft(KIND_OF[status], Settled(wait.wait_id, wait.group_id, address), body)]
     after = judge(counted(group, resolved=int(is_resolved), failed=int(not is_resolved)))
     if group.status is GroupStatus.OPEN and after is not GroupStatus.OPEN:

@@ -105,6 +105,10 @@ class PostgresStore(Readers):
                 log.debug("rebuilding run %s begins again: %s", run_id, error)
             await patience.pause()
 
+    async def store_id(self) -> str:
+        ((found,),) = await self._rows("get_store_id", ())
+        return found
+
     async def info(self) -> StoreInfo:
         runs = await self.runs.count()
         migrations = await self._rows("list_migrations", ())
