@@ -27,7 +27,8 @@ HoldfastError
 │   ├── OutcomeUnknown
 │   ├── StoreBusy
 │   ├── StoreFull
-│   └── StoreUnavailable
+│   ├── StoreUnavailable
+│   └── TransportUnavailable
 ├── IntegrityError           stored bytes are not what was written
 │   ├── BodyErased
 │   ├── CheckpointCorrupted
@@ -206,6 +207,10 @@ class SignalNotFound(NotFoundError):
 
 class StoreUnavailable(UnavailableError):
     """The store could not be reached. Nothing that was acknowledged is lost; try again."""
+
+
+class TransportUnavailable(UnavailableError):
+    """The servers between agents did not answer. What was acknowledged is not lost; try again."""
 
 
 class StoreBusy(UnavailableError):

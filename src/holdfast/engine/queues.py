@@ -11,7 +11,7 @@ import msgspec
 from holdfast import clock, names
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
-from holdfast.errors import MisuseError, ValueTooLarge
+from holdfast.errors import MisuseError
 from holdfast.kernel import messages
 from holdfast.kernel.messages import Message, MessageStatus, Move
 from holdfast.stores.contract import MoveMessage, Publish, TakeMessages
@@ -38,14 +38,14 @@ class Queues:
         A key is remembered for 5 minutes after its message was dealt with. `not_before` is a moment
         by the store's clock. Messages of one `ordering` are delivered one after another.
         """
-        now = self._context.now()
+        now, most = self._context.now(), self._context.settings.max_body_bytes
         message = Message(
             tenant=self._context.tenant,
             queue=names.check(queue, what="queue"),
             message_id=names.check(key, what="key"),
             ordering=ordering and names.check(ordering, what="ordering"),
             headers=encode_headers(headers or {}),
-            body=self._checked(body),
+            body=names.check_size(body, most=most, what="the message"),
             created_at=now,
             due_at=max(now, not_before or 0),
         )
@@ -127,15 +127,6 @@ class Queues:
 
     async def _move(self, message: Message, move: Move) -> bool:
         return await self._context.store.submit(MoveMessage(message, move))
-
-    def _checked(self, body: bytes) -> bytes:
-        most = self._context.settings.max_body_bytes
-        if len(body) > most:
-            raise ValueTooLarge(
-                f"the message has {len(body)} bytes; max_body_bytes allows {most}: keep the "
-                "content elsewhere and send where it is"
-            )
-        return bytes(body)
 
 
 def topic_of(queue: str) -> str:
