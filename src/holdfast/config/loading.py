@@ -28,6 +28,7 @@ from holdfast.settings import Settings, StoreLocation
 
 PathLike = str | os.PathLike[str]
 MEMORY: Final = "memory://"
+_PREFIX: Final = "HOLDFAST_"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,11 +319,11 @@ def _has_password(url: str, is_plain: bool) -> bool:
 def _unread(environ: Mapping[str, str]) -> list[Problem]:
     """Variables that look like ours, and are not."""
     known = {variable for key in KEYS.values() for variable in key.variables}
-    hints = {
-        name: nearest(name, known)
-        for name in sorted(environ)
-        if name.startswith("HOLDFAST_") and name not in known
-    }
+    own = [name.removeprefix(_PREFIX) for name in known if name.startswith(_PREFIX)]
+    strange = sorted(name for name in environ if name.startswith(_PREFIX) and name not in known)
+    hints = {name: nearest(name.removeprefix(_PREFIX), own) for name in strange}
     return [
-        Problem("environment", f"{name} is not read{hint}") for name, hint in hints.items() if hint
+        Problem("environment", f"{name} is not read{hint.replace('mean ', f'mean {_PREFIX}')}")
+        for name, hint in hints.items()
+        if hint
     ]
