@@ -17,6 +17,7 @@ from holdfast.errors import (
     InvalidConfig,
     InvalidIdentifier,
     InvalidSetting,
+    MisuseError,
     NotFoundError,
 )
 from holdfast.settings import Settings, shown_store, shown_transport
@@ -130,6 +131,9 @@ def test_one_agent_needs_no_choosing(files: Files) -> None:
     assert str(found.origin("agent")) == f"{files.path}:2"
     assert files.load("agents:\n  support: {lease_seconds: 4}\n").agent == "support"
     assert files.load("agent:\n  lease_seconds: 4\n", agent="mine").settings.lease_seconds == 4.0
+    assert files.load("agent:\n  name: ${WHO}-1\n", WHO="support").agent == "support-1"
+    with pytest.raises(MisuseError, match="loaded for 'support' already"):
+        config.of(found, agent="research")
 
 
 def test_agent_that_is_not_there_or_not_said_is_named(files: Files) -> None:
@@ -252,8 +256,10 @@ WRONG = [
     ("agent: 5", ":1: agent must be a block of keys and values"),
     ("agents: [a]", ":1: agents must be a block of keys and values"),
     ("agents: {a: 5}", ":1: agent 'a' must be a block of keys and values"),
-    ("agent: {name: ''}", ":1: an agent's name must have 1 to 255 characters"),
+    ("agent: {name: ''}", ":1: name must be 1 to 255 printable characters, not ''"),
     ("agent: {name: []}", ":1: name must be text, not a list or a block"),
+    ("agent: {name: 5}", ":1: name must be text; put '5' in quotes"),
+    ("agents: {'': {}}", ":1: an agent's name must be 1 to 255 printable characters"),
     ("- a", ":1: a configuration is keys and values"),
     ("words", ":1: a configuration is keys and values"),
     ("? [a]\n: b", ":1: a key must be a word"),

@@ -79,7 +79,10 @@ async def _work(hf: Holdfast, *, concurrency: int, agents: list[str] | None) -> 
     async with hf:
         place = (await hf.info()).url
         if place == "memory://":
-            raise MisuseError("a store in memory has no runs of other processes; name a file")
+            raise MisuseError(
+                "a store in memory has no runs of other processes; name a file, or give the "
+                "configuration stateless_checkpointing: true"
+            )
         worker = hf.new_worker(concurrency=concurrency, agents=agents)
         stopping = _Stopping(worker, asyncio.create_task(worker.run()))
         say(

@@ -141,9 +141,8 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise _Unreadable(line, f"this is nested deeper than {MAX_DEPTH} levels")
         if isinstance(event, self._yaml.AliasEvent):
-            return self._counted(self._aliased(event), line)
-        self._nodes += 1
-        self._counted(Scalar("", line, size=0), line)
+            return self._aliased(event)
+        self._count(1, line)
         if event.tag is not None:
             self.faults.append(Fault(line, "tags (!…) are not allowed; quote text that begins so"))
         if isinstance(event, self._yaml.ScalarEvent):
@@ -162,13 +161,13 @@ class _Reader:
                 _line(event), "this alias (*…) has no anchor; quote text that begins with *"
             )
         node = self._anchors[event.anchor]
-        self._nodes += node.size
+        self._count(node.size, _line(event))
         return node
 
-    def _counted(self, node: Node, line: int) -> Node:
+    def _count(self, size: int, line: int) -> None:
+        self._nodes += size
         if self._nodes > MAX_NODES:
             raise _Unreadable(line, f"there are more than {MAX_NODES:,} values, aliases expanded")
-        return node
 
     def _listing(self, line: int, depth: int) -> Listing:
         size = 1

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast import names, settings
+from holdfast import settings
 from holdfast.config import documents
 from holdfast.config.documents import Block, Document, Node, Scalar, nearest, shown_key
 from holdfast.config.values import (
     DEFAULT,
     KEYS,
+    NAME,
     SPELLINGS,
     Configured,
     Origin,
@@ -23,7 +24,7 @@ from holdfast.config.values import (
     from_node,
     from_variable,
 )
-from holdfast.errors import InvalidConfig, InvalidIdentifier, NotFoundError
+from holdfast.errors import InvalidConfig, MisuseError, NotFoundError
 from holdfast.settings import Settings, StoreLocation
 
 PathLike = str | os.PathLike[str]
@@ -90,7 +91,11 @@ def load(
 
 def of(path: PathLike | Config | None, *, agent: str | None = None) -> Config:
     """The configuration given, or the one to be loaded."""
-    return path if isinstance(path, Config) else load(path, agent=agent)
+    if not isinstance(path, Config):
+        return load(path, agent=agent)
+    if agent not in (None, path.agent):
+        raise MisuseError(f"the configuration is loaded for {path.agent!r} already, not {agent!r}")
+    return path
 
 
 def check(path: PathLike, *, environ: Mapping[str, str] | None = None) -> Report:
@@ -167,7 +172,9 @@ class _Source:
             self._name_own()
         elif "agents" in root.items:
             for name, item in self._as_block("agents", *root.items["agents"]).items.items():
-                if self._is_name(name, item[0]):
+                if unmet := NAME.unmet(name):
+                    self._tell(item[0], f"an agent's name {unmet}", "name")
+                else:
                     self._blocks[name] = self._as_block(f"agent {name!r}", *item)
 
     def _as_block(self, what: str, line: int, node: Node) -> Block:
@@ -184,18 +191,17 @@ class _Source:
         line, node = self._own.items["name"]
         rest = {key: item for key, item in self._own.items.items() if key != "name"}
         self._own = Block(self._own.line, rest)
-        if not isinstance(node, Scalar):
-            self._tell(line, "name must be text, not a list or a block", "name")
-        elif self._is_name(node.text, line):
-            self._blocks[node.text] = Block(line, rest)
+        if name := self._name(line, node):
+            self._blocks[name] = Block(line, rest)
 
-    def _is_name(self, name: str, line: int) -> bool:
+    def _name(self, line: int, node: Node) -> str:
+        """An agent's name; empty, and the problem told, if it is none."""
         try:
-            names.check(name, what="an agent's name")
-        except InvalidIdentifier as error:
-            self._tell(line, str(error), "name")
-            return False
-        return True
+            origin = Origin("file", self._place, line)
+            return str(from_node(NAME, "name", node, origin, self._environ).value)
+        except Unfit as problem:
+            self._tell(line, str(problem), "name")
+            return ""
 
     def _chosen(self, agent: str | None) -> tuple[Configured, Block]:
         """The agent that is meant, and its block."""
@@ -303,7 +309,7 @@ def _warnings(
         failure = values["on_store_failure"]
         warn(failure, "on_store_failure: memory goes on without the store: a crash then loses work")
     for given in written.values():
-        if given.is_written_out and _has_password(str(given.value), KEYS[given.key].show is None):
+        if given.is_written_out and KEYS[given.key].show and _has_password(str(given.value)):
             warn(given, f"{given.key} holds a password; keep it outside, as in ${{DB_URL}}")
         if values[given.key].origin.kind == "environment":
             variable = values[given.key].origin.place
@@ -311,9 +317,8 @@ def _warnings(
     return [*found, *_unread(environ)]
 
 
-def _has_password(url: str, is_plain: bool) -> bool:
-    login = url.partition("://")[2].rpartition("@")[0]
-    return not is_plain and ":" in login
+def _has_password(url: str) -> bool:
+    return ":" in url.partition("://")[2].rpartition("@")[0]
 
 
 def _unread(environ: Mapping[str, str]) -> list[Problem]:

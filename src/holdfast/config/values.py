@@ -227,5 +227,6 @@ _SEED_VARIABLES: Final = {
     "peer_timeout_seconds": ("PEER_TIMEOUT_SECONDS",),
     "sweep_seconds": ("TIMEOUT_SWEEP_INTERVAL_SECONDS",),
 }
+NAME: Final = Key("name", str, "", (), lambda value: settings.requirement("tenant", value))
 SPELLINGS: Final = {"timeout_sweep_interval_seconds": "sweep_seconds"}
 KEYS: Final = _keys()
