@@ -6,7 +6,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from holdfast import ids
+from holdfast import config, ids
 from holdfast.agents.agent import Agent, Agents, Taking0, Taking1, Taking2, Taking3
 from holdfast.agents.approvals import Approvals
 from holdfast.agents.handles import Handle
@@ -70,6 +70,24 @@ class Holdfast:
         )
         store.on_applied = self._context.wakeups.notify
         self._wire()
+
+    @classmethod
+    def from_config(
+        cls,
+        path: config.PathLike | config.Config | None,
+        *,
+        agents: Iterable[Agent[..., Any]] = (),
+        agent: str | None = None,
+        clock: Clock | None = None,
+        telemetry: Sink | None = None,
+    ) -> Self:
+        """A Holdfast as a YAML file says, and the environment, which counts more; None: it alone.
+
+        `agent` names the block of a file that has several. Raises InvalidConfig with every problem.
+        """
+        found = config.of(path, agent=agent)
+        url, settings = found.store_url, found.settings
+        return cls(url, agents=agents, settings=settings, clock=clock, telemetry=telemetry)
 
     def _wire(self) -> None:
         self.leases = Leases(self._context)

@@ -41,6 +41,7 @@ HoldfastError
 │   └── ToolFailed
 └── MisuseError              the caller's mistake
     ├── AnswerRefused
+    ├── InvalidConfig
     ├── InvalidIdentifier
     ├── InvalidSetting
     ├── SchemaMismatch
@@ -251,6 +252,14 @@ class InvalidIdentifier(MisuseError):
 
 class InvalidSetting(MisuseError):
     """A setting has a value it cannot have."""
+
+
+class InvalidConfig(MisuseError):
+    """A configuration cannot be used. `holdfast config check FILE` lists what is wrong with it."""
+
+    def __init__(self, message: str | None = None, *, problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
 
 
 class SchemaMismatch(MisuseError):
