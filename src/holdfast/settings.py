@@ -73,8 +73,9 @@ def _store_failure(value: str) -> str | None:
 
 
 def _transport(value: str) -> str | None:
-    is_fit = not value or all(map(_is_broker, value.split(",")))
-    return None if is_fit else "must be empty or a broker's URL, as in nats://127.0.0.1:4222"
+    is_store = value.startswith(("sqlite:///", "postgresql://", "postgres://"))
+    is_fit = not value or is_store or all(map(_is_broker, value.split(",")))
+    return None if is_fit else "must be empty, a broker's URL (nats://127.0.0.1:4222) or a store's"
 
 
 def _is_broker(url: str) -> bool:

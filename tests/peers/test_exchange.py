@@ -17,7 +17,7 @@ from tests.peers.exchanging import served, until
 
 @pytest.fixture
 def transport(tmp_path: Path) -> str:
-    return str(tmp_path / "between.db")
+    return f"sqlite:///{tmp_path}/between.db"
 
 
 @pytest.fixture
