@@ -175,7 +175,7 @@ class _Source:
                 if unmet := NAME.unmet(name):
                     self._tell(item[0], f"an agent's name {unmet}", "name")
                 else:
-                    self._blocks[name] = self._as_block(f"agent {name!r}", *item)
+                    self._blocks[name] = self._as_block(f"agent {shown_key(name)}", *item)
 
     def _as_block(self, what: str, line: int, node: Node) -> Block:
         if isinstance(node, Block):

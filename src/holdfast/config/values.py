@@ -127,8 +127,8 @@ def _configured(
 ) -> Configured:
     unmet = _wanted(key) if value is None else key.unmet(value)
     if value is None or unmet:
-        # What is written, never what a variable held; and of a URL nothing.
-        shown = f", not {_cut(written)}" if key.show is None else ""
+        # What is written, never what a variable held; and nothing of what may be a URL.
+        shown = f", not {_cut(written)}" if key.show is None and "://" not in written else ""
         raise Unfit(f"{name} {unmet}{shown}")
     return Configured(key.name, value, key.shown(value), origin, is_written_out)
 
@@ -176,6 +176,12 @@ def _wanted(key: Key) -> str:
     if key.kind is str:
         return "must be text"
     return key.unmet("") or "must be a number"
+
+
+def _name(value: Value) -> str | None:
+    if "://" in str(value):  # a URL that slipped may hold a password: it must not become a name
+        return "must not be a URL"
+    return settings.requirement("tenant", value)
 
 
 def _service(value: Value) -> str | None:
@@ -227,6 +233,6 @@ _SEED_VARIABLES: Final = {
     "peer_timeout_seconds": ("PEER_TIMEOUT_SECONDS",),
     "sweep_seconds": ("TIMEOUT_SWEEP_INTERVAL_SECONDS",),
 }
-NAME: Final = Key("name", str, "", (), lambda value: settings.requirement("tenant", value))
+NAME: Final = Key("name", str, "", (), _name)
 SPELLINGS: Final = {"timeout_sweep_interval_seconds": "sweep_seconds"}
 KEYS: Final = _keys()
