@@ -17,7 +17,7 @@ from holdfast.kernel import leases, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.runs import Status
 from holdfast.kernel.waits import GroupStatus, WaitStatus
-from holdfast.stores.contract import Beat, Decision, Snapshot, Sweep
+from holdfast.stores.contract import DEADLINES, Beat, Decision, Snapshot, Sweep
 from holdfast.telemetry import log
 
 BATCH = 1000
@@ -30,13 +30,18 @@ class Sweeper:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._next_at = 0.0
+        self._ticket = 0
 
     async def sweep_if_due(self) -> float:
         """Do what is due; the seconds until it should be asked again."""
         now = asyncio.get_running_loop().time
+        ticket = self._context.wakeups.ticket(DEADLINES)
         if now() >= self._next_at:
             self._next_at = now() + _longest_pause(self._context)
             self._next_at = now() + await sweep(self._context)
+        elif ticket != self._ticket:
+            self._next_at = min(self._next_at, now() + await _pause(self._context))
+        self._ticket = ticket
         return max(0.0, self._next_at - now())
 
 
@@ -46,6 +51,11 @@ async def sweep(context: Context) -> float:
         pass
     while await expire_lost_leases(context, limit=BATCH) == BATCH:
         pass
+    return await _pause(context)
+
+
+async def _pause(context: Context) -> float:
+    """The seconds until something will be due, or until it must be looked again."""
     deadlines = [
         await context.store.waits.next_deadline(),
         await context.store.runs.next_ready_at(),

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.errors import OutcomeUnknown, StoreBusy, StoreClosed
-from holdfast.kernel.indexes import CloseGroup, CloseRunWaits
+from holdfast.kernel.indexes import AddWait, CloseGroup, CloseRunWaits
 from holdfast.kernel.messages import OWED_TOPICS, AddMessage, MessageStatus
 from holdfast.stores.contract import (
+    DEADLINES,
     EVERYBODY,
     Beat,
     Commit,
@@ -218,6 +219,8 @@ def _topics_of_commit(commit: Commit) -> tuple[str, ...]:
         topics.append("ready")
     if any(isinstance(change, _OWING) for change in commit.changes):
         topics += OWED_TOPICS
+    if any(isinstance(change, AddWait) and change.wait.deadline for change in commit.changes):
+        topics.append(DEADLINES)
     return tuple(topics)
 
 

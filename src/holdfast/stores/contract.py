@@ -115,6 +115,9 @@ Decide = Callable[[Snapshot], Decision]
 EVERYBODY: Final = "*"
 """The topic of a write that may concern anybody."""
 
+DEADLINES: Final = "deadlines"
+"""The topic of a write that sets a deadline, for those who sleep until the next one."""
+
 
 class Late(msgspec.Struct, frozen=True):
     """A write of somebody who does not hold the run: decided on the rows under the run's lock.

@@ -5,6 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.agents import approvals, handles, sessions, worker
 from holdfast.agents.approvals import Asked
+from holdfast.agents.handles import PeerUpdate
 from holdfast.engine.checkpoints import State
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import Status
@@ -34,6 +35,9 @@ class Handle(Face[handles.Handle[R]], Generic[R]):
 
     def events(self, *, after: int = 0) -> Iterator[Entry]:
         return self._loop.each(self._inner.events(after=after))
+
+    def updates(self) -> Iterator[PeerUpdate]:
+        return self._loop.each(self._inner.updates())
 
 
 @blocking(sessions.Session)
