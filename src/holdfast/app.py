@@ -347,7 +347,7 @@ class Holdfast:
         await self._context.wakeups.open()
         if self._context.settings.transport:
             transport = open_transport(self._context.settings.transport, context=self._context)
-            self._exchange = Exchange(self._context, transport)
+            self._exchange = Exchange(self._context, transport, self._work)
         return self
 
     async def __aexit__(
