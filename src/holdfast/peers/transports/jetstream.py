@@ -10,7 +10,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import msgspec
 import nats.errors
@@ -54,7 +54,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_default
 
 def envelope_of(message: Msg | RawStreamMsg) -> Envelope:
     """What a message says; one that is not ours has an empty key."""
-    headers: dict[str, str] = cast(Any, message).headers or {}
+    headers = cast("dict[str, str]", message.headers or {})  # pyright: ignore[reportUnknownMemberType] - untyped there
     try:
         return msgspec.json.decode(headers.get(_ENVELOPE, ""), type=Envelope)
     except msgspec.MsgspecError:
