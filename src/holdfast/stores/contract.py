@@ -87,7 +87,15 @@ class NoteDuplicate(msgspec.Struct, frozen=True, gc=False):
     wait_id: str
 
 
-Touch = ExtendWait | NoteDuplicate
+class ClaimWait(msgspec.Struct, frozen=True, gc=False):
+    """Keep an open wait for whoever is about to answer it: nobody else claims or expires it."""
+
+    wait_id: str
+    by: str
+    until: int
+
+
+Touch = ExtendWait | NoteDuplicate | ClaimWait
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -130,7 +138,8 @@ class Sweep(msgspec.Struct, frozen=True):
     """Find runs by one query and decide for each, in one transaction.
 
     `find` is "ready_runs", "lost_runs" or "due_waits"; each run is given to exactly one sweep. The
-    answer is a list of (run id, answer); the answer for a damaged run is an IntegrityError.
+    answer is a list of (run id, answer); the answer for a damaged run is an IntegrityError. With
+    `agents` only their runs are found; of waits only those for peers.
     """
 
     tenant: str

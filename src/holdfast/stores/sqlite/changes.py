@@ -158,8 +158,8 @@ def _other_statements(tenant: str, run_id: str, change: Change) -> Iterator[tupl
 def find_statement(sweep: Sweep, now: int) -> tuple[str, Row]:
     """The statement that finds the runs of a sweep."""
     row = (sweep.tenant, now, sweep.limit, journal.SCHEMA)
-    if sweep.find == "ready_runs" and sweep.agents:
-        return "find_ready_runs_of_agents", (*row, json.dumps(sweep.agents))
+    if sweep.agents:
+        return f"find_{sweep.find}_of_agents", (*row, json.dumps(sweep.agents))
     return f"find_{sweep.find}", row
 
 

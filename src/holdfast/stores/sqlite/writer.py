@@ -15,6 +15,7 @@ from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import (
     Applied,
     Beat,
+    ClaimWait,
     Commit,
     Conflict,
     ExtendWait,
@@ -302,6 +303,8 @@ class Writer:
         match touch:
             case ExtendWait(wait_id, deadline, at):
                 self._execute(SQL["extend_open_wait"], (tenant, wait_id, deadline, at))
+            case ClaimWait(wait_id, by, until):
+                self._execute(SQL["claim_open_wait"], (tenant, wait_id, by, until))
             case NoteDuplicate(wait_id):
                 self._execute(SQL["note_duplicate"], (tenant, wait_id))
 
