@@ -150,6 +150,13 @@ class Sweep(msgspec.Struct, frozen=True):
     agents: tuple[str, ...] = ()
 
 
+FIND_OF_AGENTS: Final = {
+    "ready_runs": "find_ready_runs_of_agents",
+    "due_waits": "find_due_waits_of_agents",
+}
+"""The queries of sweeps that look at the runs of some agents only."""
+
+
 class Beat(msgspec.Struct, frozen=True, gc=False):
     """Keep a worker alive until `expires_at`; 0 forgets it."""
 

@@ -10,6 +10,7 @@ from holdfast.kernel import journal
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import (
+    FIND_OF_AGENTS,
     Beat,
     ClaimWait,
     Commit,
@@ -164,7 +165,7 @@ class Round:
         limit = sum(each.limit for _, each in sweeps)
         row: Row = (self._tenant, self._clock.now(), limit, journal.SCHEMA, taken)
         if sweep.agents:
-            name, row = f"find_{sweep.find}_of_agents", (*row, packing.texts(sweep.agents))
+            name, row = FIND_OF_AGENTS[sweep.find], (*row, packing.texts(sweep.agents))
         else:
             name = f"find_{sweep.find}"
         return await fetch(connection, SQL[name], row)

@@ -31,7 +31,7 @@ from holdfast.kernel.indexes import (
     TakeSignal,
 )
 from holdfast.kernel.journal import ORIGIN, Position
-from holdfast.stores.contract import Sweep
+from holdfast.stores.contract import FIND_OF_AGENTS, Sweep
 from holdfast.stores.sqlite.queries import SHAPES, Row
 
 # Changes whose statement finds nothing to do when their condition does not hold.
@@ -159,7 +159,7 @@ def find_statement(sweep: Sweep, now: int) -> tuple[str, Row]:
     """The statement that finds the runs of a sweep."""
     row = (sweep.tenant, now, sweep.limit, journal.SCHEMA)
     if sweep.agents:
-        return f"find_{sweep.find}_of_agents", (*row, json.dumps(sweep.agents))
+        return FIND_OF_AGENTS[sweep.find], (*row, json.dumps(sweep.agents))
     return f"find_{sweep.find}", row
 
 
