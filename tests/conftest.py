@@ -132,7 +132,10 @@ def prepare_template(url: str) -> None:
 
 
 def empty_tables(url: str) -> None:
-    """Empty every table but `migrations`; fails if a connection left over holds one of them."""
+    """Make it a new store: every table but `migrations` is empty, and its identity another.
+
+    Fails if a connection left over holds one of them.
+    """
     with psycopg.connect(url) as connection:
         connection.execute("SET lock_timeout = '10s'")
         found = connection.execute(
@@ -142,3 +145,4 @@ def empty_tables(url: str) -> None:
         if found:
             tables = SQL(", ").join(Identifier("public", name) for (name,) in found)
             connection.execute(SQL("TRUNCATE {} RESTART IDENTITY").format(tables))
+            connection.execute("INSERT INTO identity SELECT substr(md5(random()::text), 1, 16)")

@@ -4,7 +4,7 @@ from holdfast import errors
 from holdfast.agents.agent import Agent, agent
 from holdfast.agents.approvals import Asked
 from holdfast.agents.cadence import Every, every
-from holdfast.agents.handles import Handle
+from holdfast.agents.handles import Handle, PeerUpdate
 from holdfast.agents.loop import AgentLoop
 from holdfast.agents.messages import (
     Message,
@@ -14,6 +14,7 @@ from holdfast.agents.messages import (
     ToolResult,
     Usage,
 )
+from holdfast.agents.peer_tools import Peer
 from holdfast.agents.people import ask_person
 from holdfast.agents.run import Run
 from holdfast.agents.schedules import Schedule
@@ -27,6 +28,7 @@ from holdfast.engine.checkpoints import State
 from holdfast.engine.costs import Budget, Cost, Costs
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.replies import PeerReply
 from holdfast.engine.travel import PlannedEffect, TravelPlan
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import NotDone
@@ -74,6 +76,9 @@ __all__ = [
     "LogDiff",
     "Message",
     "NotDone",
+    "Peer",
+    "PeerReply",
+    "PeerUpdate",
     "PlannedEffect",
     "Problem",
     "Reasoning",

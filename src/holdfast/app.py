@@ -6,7 +6,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from holdfast import ids
+from holdfast import config, ids
 from holdfast.agents.agent import Agent, Agents, Taking0, Taking1, Taking2, Taking3
 from holdfast.agents.approvals import Approvals
 from holdfast.agents.handles import Handle
@@ -28,7 +28,10 @@ from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
 from holdfast.errors import MisuseError
+from holdfast.kernel.peers import STORE
 from holdfast.kernel.signals import Receipt
+from holdfast.peers.exchange import Exchange
+from holdfast.peers.transports import open_transport
 from holdfast.settings import Settings, locate_store, store_url
 from holdfast.stores import open_store
 from holdfast.stores.contract import StoreInfo
@@ -61,10 +64,30 @@ class Holdfast:
         )
         self._is_shared = locate_store(where) != ("sqlite", "")
         store = self._open_store()
-        self._context = Context(store, open_wakeups(where), settings, counts)
-        store.on_applied = self._context.wakeups.notify
         self._agents = Agents(agents, built_in=[SCHEDULE])
+        self._context = Context(
+            store, open_wakeups(where), settings, counts, address_of=self._address_of
+        )
+        store.on_applied = self._context.wakeups.notify
         self._wire()
+
+    @classmethod
+    def from_config(
+        cls,
+        path: config.PathLike | config.Config | None,
+        *,
+        agents: Iterable[Agent[..., Any]] = (),
+        agent: str | None = None,
+        clock: Clock | None = None,
+        telemetry: Sink | None = None,
+    ) -> Self:
+        """A Holdfast as a YAML file says, and the environment, which counts more; None: it alone.
+
+        `agent` names the block of a file that has several. Raises InvalidConfig with every problem.
+        """
+        found = config.of(path, agent=agent)
+        url, settings = found.store_url, found.settings
+        return cls(url, agents=agents, settings=settings, clock=clock, telemetry=telemetry)
 
     def _wire(self) -> None:
         self.leases = Leases(self._context)
@@ -79,6 +102,13 @@ class Holdfast:
         self.schedules = Schedules(self._context, self.runs, self._agents)
         self._work = Work(self._context, self.leases, self.runs, self._agents)
         self._twins: list[Holdfast] = []
+        self._exchange: Exchange | None = None
+
+    def _address_of(self, agent: str) -> str:
+        """An agent that is served here, or with nothing between, is reached in the store."""
+        if self._exchange is None or agent in self._agents:
+            return STORE
+        return self._exchange.address_of(agent)
 
     def another_worker(self) -> "Holdfast":
         """The same open store under another identity, as if from another process.
@@ -279,7 +309,12 @@ class Holdfast:
         """A worker in this process: `await worker.run()`, and `worker.stop()` to end it."""
         # What is only in memory cannot be opened a second time, from the thread of a heart.
         heart = Heart(self._context, self._open_store) if self._is_shared else None
-        return Worker(self._work, self.leases, concurrency=concurrency, agents=agents, heart=heart)
+        worker = Worker(
+            self._work, self.leases, concurrency=concurrency, agents=agents, heart=heart
+        )
+        if self._exchange is not None:
+            worker.beside.append(partial(self._exchange.serve, worker.agents))
+        return worker
 
     async def _start(
         self,
@@ -292,6 +327,8 @@ class Holdfast:
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
             raise MisuseError(f"{agent!r} is not an agent; make it one with @holdfast.agent")
         given = agent.input_of(args, {})
+        if self._exchange is not None:
+            self._exchange.begin()
         run = await self._work.create(agent, given, run_id, parent_id=parent, budget=budget)
         return Handle(self._work, self.runs, self.journal, agent, run.run_id)
 
@@ -308,6 +345,9 @@ class Holdfast:
     async def __aenter__(self) -> Self:
         await self._context.store.open()
         await self._context.wakeups.open()
+        if self._context.settings.transport:
+            transport = open_transport(self._context.settings.transport, context=self._context)
+            self._exchange = Exchange(self._context, transport)
         return self
 
     async def __aexit__(
@@ -320,6 +360,8 @@ class Holdfast:
             for worker in (*self._twins, self):
                 await worker._work.close()
                 await worker.leases.close()
+            if self._exchange is not None:
+                await self._exchange.close()
         finally:
             await self._context.wakeups.close()
             await self._context.store.close()

@@ -27,16 +27,21 @@ HoldfastError
 │   ├── OutcomeUnknown
 │   ├── StoreBusy
 │   ├── StoreFull
-│   └── StoreUnavailable
+│   ├── StoreUnavailable
+│   └── TransportUnavailable
 ├── IntegrityError           stored bytes are not what was written
 │   ├── BodyErased
 │   ├── CheckpointCorrupted
 │   └── JournalCorrupted
 ├── ToolError                what a tool says of its own call
 │   ├── NotDone
+│   ├── PeerFailed
+│   │   ├── PeerCancelled
+│   │   └── PeerTimedOut
 │   └── ToolFailed
 └── MisuseError              the caller's mistake
     ├── AnswerRefused
+    ├── InvalidConfig
     ├── InvalidIdentifier
     ├── InvalidSetting
     ├── SchemaMismatch
@@ -157,6 +162,18 @@ class ToolFailed(ToolError):
     """The tool raised, or its call was refused."""
 
 
+class PeerFailed(ToolError):
+    """The peer could not do what was asked. Its run tells more: `holdfast runs show`."""
+
+
+class PeerTimedOut(PeerFailed):
+    """The peer did not answer in time, and was told to stop. Give run.peer() a longer timeout."""
+
+
+class PeerCancelled(PeerFailed):
+    """The peer's run, or the wait for it, was cancelled."""
+
+
 class TurnDiverged(MisuseError):
     """The agent did not repeat a call that is on the record of its turn.
 
@@ -191,6 +208,10 @@ class SignalNotFound(NotFoundError):
 
 class StoreUnavailable(UnavailableError):
     """The store could not be reached. Nothing that was acknowledged is lost; try again."""
+
+
+class TransportUnavailable(UnavailableError):
+    """The servers between agents did not answer. What was acknowledged is not lost; try again."""
 
 
 class StoreBusy(UnavailableError):
@@ -231,6 +252,14 @@ class InvalidIdentifier(MisuseError):
 
 class InvalidSetting(MisuseError):
     """A setting has a value it cannot have."""
+
+
+class InvalidConfig(MisuseError):
+    """A configuration cannot be used. `holdfast config check FILE` lists what is wrong with it."""
+
+    def __init__(self, message: str | None = None, *, problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
 
 
 class SchemaMismatch(MisuseError):

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.errors import InvalidIdentifier, MisuseError
+from holdfast.errors import InvalidIdentifier, MisuseError, ValueTooLarge
 
 MAX_LENGTH: Final = 255
 MAX_TEXT: Final = 4000
@@ -40,3 +40,13 @@ def check_count(value: int, *, what: str) -> int:
     if type(value) is not int or not 0 <= value <= MAX_COUNT:
         raise MisuseError(f"{what} must be a whole number from 0 to {MAX_COUNT}, not {value!r}")
     return value
+
+
+def check_size(body: bytes, *, most: int, what: str) -> bytes:
+    """Give back bytes that are not too many, else raise ValueTooLarge."""
+    if len(body) > most:
+        raise ValueTooLarge(
+            f"{what} has {len(body)} bytes; max_body_bytes allows {most}: keep the content "
+            "elsewhere and send where it is"
+        )
+    return bytes(body)

@@ -1,7 +1,8 @@
 """Settings: frozen, checked when made, passed explicitly. The only reader of the environment."""
 
 import os
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ from holdfast import names
 from holdfast.errors import InvalidSetting
 
 DEFAULT_STORE: Final = "holdfast.db"
+STORE_FAILURES: Final = ("raise", "memory")
 _MOST: Final = 2**40
 
 
@@ -27,22 +29,73 @@ class Settings:
     pool_connections: int = 8
     idle_transaction_seconds: float = 5.0
     prepared_statements: bool = True
+    peer_timeout_seconds: float = 600.0
+    sweep_seconds: float = 10.0
+    transport: str = field(default="", repr=False)  # it may hold a password
+    on_store_failure: str = "raise"
 
     def __post_init__(self) -> None:
         names.check(self.tenant, what="tenant")
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is bool and type(value) is not bool:
-                raise InvalidSetting(f"{field.name} must be True or False, not {value!r}")
-            if field.type in (int, float):
-                _check_number(field.name, value, is_whole=field.type is int)
+        for name in TYPES:
+            value = getattr(self, name)
+            if unmet := requirement(name, value):
+                shown = "" if name == "transport" else f", not {value!r}"
+                raise InvalidSetting(f"{name} {unmet}{shown}")
 
 
-def _check_number(name: str, value: object, *, is_whole: bool) -> None:
-    allowed = (int,) if is_whole else (int, float)
-    if type(value) not in allowed or not 0 < cast(float, value) < _MOST:
-        kind = "whole number" if is_whole else "number"
-        raise InvalidSetting(f"{name} must be a {kind} above 0, not {value!r}")
+TYPES: Final[dict[str, type]] = {each.name: cast(type, each.type) for each in fields(Settings)}
+
+
+def requirement(name: str, value: object) -> str | None:
+    """What a setting's value must be, if this one is not: `must be a number above 0`."""
+    kind = TYPES[name]
+    if kind is bool:
+        return None if type(value) is bool else "must be True or False"
+    if kind in (int, float):
+        allowed = (int,) if kind is int else (int, float)
+        is_fit = type(value) in allowed and 0 < cast(float, value) < _MOST
+        noun = "whole number" if kind is int else "number"
+        return None if is_fit else f"must be a {noun} above 0"
+    if not isinstance(value, str):
+        return "must be text"
+    return _TEXTS[name](value)
+
+
+def _tenant(value: str) -> str | None:
+    is_fit = 0 < len(value) <= names.MAX_LENGTH and value.isprintable()
+    return None if is_fit else f"must be 1 to {names.MAX_LENGTH} printable characters"
+
+
+def _store_failure(value: str) -> str | None:
+    if value == "spool":
+        return f"must be {' or '.join(STORE_FAILURES)} (spool comes with recovery)"
+    return None if value in STORE_FAILURES else f"must be {' or '.join(STORE_FAILURES)}"
+
+
+def _transport(value: str) -> str | None:
+    is_store = value.startswith(("sqlite:///", "postgresql://", "postgres://"))
+    is_fit = not value or is_store or all(map(_is_broker, value.split(",")))
+    return None if is_fit else "must be empty, a broker's URL (nats://127.0.0.1:4222) or a store's"
+
+
+def _is_broker(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("nats", "tls") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+_TEXTS: Final = {
+    "tenant": _tenant,
+    "transport": _transport,
+    "on_store_failure": _store_failure,
+}
+
+
+def environment() -> Mapping[str, str]:
+    """The environment variables of this process, as they are now."""
+    return dict(os.environ)
 
 
 def store_url(given: str | None) -> str:
@@ -64,7 +117,26 @@ def shown_store(url: str) -> str:
         return location or "memory://"
     parts = urlsplit(location)
     user, at, host = parts.netloc.rpartition("@")
+    if _is_torn(location):
+        return "postgresql://…"
     return f"postgresql://{user.partition(':')[0]}{at}{host}{parts.path}"
+
+
+def shown_transport(url: str) -> str:
+    """A transport's URL as it may be shown and logged: without user, password and token."""
+    return ",".join(map(_shown_broker, filter(None, url.split(","))))
+
+
+def _shown_broker(url: str) -> str:
+    parts = urlsplit(url)
+    host = "…" if _is_torn(url) else parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}"
+
+
+def _is_torn(url: str) -> bool:
+    """Whether a URL does not end its login where it means to: a password has a bare / ? or #."""
+    parts = urlsplit(url)
+    return "@" in parts.path + parts.query + parts.fragment
 
 
 def locate_store(url: str) -> StoreLocation:
@@ -73,6 +145,13 @@ def locate_store(url: str) -> StoreLocation:
     if separator and scheme == "memory":
         return StoreLocation("sqlite", "")
     if separator and scheme in ("postgresql", "postgres"):
+        try:
+            urlsplit(url)
+        except ValueError:
+            raise InvalidSetting(
+                "the store's URL cannot be read; write postgresql://user:password@host/database, "
+                "with % codes for special characters of the password"
+            ) from None
         return StoreLocation("postgres", url)
     if separator and scheme != "sqlite":
         raise InvalidSetting(

@@ -19,6 +19,7 @@ from holdfast import names
 from holdfast.agents import cadence as cadences
 from holdfast.agents import shapes
 from holdfast.agents.cadence import Cadence
+from holdfast.agents.peer_tools import Known, Peer, peers_by_tool
 from holdfast.agents.rules import Permission, Rules
 from holdfast.agents.tools import Tool, tool
 from holdfast.agents.versions import OnChange, check_on_change, versions_of
@@ -94,6 +95,17 @@ class Agent(Generic[P, R]):
     def parameters(self) -> list[str]:
         """What its input consists of."""
         return list(self._signature.parameters)[1:]
+
+    @property
+    def description(self) -> str:
+        """What it says of itself."""
+        return inspect.getdoc(self.function) or ""
+
+    @property
+    def input_types(self) -> dict[str, tuple[Any, Any]]:
+        """The type and the default of each part of its input."""
+        given = list(self._signature.parameters.values())[1:]
+        return {p.name: (self._hints.get(p.name, Any), p.default) for p in given}
 
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
@@ -248,6 +260,7 @@ def agent(
     *,
     name: str | None = None,
     tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+    peers: Iterable[str | Peer | Known] = (),
     permission: Permission | None = None,
     loop_limit: int = 5,
     cadence: Cadence = "turn",
@@ -261,7 +274,8 @@ def agent(
 def agent(function: Any = None, /, **options: Any) -> Any:
     """Make an async function of a run and its input an agent.
 
-    `tools` are those that `run.tools` may call; `permission` may refuse a call; the same call more
+    `tools` are those that `run.tools` may call, `peers` other agents that it may call as tools
+    named peer_NAME; `permission` may refuse a call; the same call more
     than `loop_limit` times in a row is refused (0: never). `cadence` says which ends of turns are
     stored. `version`, `model` and the digest of `prompt` are on record with each turn, and
     `on_change` says what happens to a run under which they or the tools have changed. A run that
@@ -282,6 +296,7 @@ def _make(
 def rules_of(
     *,
     tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+    peers: Iterable[str | Peer | Known] = (),
     permission: Permission | None = None,
     loop_limit: int = 5,
     cadence: Cadence = "turn",
@@ -293,9 +308,11 @@ def rules_of(
     reserve: Cost | None = None,
 ) -> Rules:
     """What the options of an agent make."""
-    found = tools_by_name(tools)
+    callable_peers = peers_by_tool(peers)
+    found = tools_by_name([*tools, *(each.tool for each in callable_peers.values())])
     return Rules(
         tools=found,
+        peers={name: each.peer for name, each in callable_peers.items()},
         permission=permission,
         loop_limit=loop_limit,
         cadence=cadences.check(cadence),

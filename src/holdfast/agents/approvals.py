@@ -25,6 +25,7 @@ from holdfast.engine.waits import Waits
 from holdfast.errors import AlreadyAnswered, IntegrityError, MisuseError, WaitNotFound
 from holdfast.kernel import journal
 from holdfast.kernel.journal import Kind
+from holdfast.kernel.runs import Status
 from holdfast.kernel.waits import Answer, WaitStatus
 from holdfast.kernel.waits import Wait as WaitRow
 from holdfast.telemetry import log
@@ -166,14 +167,24 @@ class Approvals:
         self._waits = Waits(context)
 
     async def list(self, *, run_id: str | None = None, limit: int = 100) -> "list[Asked]":
-        """Open questions and approval requests, the oldest first."""
+        """Open questions and approval requests, the oldest first; those of a run and its peers."""
         limit = names.check_count(limit, what="limit")
         if run_id is not None:
-            found = [w for w in await self._waits.of_run(run_id) if _is_open_question(w)]
+            found = await self._of_run_and_peers(run_id, limit)
             found.sort(key=lambda wait: (wait.opened_at, wait.wait_id))
         else:
             found = await self._context.store.waits.open_questions(after=(0, ""), limit=limit)
         return [await self._asked_if_whole(wait) for wait in found[:limit]]
+
+    async def _of_run_and_peers(self, run_id: str, limit: int) -> "list[WaitRow]":
+        found: list[WaitRow] = []
+        asking = [run_id]
+        while asking and len(found) < limit:
+            asker = asking.pop()
+            found += [w for w in await self._waits.of_run(asker) if _is_open_question(w)]
+            peers = await self._context.store.runs.of_peers(asker, limit)
+            asking += [peer.run_id for peer in peers if peer.status is Status.WAITING]
+        return found
 
     async def get(self, wait_id: str) -> Asked:
         """One of them, answered or not."""

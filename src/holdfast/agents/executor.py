@@ -71,6 +71,13 @@ class Pass:
         self._run: Run | None = None
         self._in_flight = InFlight()
         self.stop_note = ""
+        self.is_interrupted = False
+        """Whether this task is cancelled because the run is not its own any more."""
+
+    @property
+    def lease_seq(self) -> int:
+        """The lease this pass has; 0 when it has ended the run, or left it."""
+        return self.held.run.lease_seq
 
     @property
     def run_id(self) -> str:
@@ -88,7 +95,10 @@ class Pass:
             return await self._play()
         except asyncio.CancelledError:
             await _within(self._close(INTERRUPTED), CLOSING_SECONDS)
-            raise
+            task = asyncio.current_task()
+            if task is None or not self.is_interrupted or task.uncancel():
+                raise
+            return Ending(False)
         except HoldfastError as error:
             return await self._give_up(error)
         except BaseException as error:

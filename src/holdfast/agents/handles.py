@@ -3,8 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Generic, TypeVar
+from datetime import datetime
+from typing import Any, Generic, TypeVar
 
+import msgspec
+
+from holdfast import clock
 from holdfast.agents.agent import Agent
 from holdfast.agents.executor import Ending
 from holdfast.agents.questions import FOR_PEOPLE
@@ -30,6 +34,15 @@ from holdfast.telemetry import log
 
 R = TypeVar("R")
 _MOMENT_SECONDS = 1.0
+
+
+class PeerUpdate(msgspec.Struct, frozen=True):
+    """What a peer said of how far it is."""
+
+    wait_id: str
+    peer: str
+    at: datetime
+    said: Any
 
 
 class Handle(Generic[R]):
@@ -68,6 +81,7 @@ class Handle(Generic[R]):
                 raise await self._still_going(run)
             task = await self._work.try_to_advance(run)
             if task is None:
+                await self._work.help_peers(run)
                 await self._say_why_it_waits(run)
                 longest = left if self._has_said else min(left, _MOMENT_SECONDS)
                 await self._work.pause(run, ticket, at_most=longest)
@@ -117,6 +131,20 @@ class Handle(Generic[R]):
     def events(self, *, after: int = 0) -> AsyncIterator[Entry]:
         """The entries of the run's journal as they come, until it has ended."""
         return self._journal.tail(self.run_id, after=after)
+
+    async def updates(self) -> AsyncIterator[PeerUpdate]:
+        """What peers say of how far they are, until the run has ended: the newest of each."""
+        context, seen = self._work.context, dict[str, int]()
+        async for _ in context.changes(f"run:{self.run_id}"):
+            run = await self._runs.get(self.run_id)
+            for wait in await context.store.waits.of_run(self.run_id):
+                if wait.progress and wait.progress_at > seen.get(wait.wait_id, 0):
+                    seen[wait.wait_id] = wait.progress_at
+                    said = msgspec.json.decode(wait.progress)
+                    at = clock.to_datetime(wait.progress_at)
+                    yield PeerUpdate(wait.wait_id, wait.name, at, said)
+            if run.status in kernel_runs.ENDED:
+                return
 
     async def _follow(self, task: "asyncio.Task[Ending]", timeout: float | None) -> Ending | None:
         """Wait for a pass; None if it goes on after the time-out, to the end of its turn."""

@@ -12,6 +12,7 @@ from holdfast.agents import shapes
 from holdfast.agents.agent import Agent, rules_of
 from holdfast.agents.cadence import Cadence
 from holdfast.agents.messages import Message
+from holdfast.agents.peer_tools import Known, Peer
 from holdfast.agents.rules import Permission
 from holdfast.agents.run import Run
 from holdfast.agents.tools import Tool
@@ -47,6 +48,7 @@ class AgentLoop(Agent[[str], str]):
         model: Model | ModelWithTools,
         *,
         tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        peers: Iterable[str | Peer | Known] = (),
         system: str = "",
         name: str = "agent",
         max_turns: int = 50,
@@ -67,6 +69,7 @@ class AgentLoop(Agent[[str], str]):
             raise MisuseError(f"max_turns must be 1 or more, not {max_turns}")
         rules = rules_of(
             tools=tools,
+            peers=peers,
             permission=permission,
             loop_limit=loop_limit,
             cadence=cadence,

@@ -154,7 +154,7 @@ class Memo:
         payloads: dict[str, Any] = codec.decode(body) if body else {}
         for opened in facts.waits:
             payload = payloads.get(opened.wait_id)
-            if not isinstance(payload, dict) or "place" not in payload:
+            if not isinstance(payload, dict) or not cast("dict[str, Any]", payload).get("place"):
                 continue  # not opened by the agent's code
             wait = RecordedWait(
                 opened.wait_id,

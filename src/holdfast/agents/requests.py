@@ -4,7 +4,7 @@ Of a batch the calls that need nobody are made at once; the run is left for the 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from holdfast.agents.approvals import Gatekeeper
 from holdfast.agents.blobs import Blobs
@@ -12,10 +12,11 @@ from holdfast.agents.calls import Call, Outcome, usable_id
 from holdfast.agents.effects import Effects
 from holdfast.agents.leaving import Gate, Suspend, Wait, Way, first_of
 from holdfast.agents.messages import Message, ToolCall, ToolResult
+from holdfast.agents.peers import Peers
 from holdfast.agents.people import ask_person
 from holdfast.agents.record import Record
 from holdfast.agents.rules import Refused, Repeats, Rules
-from holdfast.agents.tools import text_of
+from holdfast.agents.tools import Arguments, Tool, text_of
 from holdfast.agents.views import Value
 from holdfast.agents.waiting import Answered, Waiting
 from holdfast.engine.leased_run import LeasedRun
@@ -38,6 +39,7 @@ class Requests:
         rules: Rules,
         effects: Effects,
         waiting: Waiting,
+        peers: Peers,
         gatekeeper: Gatekeeper,
         blobs: Blobs,
         record: Record,
@@ -47,6 +49,7 @@ class Requests:
         self._rules = rules
         self._effects = effects
         self._waiting = waiting
+        self._peers = peers
         self._gatekeeper = gatekeeper
         self._blobs = blobs
         self._record = record
@@ -90,10 +93,13 @@ class Requests:
             if tool is ask_person:
                 await self._rules.permit(tool, arguments)
                 return self._waiting.asked_by_model(**arguments.values)
+            if (peer := self._rules.peers.get(tool.name)) is not None:
+                await self._rules.permit(tool, arguments)
+                self._count(tool, arguments)
+                return self._peers.called_by_model(peer, arguments.values)
             made = Call(tool, arguments, call_id=usable_id(call.id))
             self._place(made, [other for other in by_key.values() if isinstance(other, Call)])
-            self._repeats.set(self._repeats.get().after(tool.name, arguments.digest))
-            self._rules.check_repeats(self._repeats.get())
+            self._count(tool, arguments)
             prepared = await self._permitted(made, by_key)
         except Refused as refused:
             prepared = str(refused)
@@ -102,6 +108,11 @@ class Requests:
             if not isinstance(prepared, Call):
                 self._effects.displace(made)
         return prepared
+
+    def _count(self, tool: Tool[..., Any], arguments: Arguments) -> None:
+        """Refuse a model that goes in circles."""
+        self._repeats.set(self._repeats.get().after(tool.name, arguments.digest))
+        self._rules.check_repeats(self._repeats.get())
 
     async def _permitted(self, made: Call, by_key: dict[str, Prepared]) -> Prepared:
         """The call, or who must permit it first; raises Refused if it is not permitted."""
@@ -128,7 +139,7 @@ class Requests:
         self, call: ToolCall, prepared: Prepared, outcomes: Iterator[Outcome]
     ) -> Message:
         if isinstance(prepared, Answered):
-            return Message.tool(ToolResult(call.id, prepared.text))
+            return Message.tool(ToolResult(call.id, prepared.text, is_error=prepared.is_error))
         if isinstance(prepared, str):
             return Message.tool(ToolResult(call.id, prepared, is_error=True))
         assert isinstance(prepared, Call), "a run that waits is left before"

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.cadence import Cadence
+from holdfast.agents.peer_tools import Peer
 from holdfast.agents.tools import Arguments, Tool
 from holdfast.agents.versions import OnChange
 from holdfast.engine.costs import Budget, Cost
@@ -39,11 +40,12 @@ class Repeats(msgspec.Struct, frozen=True):
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What calls of an agent must pass, and how its runs are kept.
 
-    `loop_limit` 0 lets the same call be made for ever. A run without a budget gets `budget`;
-    `reserve` is what a call of the model reserves.
+    `peers` are those of its tools that are other agents. `loop_limit` 0 lets the same call be made
+    for ever. A run without a budget gets `budget`; `reserve` is what a call of the model reserves.
     """
 
     tools: Mapping[str, Tool[..., Any]]
+    peers: Mapping[str, Peer] = {}
     permission: Permission | None = None
     loop_limit: int = 5
     cadence: Cadence = "turn"

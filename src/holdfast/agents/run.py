@@ -11,6 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from holdfast.agents import shapes
+from holdfast.agents.agent import Agent
 from holdfast.agents.approvals import Gatekeeper
 from holdfast.agents.blobs import Blobs
 from holdfast.agents.cadence import Pace
@@ -20,6 +21,7 @@ from holdfast.agents.leaving import Gate, HandBack, Suspend, end_all, first_of, 
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, Usage, usage_of
 from holdfast.agents.past import take_freshness
+from holdfast.agents.peers import Peers
 from holdfast.agents.places import Places, enter_branch
 from holdfast.agents.record import Record
 from holdfast.agents.requests import Requests
@@ -82,6 +84,7 @@ class Run:
             context, held, gate, self._places, record=self.record, spending=self._spending
         )
         self._waiting = Waiting(context, held, gate, self._places, self.record)
+        self._peers = Peers(context, held, self._places, self._waiting)
         self._blobs = Blobs(context, held, self.record)
         self._requests = Requests(
             held,
@@ -89,6 +92,7 @@ class Run:
             rules=rules,
             effects=self._effects,
             waiting=self._waiting,
+            peers=self._peers,
             gatekeeper=Gatekeeper(context, self._waiting, self._places),
             blobs=self._blobs,
             record=self.record,
@@ -275,6 +279,46 @@ class Run:
         return await self._waited(
             self._waiting.signal(name, kind=kind, timeout=timeout, until=until, default=default)
         )
+
+    @overload
+    async def peer(
+        self, peer: Agent[..., T], given: Any = None, /, *, timeout: float | None = None
+    ) -> T: ...
+    @overload
+    async def peer(
+        self, peer: str, given: Any = None, /, *, timeout: float | None = None
+    ) -> Any: ...
+    async def peer(
+        self, peer: str | Agent[..., Any], given: Any = None, /, *, timeout: float | None = None
+    ) -> Any:
+        """Let another agent work on an input, and go on with what it returns.
+
+        Nothing is held meanwhile. After `timeout` seconds (setting peer_timeout_seconds) without
+        a sign of life PeerTimedOut is raised, and the peer is told to stop.
+        """
+        self.gate.check_own_task("run.peer()")
+        return await self._waited(self._peers.call(peer, given, timeout=timeout))
+
+    async def report(self, said: object) -> bool:
+        """Tell whoever called this run how far it is; its caller waits longer from now on.
+
+        False if nobody waits for it. What is said is not kept on the journal.
+        """
+        self.gate.check()
+        return await self._peers.report(said)
+
+    @property
+    def artifacts(self) -> Log[Any]:
+        """What this run and its peers have produced, in the order of the calls.
+
+        Whoever called this run is given it with the answer.
+        """
+        return self._peers.artifacts
+
+    @property
+    def flags(self) -> Value[dict[str, Any]]:
+        """What this run and its peers have noted by name; given to its caller too."""
+        return self._peers.flags
 
     @overload
     async def gather(

@@ -159,6 +159,7 @@ class Session(Generic[R]):
                     run_id=self.session_id,
                 )
             if not await self._advance(run, left):
+                await self._work.help_peers(run)
                 await self._work.pause(run, ticket, at_most=left)
 
     async def _advance(self, run: Run, timeout: float | None) -> bool:

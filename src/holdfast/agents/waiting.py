@@ -32,9 +32,10 @@ _OF_SESSIONS: Final = frozenset({"message", "close"})
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What a person said to a model."""
+    """What a person or a peer said to a model."""
 
     text: str
+    is_error: bool = False
 
 
 class Waiting:
@@ -151,6 +152,14 @@ class Waiting:
             if await self._held.inbox.take(signal.signal_id, place=place):
                 return signal.signal_id
         return None
+
+    def settled_or_left(self, place: bytes, spec: WaitSpec) -> RecordedWait:
+        """How the wait at a place has ended; one that is open, or new, the run is left to."""
+        found = self._settled(place)
+        if found is None:
+            self.check_claimed()
+            self._gate.suspend(Wait((spec,)))
+        return found
 
     def recorded(self, place: bytes) -> RecordedWait | None:
         """The next wait at a place that is on record, whatever became of it."""

@@ -22,6 +22,7 @@ from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
 from holdfast.errors import (
     Fenced,
+    HoldfastError,
     IllegalMove,
     InputDiffers,
     LeaseHeld,
@@ -29,9 +30,12 @@ from holdfast.errors import (
     RunExists,
     UnsupportedValue,
 )
+from holdfast.kernel.peers import CANCELS
 from holdfast.kernel.runs import Run, Status
+from holdfast.telemetry import log
 
 CLOSE_SECONDS: Final = 10.0
+_HELPED: Final = 16
 
 
 class Work:
@@ -44,6 +48,7 @@ class Work:
         self._runs = runs
         self._passes: dict[asyncio.Task[Ending], Pass] = {}
         self._taking: set[str] = set()
+        self._watching: asyncio.Task[None] | None = None
 
     async def create(
         self,
@@ -91,10 +96,48 @@ class Work:
         """Pass over a run that is held, in a task of its own."""
         let_go = self._leases.strays.let_go
         working = SessionPass(self.context, self.agents, held, let_go=let_go)
-        task = asyncio.create_task(working.play(), name=f"holdfast run {held.run_id}")
+        task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
         self._passes[task] = working
         task.add_done_callback(self._passes.pop)
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
         return task
+
+    async def _play(self, working: Pass) -> Ending:
+        """Pass over a run, and tell whoever waits for it."""
+        ending = await working.play()
+        if working.held.run.reply_to:
+            await self._leases.outbox.deliver_if_due()
+        return ending
+
+    async def _watch(self) -> None:
+        """Interrupt passes over runs that were cancelled or taken by others, as long as any go on.
+
+        Without this they would be told at their next commit.
+        """
+        async for _ in self.context.changes(CANCELS[0]):
+            if not self._passes:
+                return
+            try:
+                await self._interrupt_lost()
+            except HoldfastError as error:
+                log.warning("it could not be seen which runs were cancelled: %s", error)
+
+    async def _interrupt_lost(self) -> None:
+        held = await self.context.store.runs.held_by(self.context.worker)
+        leases = {(run.run_id, run.lease_seq) for run in held}
+        for task, working in list(self._passes.items()):
+            lease = (working.run_id, working.lease_seq)
+            is_gone = not working.is_interrupted and working.lease_seq and lease not in leases
+            if is_gone and await self._is_lost(*lease):
+                working.is_interrupted = True
+                task.cancel()
+
+    async def _is_lost(self, run_id: str, lease_seq: int) -> bool:
+        """Whether it was others who ended a lease; its holder knows what he does himself."""
+        run = await self.context.store.runs.get(run_id)
+        is_taken = run is not None and run.status is Status.RUNNING and run.lease_seq != lease_seq
+        return run is None or is_taken or run.status is Status.CANCELLED
 
     async def try_to_advance(self, run: Run) -> "asyncio.Task[Ending] | None":
         """Pass over a run if it wants a worker, and its agent is known here."""
@@ -110,6 +153,17 @@ class Work:
             return None  # taken, ended or blocked by somebody else in this moment
         finally:
             self._taking.discard(run.run_id)
+
+    async def help_peers(self, run: Run, topic: str = "") -> None:
+        """Pass over the runs of peers that a run waits for, if their agents are known here."""
+        topic = topic or f"run:{run.run_id}"
+        if run.status is not Status.WAITING or len(self._passes) >= _HELPED:
+            return
+        for peer in await self.context.store.runs.of_peers(run.run_id, _HELPED):
+            await self.help_peers(peer, topic)
+            task = await self.try_to_advance(peer)
+            if task is not None:
+                task.add_done_callback(lambda _: self.context.wakeups.notify([topic]))
 
     async def pause(self, run: Run, ticket: int, *, at_most: float) -> None:
         """Wait until a run may have changed; meanwhile what is due for any run is done."""
@@ -145,3 +199,6 @@ class Work:
         self.hand_back("the process is ending")
         if not await self.finish_passes(timeout=CLOSE_SECONDS):
             await self.cancel_passes()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])

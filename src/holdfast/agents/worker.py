@@ -1,8 +1,8 @@
 """A worker: takes runs that are ready, passes over them, and stops without losing any."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 
 from holdfast import names
 from holdfast.agents.calls import describe
@@ -38,6 +38,8 @@ class Worker:
         self._taking: asyncio.Task[None] | None = None
         self._is_stopping = False
         self.advanced = 0
+        self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = [leases.outbox.keep_delivering]
+        """What it does beside taking runs, until it ends."""
         for name in self._names:
             work.agents.get(name)
         if not self._names:
@@ -54,6 +56,7 @@ class Worker:
         self._leases.heart = self._leases.heart or self._heart
         await sweeper.forget_lost_workers(self._work.context)
         self._taking = asyncio.create_task(self._take_runs())
+        beside = [asyncio.create_task(begin()) for begin in self.beside]
         try:
             await asyncio.wait([self._taking])
             if not self._taking.cancelled():
@@ -64,6 +67,8 @@ class Worker:
             await asyncio.wait([self._taking])
             await self._work.cancel_passes()
             raise
+        finally:
+            await _end(beside)
 
     def stop(self, *, note: str = "its worker is stopping") -> None:
         """Take no more runs, and hand back those under way at the end of their turns."""
@@ -104,3 +109,11 @@ class Worker:
             log.warning(
                 "%s: %s (`holdfast runs show` tells more)", task.get_name(), describe(error)
             )
+
+
+async def _end(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(ended, Exception):
+            log.error("a worker's own task broke", exc_info=ended)

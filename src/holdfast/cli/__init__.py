@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "workers": "See who works on runs.",
     "audit": "Check that what is stored is what was written.",
     "store": "Look after the store itself.",
+    "config": "Check a configuration, and see what counts and why.",
     "import": "Bring in what other savers have stored.",
     "demo": "See a run survive kill -9.",
 }

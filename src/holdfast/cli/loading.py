@@ -11,21 +11,30 @@ from typing import Any, TypeVar
 
 from holdfast import sync
 from holdfast.app import Holdfast
+from holdfast.config import Config
 from holdfast.errors import HoldfastError, MisuseError
 
 T = TypeVar("T")
 
 
-def load(target: str) -> Holdfast:
-    """The object named, or what the function named returns; it is not entered yet."""
+def load(target: str, config: Config | None = None) -> Holdfast:
+    """The object named, or what the function named returns; it is not entered yet.
+
+    A configuration is given to the function, for the Holdfast it makes.
+    """
     module, name = _named(target, like="app:hf")
     found = _attribute(module, name, _known_to)
     if isinstance(found, sync.Holdfast):
         raise MisuseError(
             f"{target} is a holdfast.sync.Holdfast; a worker needs a holdfast.Holdfast"
         )
+    if isinstance(found, Holdfast) and config is not None:
+        raise MisuseError(
+            f"{target} is made already, so --config comes too late; name a function that takes the "
+            "configuration and returns Holdfast.from_config(config, agents=[...])"
+        )
     if not isinstance(found, Holdfast) and callable(found):
-        found = _made_by(found, target)
+        found = _made_by(found, target, () if config is None else (config,))
     if not isinstance(found, Holdfast):
         raise MisuseError(
             f"{target} is {_kind_of(found)}, not a Holdfast; name an object made with "
@@ -83,18 +92,19 @@ def _known_to(module: ModuleType) -> str:
     return f"it has: {', '.join(known)}" if known else "it has no Holdfast object at all"
 
 
-def _made_by(function: Callable[..., object], target: str) -> object:
+def _made_by(function: Callable[..., object], target: str, arguments: tuple[Config, ...]) -> object:
     if inspect.iscoroutinefunction(function):
         raise MisuseError(f"{target} is an async function; it must return a Holdfast when called")
     try:
-        inspect.signature(function).bind()
+        inspect.signature(function).bind(*arguments)
     except (TypeError, ValueError) as error:
+        how = "with a configuration" if arguments else "without arguments"
+        wanted = "that takes the configuration" if arguments else "without parameters"
         raise MisuseError(
-            f"{target} cannot be called without arguments: {error}; name a Holdfast, or a function "
-            "without parameters"
+            f"{target} cannot be called {how}: {error}; name a Holdfast, or a function {wanted}"
         ) from None
     try:
-        return _guarded(function, doing=f"calling {target}")
+        return _guarded(lambda: function(*arguments), doing=f"calling {target}")
     except ModuleNotFoundError as error:
         raise HoldfastError(f"calling {target} failed: {_last_line(error)}") from None
 

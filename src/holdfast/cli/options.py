@@ -63,24 +63,32 @@ class Options:
         return stores.pending_migrations(self.url, settings=self.settings)
 
 
-def common(run: Callable[..., Exit | None]) -> Callable[..., Exit | None]:
-    """Give a command the options all have, as `Options`; its errors become exit codes."""
+def printing(run: Callable[..., Exit | None]) -> Callable[..., Exit | None]:
+    """Give a command the options of its output, as `Output`; its errors become exit codes."""
 
     @click.option("-o", "--output", type=click.Choice(FORMATS), help="Format [default: table].")
     @click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
-    @click.option("--store", metavar="URL", help="The store: a file's path or a URL.")
-    @click.option("--tenant", default="default", show_default=True, help="Whose runs.")
     @functools.wraps(run)
-    def command(
-        *, output: str | None, as_json: bool, store: str | None, tenant: str, **rest: Any
-    ) -> Exit | None:
+    def command(*, output: str | None, as_json: bool, **rest: Any) -> Exit | None:
         if as_json and output not in (None, "json"):
             raise click.UsageError(f"--json and -o {output} contradict each other; give one")
         out = Output("json" if as_json else output or "table")
-        HINTS.name_store(store)
         try:
-            return run(Options(store, tenant, out), **rest)
+            return run(out, **rest)
         except (HoldfastError, OSError) as error:
             return exits.tell(error, as_json=out.is_json)
 
     return command
+
+
+def common(run: Callable[..., Exit | None]) -> Callable[..., Exit | None]:
+    """Give a command the options all have, as `Options`; its errors become exit codes."""
+
+    @click.option("--store", metavar="URL", help="The store: a file's path or a URL.")
+    @click.option("--tenant", default="default", show_default=True, help="Whose runs.")
+    @functools.wraps(run)
+    def command(out: Output, *, store: str | None, tenant: str, **rest: Any) -> Exit | None:
+        HINTS.name_store(store)
+        return run(Options(store, tenant, out), **rest)
+
+    return printing(command)

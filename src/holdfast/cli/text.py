@@ -15,7 +15,7 @@ from holdfast.cli.foreign import shown
 
 # Valid inside JSON strings, but a terminal may act on them (C1 controls, changes of direction)
 # and UTF-8 cannot say them (surrogates).
-_COMMAND: Final = re.compile(r"`(holdfast (?!worker |demo)[a-z]+ [^`]*)`")
+_COMMAND: Final = re.compile(r"`(holdfast (?!worker |config |demo)[a-z]+ [^`]*)`")
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

@@ -12,14 +12,16 @@ from typing import Any, Final
 
 import click
 
+from holdfast import config
 from holdfast.agents.worker import Worker
 from holdfast.app import Holdfast
-from holdfast.cli import exits, loading
+from holdfast.cli import loading
 from holdfast.cli.exits import Exit
-from holdfast.cli.output import FORMATS, Output, say
+from holdfast.cli.options import printing
+from holdfast.cli.output import Output, say
 from holdfast.cli.records import Record
 from holdfast.cli.text import count
-from holdfast.errors import HoldfastError, MisuseError
+from holdfast.errors import MisuseError
 
 _AT_ONCE_SECONDS: Final = 5.0
 
@@ -34,28 +36,33 @@ _AT_ONCE_SECONDS: Final = 5.0
     help="At most so many runs at a time.",
 )
 @click.option("--agents", metavar="A,B", help="Only runs of these agents [default: all known].")
-@click.option("-o", "--output", type=click.Choice(FORMATS), help="Format of the summary.")
-@click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
+@click.option("--config", "path", metavar="FILE", help="Give NAME, a function, this configuration.")
+@click.option("--agent", metavar="NAME", help="Which agent's block of FILE.")
+@printing
 def command(
-    *, target: str, concurrency: int, agents: str | None, output: str | None, as_json: bool
+    out: Output,
+    *,
+    target: str,
+    concurrency: int,
+    agents: str | None,
+    path: str | None,
+    agent: str | None,
 ) -> Exit:
     """Work on runs until stopped.
 
     NAME in MODULE is a Holdfast with agents, or a function that returns one; its store is the one
-    it names, else HOLDFAST_STORE. SIGTERM or Ctrl-C stops the worker when the turns under way have
+    it names, else HOLDFAST_STORE. With --config the function is given the Config as its argument,
+    for Holdfast.from_config(). SIGTERM or Ctrl-C stops the worker when the turns under way have
     ended; a second one stops it at once.
     """
-    if as_json and output not in (None, "json"):
-        raise click.UsageError(f"--json and -o {output} contradict each other; give one")
-    out = Output("json" if as_json else output or "table")
+    if agent is not None and path is None:
+        raise click.UsageError("--agent names a block of a file; give --config FILE too")
     # A program that has set up its own logging keeps it: this does nothing then.
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    try:
-        wanted = None if agents is None else _names(agents)
-        hf = loading.load(target)
-        record = asyncio.run(_work(hf, concurrency=concurrency, agents=wanted))
-    except (HoldfastError, OSError) as error:
-        return exits.tell(error, as_json=out.is_json)
+    wanted = None if agents is None else _names(agents)
+    given = None if path is None else config.load(path, agent=agent)
+    hf = loading.load(target, given)
+    record = asyncio.run(_work(hf, concurrency=concurrency, agents=wanted))
     out.one(record, ids="worker", draw=_draw)
     return Exit.INTERRUPTED if record["stopped"] == "at once" else Exit.OK
 
@@ -72,7 +79,10 @@ async def _work(hf: Holdfast, *, concurrency: int, agents: list[str] | None) -> 
     async with hf:
         place = (await hf.info()).url
         if place == "memory://":
-            raise MisuseError("a store in memory has no runs of other processes; name a file")
+            raise MisuseError(
+                "a store in memory has no runs of other processes; name a file, or give the "
+                "configuration stateless_checkpointing: true"
+            )
         worker = hf.new_worker(concurrency=concurrency, agents=agents)
         stopping = _Stopping(worker, asyncio.create_task(worker.run()))
         say(

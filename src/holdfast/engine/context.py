@@ -1,14 +1,20 @@
 """What every use case needs: the store, wake-ups, settings, and who is acting."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import ids
+from holdfast.kernel.peers import STORE
 from holdfast.settings import Settings
 from holdfast.stores.contract import Decide, Late, Store
 from holdfast.telemetry import Telemetry
 from holdfast.wakeups.contract import Wakeups
+
+
+def in_this_store(name: str) -> str:
+    """The address of an agent whose runs are in the same store."""
+    return STORE
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,8 @@ class Context:
     settings: Settings
     telemetry: Telemetry
     worker: str = field(default_factory=ids.new_worker_id)
+    address_of: Callable[[str], str] = in_this_store
+    """Where the agent of a name is reached."""
 
     @property
     def tenant(self) -> str:

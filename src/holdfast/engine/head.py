@@ -15,13 +15,20 @@ from holdfast.engine.erasures import erased_among
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.kernel import indexes, journal, leases, signals, waits
 from holdfast.kernel.indexes import Change
-from holdfast.kernel.journal import Draft, Entry, Origin, Position
+from holdfast.kernel.journal import ORIGIN, Draft, Entry, Origin, Position
 from holdfast.kernel.runs import Run
-from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
+from holdfast.stores.contract import Applied, BegunRun, Commit, Conflict, Outcome, Refused
 from holdfast.stores.sealing import seal_all
 from holdfast.telemetry import COMMIT_CONFLICT
 
 _PAGE = 1000
+
+
+class Beginning(NamedTuple):
+    """A run that is to begin with a commit of another."""
+
+    run_id: str
+    drafts: Sequence[Draft]
 
 
 class Plan(NamedTuple):
@@ -29,6 +36,7 @@ class Plan(NamedTuple):
 
     drafts: Sequence[Draft]
     on_applied: Callable[[Sequence[Entry], Sequence[Draft]], None] | None = None
+    begins: Sequence[Beginning] = ()
 
 
 Decide = Callable[[Run, int], Plan]
@@ -167,8 +175,15 @@ class Head:
             tuple(sealed.entries),
             None if run is before else run,
             tuple(sealed.changes),
+            tuple(self._begun(each, origin) for each in plan.begins),
         )
         return _Pending(commit, run, plan, (before, self.position.seq + 1))
+
+    def _begun(self, beginning: Beginning, origin: Origin) -> BegunRun:
+        own = Origin(origin.tenant, beginning.run_id, origin.actor, origin.at)
+        sealed = seal_all(None, ORIGIN, beginning.drafts, own)
+        assert sealed.run is not None, "a run that begins is created"
+        return BegunRun(sealed.run, tuple(sealed.entries))
 
     async def _submit(self, pending: _Pending) -> Outcome:
         # Until the answer is here, the commit may or may not be stored: whoever uses this head

@@ -85,12 +85,14 @@ class Inbox:
         for name in wanted:
             if await self.next(name) is not None:
                 return False
-        opened = opening(specs, mode=mode, now=self._context.now())
+        run_id = self._head.run.run_id
+        opened = opening(specs, run_id=run_id, mode=mode, now=self._context.now())
 
         def decide(run: Run, seq: int) -> Plan:
             runs.check_leased(run)
             if any(self._head.signalled.get(name) != heard.get(name) for name in wanted):
                 return Plan(())
-            return Plan((opened.draft, Draft(Kind.RUN_WAITING, runs.Suspended(opened.group_id))))
+            waiting = Draft(Kind.RUN_WAITING, runs.Suspended(opened.group_id))
+            return Plan((opened.draft, waiting), begins=opened.begins)
 
         return bool(await self._advance(decide))

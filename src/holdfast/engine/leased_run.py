@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from holdfast import clock, codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing
-from holdfast.engine.head import ConditionFailed, Decide, Head, Plan
+from holdfast.engine.head import Beginning, ConditionFailed, Decide, Head, Plan
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.purse import Purse
 from holdfast.engine.saving import About, Saving, check_size
@@ -198,12 +198,15 @@ class LeasedRun:
         if suspend:
             self._check_saved()
         asked = ("open_waits", tuple(specs), mode, suspend)
-        opened = self._again(asked, lambda: opening(specs, mode=mode, now=self._context.now()))
+        opened = self._again(
+            asked,
+            lambda: opening(specs, run_id=self.run_id, mode=mode, now=self._context.now()),
+        )
         drafts = [opened.draft]
         if suspend:
             drafts.append(Draft(Kind.RUN_WAITING, runs.Suspended(opened.group_id)))
         try:
-            await self._advance_leased(*drafts)
+            await self._advance_leased(*drafts, begins=opened.begins)
         except ConditionFailed as failed:
             raise WaitExists(
                 "a wait with one of these ids exists already; wait ids are used once"
@@ -278,10 +281,12 @@ class LeasedRun:
                 "checkpoint() to find out before changing the state"
             )
 
-    async def _advance_leased(self, *drafts: Draft) -> Sequence[Entry]:
+    async def _advance_leased(
+        self, *drafts: Draft, begins: Sequence[Beginning] = ()
+    ) -> Sequence[Entry]:
         def decide(run: Run, seq: int) -> Plan:
             runs.check_leased(run)
-            return Plan(drafts)
+            return Plan(drafts, begins=begins)
 
         return await self._advance(decide)
 

@@ -17,6 +17,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.head import Head
 from holdfast.engine.heart import Heart
 from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.outbox import Outbox
 from holdfast.engine.strays import Strays
 from holdfast.errors import (
     CheckpointCorrupted,
@@ -45,6 +46,7 @@ class Leases:
         self._beating: asyncio.Task[None] | None = None
         self.heart: Heart | None = None
         self.sweeper = sweeper.Sweeper(context)
+        self.outbox = Outbox(context)
         self._taking: set[asyncio.Task[Any]] = set()
         self.strays = Strays(context)
 
@@ -89,6 +91,7 @@ class Leases:
         The seconds until it should be asked again.
         """
         pause = await self.sweeper.sweep_if_due()
+        await self.outbox.deliver_if_due()
         if not self._taking:  # else one of them may be what another task is just taking
             await self.strays.give_back()
         return pause

@@ -86,7 +86,7 @@ async def _begin(context: Context, run_id: str, wanted: Pause) -> bool:
         Draft(Kind.RUN_CREATED, created, codec.encode(None)),
         Draft(Kind.RUN_LEASED, runs.Leased(context.worker)),
     ]
-    opened = _openings(wanted.groups, (), now)
+    opened = _openings(run_id, wanted.groups, (), now)
     saving = _saving(context, Parts(), wanted, _end(opened, ""))
     origin = Origin(context.tenant, run_id, context.worker, now)
     leased = seal_all(None, ORIGIN, first, origin).run
@@ -113,7 +113,8 @@ class _Continuing:
         self._stored = stored
         self._head = Head(context, found.run, found.position, on_later=self._look)
         self._parts = Parts()
-        self._opened = _openings(wanted.groups, {w.wait_id for w in stored}, context.now())
+        known = {wait.wait_id for wait in stored}
+        self._opened = _openings(found.run.run_id, wanted.groups, known, context.now())
 
     async def commit(self) -> None:
         run_id = self._head.run.run_id
@@ -169,10 +170,10 @@ class _Continuing:
 
 
 def _openings(
-    groups: Sequence[Sequence[WaitSpec]], known: Collection[str], now: int
+    run_id: str, groups: Sequence[Sequence[WaitSpec]], known: Collection[str], now: int
 ) -> list[Opening]:
     new = ([spec for spec in specs if spec.wait_id not in known] for specs in groups)
-    return [opening(specs, mode="all", now=now) for specs in new if specs]
+    return [opening(specs, run_id=run_id, now=now) for specs in new if specs]
 
 
 def _end(opened: Sequence[Opening], else_for: str) -> list[Draft]:

@@ -23,6 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel import journal, runs
 from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.peers import CANCELS
 from holdfast.kernel.runs import BlockedReason, Run, Status
 from holdfast.stores.contract import Decision, RunFilter, Snapshot
 
@@ -176,7 +177,8 @@ class Runs:
             return Decision(None, (draft,))
 
         names.check(run_id, what="run id")
-        await self._context.decide_late(run_id, decide, by=by and names.check(by, what="by"))
+        by = by and names.check(by, what="by")
+        await self._context.decide_late(run_id, decide, by=by, topics=CANCELS)
 
     async def _body(self, run_id: str, seq: int, kinds: Container[str]) -> Any:
         found = await self._context.store.journal.named(run_id, [seq])

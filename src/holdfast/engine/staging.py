@@ -99,7 +99,7 @@ class Both:
             if plan.on_applied is not None:
                 plan.on_applied(entries[len(staged) :], drafts[len(staged) :])
 
-        return Plan([*(item.draft for item in staged), *plan.drafts], applied)
+        return Plan([*(item.draft for item in staged), *plan.drafts], applied, plan.begins)
 
     def own(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Those of a commit that the decision itself asked for."""

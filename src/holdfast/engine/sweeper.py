@@ -35,14 +35,13 @@ class Sweeper:
         """Do what is due; the seconds until it should be asked again."""
         now = asyncio.get_running_loop().time
         if now() >= self._next_at:
-            self._next_at = now() + self._context.settings.wakeup_poll_seconds
+            self._next_at = now() + _longest_pause(self._context)
             self._next_at = now() + await sweep(self._context)
         return max(0.0, self._next_at - now())
 
 
 async def sweep(context: Context) -> float:
-    """Do what is due; the seconds until something else will be, at most one polling interval."""
-    longest = context.settings.wakeup_poll_seconds
+    """Do what is due; the seconds until something else will be, or until it must look again."""
     while await expire_due_waits(context, limit=BATCH) == BATCH:
         pass
     while await expire_lost_leases(context, limit=BATCH) == BATCH:
@@ -53,7 +52,12 @@ async def sweep(context: Context) -> float:
     ]
     now = context.now()
     pauses = [(moment - now) / MICROSECONDS for moment in deadlines if moment and moment > now]
-    return min([longest, *pauses])
+    return min([_longest_pause(context), *pauses])
+
+
+def _longest_pause(context: Context) -> float:
+    """How long to sleep at most: deadlines that others set meanwhile are seen only after it."""
+    return min(context.settings.wakeup_poll_seconds, context.settings.sweep_seconds)
 
 
 async def expire_due_waits(context: Context, *, limit: int) -> int:

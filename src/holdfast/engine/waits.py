@@ -9,9 +9,10 @@ import msgspec
 from holdfast import clock, codec, ids, names
 from holdfast.engine import sweeper
 from holdfast.engine.context import Context
+from holdfast.engine.head import Beginning
 from holdfast.engine.journal import body_of
 from holdfast.errors import IntegrityError, MisuseError, WaitNotFound
-from holdfast.kernel import indexes, journal, waits
+from holdfast.kernel import indexes, journal, peers, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.waits import Answer, Wait, WaitStatus
 from holdfast.stores.contract import ClaimWait, Decision, ExtendWait, NoteDuplicate, Snapshot
@@ -20,8 +21,18 @@ from holdfast.telemetry import log
 CLAIM_SECONDS = 60.0
 
 
+class PeerRun(msgspec.Struct, frozen=True):
+    """A run of another agent, which begins with the wait for it and has its id."""
+
+    agent: str
+    input: Any
+
+
 class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to wait for. Its id is what the one who answers names."""
+    """Something to wait for. Its id is what the one who answers names.
+
+    `address` is where a peer that must be told is reached (`kernel.peers`).
+    """
 
     wait_id: str = ""
     kind: str = "reply"
@@ -29,15 +40,20 @@ class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float | None = None
     deadline: datetime | None = None
     payload: Any = None
+    address: str = ""
+    peer_run: PeerRun | None = None
 
 
 class Opening(NamedTuple):
     group_id: str
     draft: Draft
+    begins: Sequence[Beginning]
 
 
-def opening(specs: Sequence[WaitSpec], *, mode: str | int, now: int) -> Opening:
-    """The entry that opens waits as one group."""
+def opening(
+    specs: Sequence[WaitSpec], *, run_id: str, mode: str | int = "all", now: int
+) -> Opening:
+    """The entry that opens waits as one group, and the runs of peers that begin with it."""
     need = waits.needed(mode, len(specs))
     group_id = str(ids.uuid7())
     facts = tuple(_facts(spec, now) for spec in specs)
@@ -49,20 +65,37 @@ def opening(specs: Sequence[WaitSpec], *, mode: str | int, now: int) -> Opening:
         if spec.payload is not None
     }
     body = codec.encode(payloads, name="payload") if payloads else b""
-    return Opening(group_id, Draft(Kind.WAITS_OPENED, waits.Opened(group_id, need, facts), body))
+    draft = Draft(Kind.WAITS_OPENED, waits.Opened(group_id, need, facts), body)
+    begins = [
+        Beginning(fact.wait_id, [_created(spec.peer_run, run_id)])
+        for fact, spec in zip(facts, specs, strict=True)
+        if spec.peer_run is not None
+    ]
+    return Opening(group_id, draft, begins)
+
+
+def _created(peer: PeerRun, parent_id: str) -> Draft:
+    facts = runs.Created(
+        agent=names.check(peer.agent, what="agent"),
+        input_digest=codec.canonical_digest(peer.input, name="input"),
+        parent_id=parent_id,
+        reply_to=peers.STORE,
+    )
+    return Draft(Kind.RUN_CREATED, facts, codec.encode(peer.input, name="input"))
 
 
 def _facts(spec: WaitSpec, now: int) -> waits.WaitFacts:
-    deadline = 0
+    deadline = patience = 0
     if spec.deadline is not None:
         deadline = clock.from_datetime(spec.deadline)
     elif spec.timeout_seconds is not None:
         deadline = now + clock.seconds(spec.timeout_seconds)
+    if spec.kind == peers.PEER:
+        patience = max(0, deadline - now)
     wait_id = names.check(spec.wait_id, what="wait id") if spec.wait_id else str(ids.uuid7())
     kind = names.check(spec.kind, what="a wait's kind")
     name = spec.name and names.check(spec.name, what="a wait's name")
-    patience = clock.seconds(spec.timeout_seconds or 0.0) if kind == "peer" else 0
-    return waits.WaitFacts(wait_id, kind, name, deadline, patience=patience)
+    return waits.WaitFacts(wait_id, kind, name, deadline, spec.address, patience)
 
 
 class Waits:
@@ -180,10 +213,10 @@ class Waits:
             )
             return Decision(answer, drafts)
 
-        answer = await self._context.decide_late("", decide, by=actor, wait_ids=(wait_id,))
+        answer: Answer = await self._context.decide_late("", decide, by=actor, wait_ids=(wait_id,))
         if not answer.accepted:
             log.warning(
-                "wait %s is %s already, by %s: what came after is counted and ignored",
+                "wait %s was %s by %s before: what came now is counted and ignored",
                 wait_id,
                 answer.status,
                 answer.settled_by,

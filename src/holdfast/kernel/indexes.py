@@ -27,6 +27,7 @@ from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind, NoFacts
 from holdfast.kernel.marks import Marked, WrittenAt
+from holdfast.kernel.messages import AddMessage
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -206,6 +207,7 @@ Change = (
     | CloseRunWaits
     | AddSignal
     | TakeSignal
+    | AddMessage
     | budgets.Change
 )
 
@@ -245,7 +247,7 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
             return [SettleEffect(effect_id, status, entry.seq, entry.at)]
         case waits.Opened():
             return _opened(entry, facts)
-        case waits.Settled(wait_id, group_id):
+        case waits.Settled(wait_id, group_id, _):
             status = waits.STATUS_OF[Kind(entry.kind)]
             resolved = int(status is waits.WaitStatus.RESOLVED)
             return [
@@ -471,6 +473,8 @@ class Indexes:
 
     def _apply_to_others(self, change: Change) -> None:
         match change:
+            case AddMessage():
+                pass  # of no index: a rebuild sends nothing again
             case AddBudget() | DrawBudget() | AddReservation() | DropReservation():
                 self.books.apply(change)
             case SettleWait(wait_id, status, seq, by, at):

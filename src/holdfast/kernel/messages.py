@@ -2,8 +2,8 @@
 
     ready ──▶ done | dead          (`due_at` in the future: delivered to somebody, or put off)
 
-A commit that owes something to somebody else puts it into the outbox in the same transaction. What
-the message says is on the journal: it names the entry.
+A commit that owes something to somebody else puts it into a queue in the same transaction
+(`kernel.peers`). What the message says is on the journal: it names the entry.
 """
 
 from enum import StrEnum
@@ -12,6 +12,14 @@ from typing import Final
 import msgspec
 
 OUTBOX: Final = "outbox"
+"""What is owed to runs of the same store."""
+OUTGOING: Final = "outgoing"
+"""What is owed to others, for a transport."""
+
+OWED: Final = (OUTBOX, OUTGOING)
+OWED_TOPICS: Final = tuple(f"queue:{queue}" for queue in OWED)
+KEPT_MICROSECONDS: Final = 300_000_000
+"""For how long a message that is done keeps its key from being used again."""
 
 
 class MessageStatus(StrEnum):
@@ -37,3 +45,68 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     worker: str = ""
     status: MessageStatus = MessageStatus.READY
     note: str = ""
+
+
+class AddMessage(msgspec.Struct, frozen=True, gc=False):
+    """Left out if the message's id was used in its queue before."""
+
+    message: Message
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is to become of a message. `delay` counts from the moment the store does it."""
+
+    status: MessageStatus
+    delay: int = 0
+    worker: str = ""
+    attempts: int = 0
+    note: str = ""
+    is_forgotten: bool = False
+
+
+def acked(message: Message) -> Move:
+    """It is dealt with. What was owed is forgotten at once: nothing is published there by key."""
+    return Move(
+        status=MessageStatus.DONE,
+        delay=KEPT_MICROSECONDS,
+        worker=message.worker,
+        attempts=message.attempts,
+        note=message.note,
+        is_forgotten=message.queue in OWED,
+    )
+
+
+def withdrawn(message: Message) -> Move:
+    """Nobody is to be given it, as if somebody had dealt with it."""
+    attempts = message.attempts + 1
+    delay = KEPT_MICROSECONDS
+    return Move(status=MessageStatus.DONE, delay=delay, attempts=attempts, note="cancelled")
+
+
+def extended(message: Message, lease: int) -> Move:
+    """Whoever has it needs more time."""
+    return Move(
+        status=MessageStatus.READY,
+        delay=lease,
+        worker=message.worker,
+        attempts=message.attempts,
+        note=message.note,
+    )
+
+
+def given_back(message: Message, delay: int, note: str) -> Move:
+    """It is to be delivered again, to anybody."""
+    status = MessageStatus.READY
+    return Move(status=status, delay=delay, attempts=message.attempts, note=note)
+
+
+def buried(message: Message, reason: str) -> Move:
+    """It is delivered to nobody any more, and kept for people to look at."""
+    return Move(
+        status=MessageStatus.DEAD, worker=message.worker, attempts=message.attempts, note=reason
+    )
+
+
+def revived(message: Message) -> Move:
+    """One that was dead is delivered as if it were new."""
+    return Move(status=MessageStatus.READY, note=message.note)

@@ -103,10 +103,11 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of WAIT_RESOLVED, WAIT_EXPIRED and WAIT_CANCELLED."""
+    """Facts of WAIT_RESOLVED, WAIT_EXPIRED and WAIT_CANCELLED; `address` of a peer to be told."""
 
     wait_id: str
     group_id: str
+    address: str = ""
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -175,8 +176,10 @@ def settle(
     run: Run, wait: Wait, group: Group, status: WaitStatus, *, body: bytes = b""
 ) -> tuple[Draft, ...]:
     """Settle an open wait, and close its group (waking the run) when that decides it."""
-    drafts = [Draft(KIND_OF[status], Settled(wait.wait_id, wait.group_id), body)]
     is_resolved = status is WaitStatus.RESOLVED
+    # A peer that has answered needs not be told; one whose question was answered must be.
+    address = wait.address if is_resolved == (wait.kind != "peer") else ""
+    drafts = [Draft(KIND_OF[status], Settled(wait.wait_id, wait.group_id, address), body)]
     after = judge(counted(group, resolved=int(is_resolved), failed=int(not is_resolved)))
     if group.status is GroupStatus.OPEN and after is not GroupStatus.OPEN:
         wakes = run.status is Status.WAITING and run.waiting_on == group.group_id

@@ -1,4 +1,4 @@
-"""Agents that call agents: tasks that pause for their peers and go on in any process."""
+"""Peers: what agents send to each other outlives the processes that send and receive it."""
 
 from holdfast.peers.checkpoint_service import CheckpointService
 from holdfast.peers.records import (
@@ -9,13 +9,17 @@ from holdfast.peers.records import (
     RestoredTask,
 )
 from holdfast.peers.task_context import TaskExecutionContext
+from holdfast.peers.transports import Delivery, Transport, open_transport
 
 __all__ = [
     "CheckpointService",
+    "Delivery",
     "ParallelInvocation",
     "PausedTask",
     "PeerSubTask",
     "Resolution",
     "RestoredTask",
     "TaskExecutionContext",
+    "Transport",
+    "open_transport",
 ]

@@ -20,6 +20,7 @@ from holdfast.engine.waits import CLAIM_SECONDS, Waits
 from holdfast.errors import Fenced, IllegalMove, LeaseHeld, NotFoundError, RunEnded, WaitNotFound
 from holdfast.kernel import runs
 from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.peers import PEER
 from holdfast.kernel.runs import Run, Status
 from holdfast.peers import security
 from holdfast.peers.outcomes import Outcomes
@@ -31,7 +32,7 @@ from holdfast.peers.records import (
     Resolution,
     RestoredTask,
 )
-from holdfast.peers.rows import PEER, Calls, Row
+from holdfast.peers.rows import Calls, Row
 from holdfast.peers.task_context import TaskExecutionContext
 from holdfast.stores.contract import Decision, Snapshot
 from holdfast.telemetry import log

@@ -5,8 +5,9 @@ from typing import Any, cast
 
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import MisuseError
+from holdfast.kernel.peers import PEER
 from holdfast.peers import answers
-from holdfast.peers.rows import PEER, Call
+from holdfast.peers.rows import Call
 
 
 def parts_of(stored: Mapping[str, Any], *, agent_name: str, since: int) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from holdfast.engine.journal import body_of
 from holdfast.errors import IntegrityError
 from holdfast.kernel import journal
 from holdfast.kernel.journal import Kind
+from holdfast.kernel.peers import PEER
 from holdfast.kernel.waits import Wait, WaitStatus
 from holdfast.peers.records import PeerSubTask
 
-PEER: Final = "peer"
 _KEPT: Final = 256
 
 

@@ -11,17 +11,24 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.errors import OutcomeUnknown, StoreBusy, StoreClosed
+from holdfast.kernel.indexes import CloseGroup, CloseRunWaits
+from holdfast.kernel.messages import OWED_TOPICS, AddMessage, MessageStatus
 from holdfast.stores.contract import (
     EVERYBODY,
     Beat,
     Commit,
     Conflict,
     Late,
+    MoveMessage,
+    Publish,
     Refused,
     Sweep,
+    TakeMessages,
     Write,
 )
 from holdfast.telemetry import BATCH_COMMITTED, BATCH_HALVED, Telemetry
+
+_OWING = (AddMessage, CloseGroup, CloseRunWaits)
 
 OnApplied = Callable[[Iterable[str]], None]
 Done = Callable[[list[Any] | None, BaseException | None], None]
@@ -188,15 +195,34 @@ def _answer(answer: "asyncio.Future[Any]", result: Any) -> None:
 def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
     """Whom a write may concern; nobody if it changed nothing."""
     match write:
-        case Beat():
+        case Beat() | TakeMessages():
             return ()
         case _ if isinstance(answer, BaseException | Conflict | Refused):
             return ()
+        case Publish() | MoveMessage():
+            return (f"queue:{write.message.queue}",) if answer and _is_due(write) else ()
         case Sweep():
-            return ("ready", *(f"run:{run_id}" for run_id, _ in answer)) if answer else ()
-        case Commit(run=None):
-            return (f"run:{write.run_id}",)
+            topics = (f"run:{run_id}" for run_id, _ in answer)
+            return ("ready", *OWED_TOPICS, *topics) if answer else ()
+        case Commit():
+            return _topics_of_commit(write)
         case Late(run_id=""):
             return (EVERYBODY,)
         case _:
-            return (f"run:{write.run_id}", "ready")
+            return (f"run:{write.run_id}", "ready", *write.topics)
+
+
+def _topics_of_commit(commit: Commit) -> tuple[str, ...]:
+    topics = [f"run:{commit.run_id}"]
+    if commit.run is not None or commit.begun:
+        topics.append("ready")
+    if any(isinstance(change, _OWING) for change in commit.changes):
+        topics += OWED_TOPICS
+    return tuple(topics)
+
+
+def _is_due(write: Publish | MoveMessage) -> bool:
+    """Whether what was written makes a message due: it, or the next one of its ordering."""
+    if isinstance(write, Publish) or write.message.ordering:
+        return True
+    return write.move.status is MessageStatus.READY and not write.move.worker

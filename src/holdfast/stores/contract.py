@@ -19,15 +19,24 @@ from holdfast.kernel.indexes import Change, Indexes
 from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.marks import Marked, WrittenAt
+from holdfast.kernel.messages import Message, MessageStatus, Move
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 
 
+class BegunRun(msgspec.Struct, frozen=True, gc=False):
+    """A run that begins with a commit of another: the first entries of its journal, and its row."""
+
+    run: Run
+    entries: tuple[Entry, ...]
+
+
 class Commit(msgspec.Struct, frozen=True, gc=False):
     """Entries that continue a journal after a known position, and what they do to the indexes.
 
-    `run` is the run's row if it changed. Applying the same commit twice is the same as once.
+    `run` is the run's row if it changed; runs that are `begun` are stored with it or not at all.
+    Applying the same commit twice is the same as once.
     """
 
     tenant: str
@@ -36,6 +45,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     entries: tuple[Entry, ...]
     run: Run | None
     changes: tuple[Change, ...]
+    begun: tuple[BegunRun, ...] = ()
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -74,11 +84,12 @@ class Snapshot(msgspec.Struct):
 
 
 class ExtendWait(msgspec.Struct, frozen=True, gc=False):
-    """Move an open wait's deadline: a hint of a peer, not on the journal."""
+    """Move an open wait's deadline: a hint of a peer, not on the journal, with what it said."""
 
     wait_id: str
     deadline: int
     at: int
+    progress: str = ""
 
 
 class NoteDuplicate(msgspec.Struct, frozen=True, gc=False):
@@ -119,7 +130,7 @@ class Late(msgspec.Struct, frozen=True):
     `decide` is pure; what it raises reaches the submitter, and nothing is stored for it. Without a
     `run_id` it is the run of the first of `wait_ids`, which the store looks up on the way.
     `signal_names` asks for the run's open waits that signals of these names resolve, `has_budget`
-    for its budget.
+    for its budget. `topics` are whom it concerns beside the run.
     """
 
     tenant: str
@@ -132,6 +143,7 @@ class Late(msgspec.Struct, frozen=True):
     signal_names: tuple[str, ...] = ()
     reservation_ids: tuple[str, ...] = ()
     has_budget: bool = False
+    topics: tuple[str, ...] = ()
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -166,7 +178,42 @@ class Beat(msgspec.Struct, frozen=True, gc=False):
     expires_at: int
 
 
-Write = Commit | Late | Sweep | Beat
+class Publish(msgspec.Struct, frozen=True, gc=False):
+    """Put a message into its queue; the answer is False if its id was used there before.
+
+    It is due at `due_at`, by the store's clock.
+    """
+
+    message: Message
+
+
+class TakeMessages(msgspec.Struct, frozen=True, gc=False):
+    """Deliver what is due in a queue, in order, for `lease` microseconds; a list of messages.
+
+    Nobody else is given them until then. A message of an ordering is not delivered while an earlier
+    one of it is ready, unless both are delivered here.
+    """
+
+    tenant: str
+    queue: str
+    worker: str
+    limit: int
+    lease: int
+
+
+class MoveMessage(msgspec.Struct, frozen=True, gc=False):
+    """Change a message; the answer is False if it is not as `message` has it any more.
+
+    What tells is its worker, its attempts and its status: whoever lost a delivery moves nothing.
+    Moving it a second time in the same way is the same as once.
+    """
+
+    message: Message
+    move: Move
+
+
+MessageWrite = Publish | TakeMessages | MoveMessage
+Write = Commit | Late | Sweep | Beat | MessageWrite
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -232,6 +279,10 @@ class RunReads(Protocol):
         ...
 
     async def held_by(self, worker: str) -> list[Run]: ...
+    async def of_peers(self, run_id: str, limit: int) -> list[Run]:
+        """The runs a run waits for as their caller: those that are ready, then those that wait."""
+        ...
+
     async def next_ready_at(self) -> int | None: ...
 
 
@@ -343,6 +394,21 @@ class BudgetReads(Protocol):
         ...
 
 
+class MessageReads(Protocol):
+    async def get(self, queue: str, message_id: str) -> Message | None: ...
+    async def count(self, queue: str) -> dict[str, int]:
+        """How many messages of each status a queue has."""
+        ...
+
+    async def next_due_at(self, queue: str, after: int) -> int | None:
+        """When the next message becomes due of those that are not due at a moment."""
+        ...
+
+    async def page(self, queue: str, status: MessageStatus, limit: int) -> list[Message]:
+        """The messages of a status, in the order they were published."""
+        ...
+
+
 class WorkerReads(Protocol):
     async def page(self) -> list[Worker]: ...
 
@@ -387,6 +453,8 @@ class Store(Protocol):
     @property
     def budgets(self) -> BudgetReads: ...
     @property
+    def messages(self) -> MessageReads: ...
+    @property
     def workers(self) -> WorkerReads: ...
 
     async def open(self) -> None: ...
@@ -403,3 +471,6 @@ class Store(Protocol):
         ...
 
     async def info(self) -> StoreInfo: ...
+    async def store_id(self) -> str:
+        """Who this store is, among all stores."""
+        ...

@@ -52,8 +52,9 @@ class Deciding:
         match touch:
             case ClaimWait(wait_id, by, until):
                 shown = {"claimed_by": by, "claimed_until": until}
-            case ExtendWait(wait_id, deadline, at):
-                shown = {"deadline": deadline, "progress_at": at}
+            case ExtendWait(wait_id, deadline, at, progress):
+                said = progress or waits[wait_id].progress
+                shown = {"deadline": deadline, "progress_at": at, "progress": said}
             case _:
                 return
         waits[wait_id] = msgspec.structs.replace(waits[wait_id], **shown)

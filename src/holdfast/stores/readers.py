@@ -15,6 +15,7 @@ from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Position
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.marks import Marked, WrittenAt
+from holdfast.kernel.messages import Message, MessageStatus
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -76,6 +77,9 @@ class RunReader(_Reads):
 
     async def held_by(self, worker: str) -> list[Run]:
         return await self._all(self._shapes.run, "list_runs_of_worker", worker)
+
+    async def of_peers(self, run_id: str, limit: int) -> list[Run]:
+        return await self._all(self._shapes.run, "list_runs_of_peers", run_id, limit)
 
     async def next_ready_at(self) -> int | None:
         return (await self._rows("next_ready_at"))[0][0]
@@ -238,6 +242,20 @@ class BudgetReader(_Reads):
         return await self._all(self._shapes.reservation, "list_reservations_of_spender", spender)
 
 
+class MessageReader(_Reads):
+    async def get(self, queue: str, message_id: str) -> Message | None:
+        return await self._one(self._shapes.message, "get_message", queue, message_id)
+
+    async def count(self, queue: str) -> dict[str, int]:
+        return dict(await self._rows("count_messages", queue))
+
+    async def next_due_at(self, queue: str, after: int) -> int | None:
+        return (await self._rows("next_due_at", queue, after))[0][0]
+
+    async def page(self, queue: str, status: MessageStatus, limit: int) -> list[Message]:
+        return await self._all(self._shapes.message, "list_messages", queue, status.value, limit)
+
+
 class WorkerReader(_Reads):
     async def page(self) -> list[Worker]:
         return await self._all(self._shapes.worker, "list_workers")
@@ -257,4 +275,5 @@ class Readers:
         self.waits = WaitReader(rows, shapes, tenant)
         self.signals = SignalReader(rows, shapes, tenant)
         self.budgets = BudgetReader(rows, shapes, tenant)
+        self.messages = MessageReader(rows, shapes, tenant)
         self.workers = WorkerReader(rows, shapes, tenant)

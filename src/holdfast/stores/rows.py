@@ -16,6 +16,7 @@ from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.marks import Marked, WrittenAt
+from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -96,4 +97,5 @@ class Shapes:
         self.signal = Shape(Signal, uuid_as_bytes=uuid_as_bytes)
         self.account = Shape(Account, uuid_as_bytes=uuid_as_bytes)
         self.reservation = Shape(Reservation, uuid_as_bytes=uuid_as_bytes)
+        self.message = Shape(Message, uuid_as_bytes=uuid_as_bytes)
         self.worker = Shape(Worker, uuid_as_bytes=uuid_as_bytes)

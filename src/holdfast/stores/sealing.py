@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast import ids
-from holdfast.kernel import indexes, journal
+from holdfast.kernel import indexes, journal, peers
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Origin, Position
 from holdfast.kernel.runs import Run
@@ -25,8 +25,9 @@ def seal_all(run: Run | None, after: Position, drafts: Sequence[Draft], origin: 
     changes: list[Change] = []
     for draft in drafts:
         entry = journal.seal(after, draft, origin, ids.nonce())
+        owed = peers.owed(run, entry, draft.facts)
         run = indexes.fold_run(run, entry, draft.facts)
-        changes += indexes.changes_of(entry, draft.facts)
+        changes += [*indexes.changes_of(entry, draft.facts), *owed]
         entries.append(entry)
         after = entry.position
     return Sealed(entries, changes, run, after)

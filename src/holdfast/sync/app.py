@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from holdfast import app
+from holdfast import app, config
 from holdfast.agents.agent import Agent, Taking0, Taking1, Taking2, Taking3
 from holdfast.agents.schedules import Schedule
 from holdfast.agents.ticks import CatchUp, Overlap
@@ -54,6 +54,20 @@ class Holdfast(Face[app.Holdfast]):
         )
         self._closing = contextlib.ExitStack()
         self._wire()
+
+    @classmethod
+    def from_config(
+        cls,
+        path: config.PathLike | config.Config | None,
+        *,
+        agents: Iterable[Agent[..., Any]] = (),
+        agent: str | None = None,
+        clock: Clock | None = None,
+        telemetry: Sink | None = None,
+    ) -> Self:
+        found = config.of(path, agent=agent)
+        url, settings = found.store_url, found.settings
+        return cls(url, agents=agents, settings=settings, clock=clock, telemetry=telemetry)
 
     def _wire(self) -> None:
         self.leases = Leases(self._loop, self._inner.leases)

@@ -106,7 +106,7 @@ def blocking(source: type) -> Callable[[type[T]], type[T]]:
     def document(face: type[T]) -> type[T]:
         for name, member in vars(face).items():
             if not name.startswith("_"):
-                member.__doc__ = getattr(source, name).__doc__
+                getattr(member, "__func__", member).__doc__ = getattr(source, name).__doc__
         return face
 
     return document

@@ -29,11 +29,11 @@ class CheckpointService(Face[checkpoint_service.CheckpointService]):
         default_timeout_seconds: float = 600.0,
     ) -> None:
         inner = checkpoint_service.CheckpointService(
-            hf._inner,  # pyright: ignore[reportPrivateUsage] - one face, in two files
+            hf._inner,
             remint=remint,
             default_timeout_seconds=default_timeout_seconds,
         )
-        super().__init__(hf._loop, inner)  # pyright: ignore[reportPrivateUsage] - as above
+        super().__init__(hf._loop, inner)
 
     def checkpoint_task(self, task_context: TaskExecutionContext, agent_name: str) -> None:
         return self._call(self._inner.checkpoint_task, task_context, agent_name)

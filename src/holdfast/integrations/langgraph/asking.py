@@ -112,7 +112,7 @@ class Asking:
             for question in asked
         }
         now = self._host.context.now()
-        return [opening([spec], mode="all", now=now).draft for spec in specs.values()]
+        return [opening([spec], run_id="", now=now).draft for spec in specs.values()]
 
     def _remember(self, run_id: str) -> None:
         self._waiting[run_id] = None

@@ -35,6 +35,7 @@ from holdfast.kernel.indexes import (
     TakeSignal,
 )
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.messages import AddMessage
 from holdfast.stores.contract import Commit
 from holdfast.stores.postgres import drawing, packing
 from holdfast.stores.postgres.queries import PARTS, SHAPES
@@ -73,8 +74,12 @@ _PARAMETER_OF: Final = {
     "add_reservation": "reservations",
     "drop_reservation": "dropped_reservations",
     "count_group": "counted_groups",
+    "add_message": "owed_messages",
+    "begin_runs": "begun_runs",
+    "owe_cancels_of_group": "closed_groups",
     "cancel_waits_of_group": "closed_groups",
     "cancel_groups_of_run": "ended_runs",
+    "owe_cancels_of_run": "ended_runs",
     "cancel_waits_of_run": "ended_runs",
 }
 
@@ -221,11 +226,15 @@ class Changes:
             case CloseGroup(group_id, status, seq, by, at):
                 self._counted(group_id).update(status=status, seq=seq)
                 record = {"group_id": group_id, "seq": seq, "by": by, "at": at}
-                self._put("cancel_waits_of_group", group_id, self._of_run(record))
+                self._put("owe_cancels_of_group", group_id, self._of_run(record))
+                self._put("cancel_waits_of_group", group_id, record)
             case CloseRunWaits(seq, by, at):
                 record = self._of_run({"seq": seq, "by": by, "at": at})
                 self._put("cancel_groups_of_run", self.run_id, record)
+                self._put("owe_cancels_of_run", self.run_id, record)
                 self._put("cancel_waits_of_run", self.run_id, record)
+            case AddMessage(message):
+                self._put("add_message", (message.queue, message.message_id), message)
             case AddBudget() | DrawBudget() | AddReservation() | DropReservation():
                 self._add_to_budgets(change)
             case _:
@@ -298,6 +307,14 @@ class Parameters:
         if rest:
             self.parts.add("append_entry")
             self._add_columns("rest", rest)
+        begun = [each for commit in commits for each in commit.begun]
+        if begun:
+            self.parts |= {"begin_journal", "begin_runs"}
+            entries = [entry for each in begun for entry in each.entries]
+            owners = [each.run.parent_id for each in begun for _ in each.entries]
+            self.values["begun_by"] = packing.texts(owners)
+            self._add_columns("begun", entries)
+            self.values["begun_runs"] = packing.records([each.run for each in begun])
 
     def add_changes(self, changes: Sequence[Changes], only: frozenset[str] = ALL) -> None:
         """The changes that `only` these parts make."""

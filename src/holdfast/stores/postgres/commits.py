@@ -207,7 +207,8 @@ class CommitWriter:
 
 def _lone_statement(commit: Commit) -> tuple[str, Row] | None:
     """The statement for one entry with one change, the most frequent commits, and its row."""
-    if commit.run is not None or len(commit.entries) != 1 or len(commit.changes) != 1:
+    is_simple = commit.run is None and not commit.begun
+    if not is_simple or len(commit.entries) != 1 or len(commit.changes) != 1:
         return None
     entry = (*SHAPES.entry.row(commit.entries[0]), commit.after.link)
     match commit.changes[0]:

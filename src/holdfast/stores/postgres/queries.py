@@ -40,8 +40,13 @@ PARTS: Final = (
     "add_reservation",
     "drop_reservation",
     "count_group",
+    "add_message",
+    "begin_journal",
+    "begin_runs",
+    "owe_cancels_of_group",
     "cancel_waits_of_group",
     "cancel_groups_of_run",
+    "owe_cancels_of_run",
     "cancel_waits_of_run",
 )
 CONDITIONAL: Final = frozenset(
@@ -61,7 +66,13 @@ CONDITIONAL: Final = frozenset(
     }
 )
 # In this order, each after what else is done to the same rows.
-CLOSING: Final = ("cancel_waits_of_group", "cancel_groups_of_run", "cancel_waits_of_run")
+CLOSING: Final = (
+    "owe_cancels_of_group",
+    "cancel_waits_of_group",
+    "cancel_groups_of_run",
+    "owe_cancels_of_run",
+    "cancel_waits_of_run",
+)
 
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_]+)")
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from holdfast import faults
 from holdfast.clock import Clock
 from holdfast.errors import IntegrityError
@@ -244,7 +246,7 @@ class Round:
             await connection.execute(SQL["note_duplicate"], row)
         for touch in touches:
             if isinstance(touch, ExtendWait):
-                row = (self._tenant, touch.wait_id, touch.deadline, touch.at)
+                row = (self._tenant, *msgspec.structs.astuple(touch))
                 await connection.execute(SQL["extend_open_wait"], row)
             elif isinstance(touch, ClaimWait):
                 claim = (self._tenant, touch.wait_id, touch.by, touch.until)

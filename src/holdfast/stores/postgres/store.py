@@ -8,7 +8,7 @@ from holdfast.clock import Clock, steady
 from holdfast.errors import StoreBusy
 from holdfast.settings import Settings
 from holdfast.stores.combiner import Combiner, Done
-from holdfast.stores.contract import Commit, StoreInfo, Write
+from holdfast.stores.contract import Commit, MessageWrite, StoreInfo, Write
 from holdfast.stores.home import Home
 from holdfast.stores.postgres import reindex, schema
 from holdfast.stores.postgres.clock import ServerClock
@@ -20,6 +20,7 @@ from holdfast.stores.postgres.connections import (
     Patience,
     fetch,
 )
+from holdfast.stores.postgres.messages import MessageWriter
 from holdfast.stores.postgres.outside import OutsideWriter
 from holdfast.stores.postgres.queries import MIGRATIONS, SHAPES, SQL
 from holdfast.stores.readers import Readers
@@ -47,6 +48,7 @@ class PostgresStore(Readers):
         self._connections = Connections(url, settings)
         self._commits: Combiner | None = None
         self._outside: Combiner | None = None
+        self._messages: Combiner | None = None
         self._home = Home()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -67,20 +69,26 @@ class PostgresStore(Readers):
         outside = OutsideWriter(self._connections, self.tenant, self.clock)
         self._commits = self._combiner(commits.apply)
         self._outside = self._combiner(outside.apply)
+        messages = MessageWriter(self._connections, self.tenant, self.clock)
+        self._messages = self._combiner(messages.apply)
 
     async def close(self) -> None:
         """Answer what was submitted, then let go of the connections."""
-        if self._commits is None or self._outside is None:
+        combiners = [each for each in (self._commits, self._outside, self._messages) if each]
+        if not combiners:
             return
-        await self._commits.close()
-        await self._outside.close()
-        self._commits = self._outside = None
+        for combiner in combiners:
+            await combiner.close()
+        self._commits = self._outside = self._messages = None
         self._home.leave()
         await self._connections.close()
 
     def submit(self, write: Write) -> Awaitable[Any]:
         self._home.check()
-        combiner = self._commits if isinstance(write, Commit) else self._outside
+        if isinstance(write, Commit):
+            combiner = self._commits
+        else:
+            combiner = self._messages if isinstance(write, MessageWrite) else self._outside
         assert combiner is not None, "checked with its home"
         return combiner.submit(write)
 
@@ -96,6 +104,10 @@ class PostgresStore(Readers):
                 patience.check(StoreBusy(f"run {run_id} changes all the time; try again"))
                 log.debug("rebuilding run %s begins again: %s", run_id, error)
             await patience.pause()
+
+    async def store_id(self) -> str:
+        ((found,),) = await self._rows("get_store_id", ())
+        return found
 
     async def info(self) -> StoreInfo:
         runs = await self.runs.count()

@@ -31,6 +31,7 @@ from holdfast.kernel.indexes import (
     TakeSignal,
 )
 from holdfast.kernel.journal import ORIGIN, Position
+from holdfast.kernel.messages import AddMessage
 from holdfast.stores.contract import FIND_OF_AGENTS, Sweep
 from holdfast.stores.sqlite.queries import SHAPES, Row
 
@@ -145,10 +146,14 @@ def _other_statements(tenant: str, run_id: str, change: Change) -> Iterator[tupl
             yield "count_group", (tenant, run_id, group_id, resolved, failed)
         case CloseGroup(group_id, status, seq, by, at):
             yield "close_group", (tenant, run_id, group_id, status.value, seq)
+            yield "owe_cancels_of_group", (tenant, run_id, group_id, seq, at)
             yield "cancel_waits_of_group", (tenant, run_id, group_id, seq, by, at)
         case CloseRunWaits(seq, by, at):
             yield "cancel_groups_of_run", (tenant, run_id, seq)
+            yield "owe_cancels_of_run", (tenant, run_id, seq, at)
             yield "cancel_waits_of_run", (tenant, run_id, seq, by, at)
+        case AddMessage(message):
+            yield "add_message", SHAPES.message.row(message)
         case AddBudget() | DrawBudget() | AddReservation() | DropReservation():
             yield _budget_statement(tenant, run_id, change)
         case _:

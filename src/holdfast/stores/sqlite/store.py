@@ -100,6 +100,10 @@ class SQLiteStore(Readers):
         with translated(self._path):
             await self._write_lane.run(lambda c: reindex.rebuild(c, self.tenant, run_id))
 
+    async def store_id(self) -> str:
+        ((found,),) = await self._read(lambda c: c.execute(SQL["get_store_id"]).fetchall())
+        return found
+
     async def info(self) -> StoreInfo:
         runs = await self.runs.count()
         migrations = await self._read(lambda c: c.execute(SQL["list_migrations"]).fetchall())

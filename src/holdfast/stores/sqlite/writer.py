@@ -10,27 +10,32 @@ from typing import Any
 from holdfast import faults
 from holdfast.clock import Clock
 from holdfast.errors import IntegrityError
-from holdfast.kernel.indexes import Change, Indexes
+from holdfast.kernel.indexes import Change, Indexes, PutRun
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import (
     Applied,
     Beat,
+    BegunRun,
     ClaimWait,
     Commit,
     Conflict,
     ExtendWait,
     Late,
+    MoveMessage,
     NoteDuplicate,
     Outcome,
+    Publish,
     Refused,
     Snapshot,
     Sweep,
+    TakeMessages,
     Touch,
     Write,
 )
 from holdfast.stores.late import Deciding
 from holdfast.stores.sqlite import changes
 from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.messages import MessageWriter
 from holdfast.stores.sqlite.queries import BODY_COLUMN, INLINE_BYTES, SHAPES, SQL, Row
 
 
@@ -45,6 +50,7 @@ class Writer:
         self._connection = connection
         self._execute = connection.execute
         self._clock = clock
+        self._messages = MessageWriter(connection, clock)
         self._probe: Entry | None = None
         self._has_savepoints = False
 
@@ -117,6 +123,8 @@ class Writer:
                     answers[index] = self._sweep(write)
                 case Beat():
                     self._beat(write)
+                case Publish() | TakeMessages() | MoveMessage():
+                    answers[index] = self._messages.apply(write)
                 case _:
                     pass
         return answers
@@ -153,8 +161,23 @@ class Writer:
         if commit.run is not None:
             self._execute(SQL["put_run"], SHAPES.run.row(commit.run))
         refused = self._change(commit.tenant, commit.run_id, commit.changes)
+        for begun in commit.begun:
+            refused = refused or self._begin_run(begun, stored_at)
         faults.point("commit.after_changes")
         return Applied() if refused is None else Refused(refused)
+
+    def _begin_run(self, begun: BegunRun, stored_at: int) -> Change | None:
+        """Store a run that begins with a commit of another; refused if its id is taken."""
+        row, body = _entry_row(begun.entries[0], stored_at)
+        self._execute(SQL["append_first_entry"], (*row, b""))
+        if not self._connection.changes():
+            return PutRun(begun.run)
+        if body is not None:
+            self._execute(SQL["add_body"], (body,))
+        for entry in begun.entries[1:]:
+            self._append(entry, stored_at)
+        self._execute(SQL["put_run"], SHAPES.run.row(begun.run))
+        return None
 
     def _append(self, entry: Entry, stored_at: int) -> None:
         row, body = _entry_row(entry, stored_at)
@@ -301,8 +324,9 @@ class Writer:
 
     def _touch(self, tenant: str, touch: Touch) -> None:
         match touch:
-            case ExtendWait(wait_id, deadline, at):
-                self._execute(SQL["extend_open_wait"], (tenant, wait_id, deadline, at))
+            case ExtendWait(wait_id, deadline, at, progress):
+                row = (tenant, wait_id, deadline, at, progress)
+                self._execute(SQL["extend_open_wait"], row)
             case ClaimWait(wait_id, by, until):
                 self._execute(SQL["claim_open_wait"], (tenant, wait_id, by, until))
             case NoteDuplicate(wait_id):

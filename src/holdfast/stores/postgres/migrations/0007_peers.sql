@@ -8,6 +8,9 @@ ALTER TABLE waits ADD COLUMN claimed_by text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE waits ADD COLUMN claimed_until bigint NOT NULL DEFAULT 0;
 ALTER TABLE waits ADD COLUMN progress text COLLATE "C" NOT NULL DEFAULT '';
 
+CREATE INDEX waits_for_peers ON waits (tenant, run_id, wait_id)
+    WHERE status = 'open' AND kind = 'peer';
+
 -- Queues of messages, delivered at least once, in order of id. Those of one `ordering` are delivered
 -- one after another. What commits owe to others is in the queue 'outbox'. Headers are JSON.
 CREATE TABLE messages (

@@ -63,3 +63,8 @@ SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit
                                         WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
                                         ELSE current_setting('synchronous_commit') END, true),
        pg_logical_emit_message(true, 'holdfast', 'replicated?');
+
+-- name: get_store_id
+-- Who this store is.
+SELECT store_id
+FROM identity;

@@ -89,7 +89,7 @@ WHERE w.tenant = $1 AND w.wait_id = n.wait_id;
 -- name: extend_open_wait
 -- Move an open wait's deadline, because its peer gave a sign of life.
 UPDATE waits
-SET deadline = $3, progress_at = $4
+SET deadline = $3, progress_at = $4, progress = CASE $5 WHEN '' THEN progress ELSE $5 END
 WHERE tenant = $1 AND wait_id = $2 AND status = 'open';
 
 -- name: claim_open_wait

@@ -8,6 +8,9 @@ ALTER TABLE waits ADD COLUMN claimed_by TEXT NOT NULL DEFAULT '';
 ALTER TABLE waits ADD COLUMN claimed_until INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE waits ADD COLUMN progress TEXT NOT NULL DEFAULT '';
 
+CREATE INDEX waits_for_peers ON waits (tenant, run_id, wait_id)
+    WHERE status = 'open' AND kind = 'peer';
+
 -- Queues of messages, delivered at least once, in order of id. Those of one `ordering` are delivered
 -- one after another. What commits owe to others is in the queue 'outbox'. Headers are JSON.
 CREATE TABLE messages (
@@ -37,6 +40,7 @@ INSERT INTO identity (store_id) VALUES (lower(hex(randomblob(8))));
 
 -- Statistics of a store in use, as in 0002.
 INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES
+    ('waits', 'waits_for_peers', '10000 10000 5 1'),
     ('messages', 'sqlite_autoindex_messages_1', '10000 10000 2000 1'),
     ('messages', 'messages_due', '10000 10000 2000 1000 2'),
     ('messages', 'messages_in_order', '10000 10000 2000 5 1');

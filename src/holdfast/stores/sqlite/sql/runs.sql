@@ -127,3 +127,15 @@ SELECT run_id FROM (
 )
 ORDER BY run_id
 LIMIT ?3;
+
+-- name: list_runs_of_peers
+-- The runs that a run waits for as their caller, of those that want a worker or wait themselves.
+SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
+       r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
+       r.forked_version, r.input_digest, r.schema, r.reply_to
+FROM waits w
+JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.wait_id
+WHERE w.tenant = ?1 AND w.run_id = ?2 AND w.status = 'open' AND w.kind = 'peer'
+  AND r.status IN ('ready', 'waiting')
+ORDER BY r.status, w.wait_id
+LIMIT ?3;

@@ -17,3 +17,8 @@ CREATE TABLE IF NOT EXISTS migrations (
     is_breaking INTEGER NOT NULL,
     applied_at INTEGER NOT NULL
 ) STRICT;
+
+-- name: get_store_id
+-- Who this store is.
+SELECT store_id
+FROM identity;

@@ -58,7 +58,7 @@ WHERE tenant = ?1 AND wait_id = ?2;
 -- name: extend_open_wait
 -- Move an open wait's deadline, because its peer gave a sign of life.
 UPDATE waits
-SET deadline = ?3, progress_at = ?4
+SET deadline = ?3, progress_at = ?4, progress = iif(?5 = '', progress, ?5)
 WHERE tenant = ?1 AND wait_id = ?2 AND status = 'open';
 
 -- name: claim_open_wait

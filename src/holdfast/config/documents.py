@@ -1,0 +1,212 @@
+"""YAML as plain nodes that know their lines. The only module that names PyYAML.
+
+Safe by what is missing: no tag means anything, nothing is constructed, and there are limits to a
+file's size, its depth and its number of nodes, aliases expanded. A message never quotes a value.
+"""
+
+import difflib
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.errors import MisuseError
+
+MAX_BYTES: Final = 256 * 1024
+MAX_DEPTH: Final = 16
+MAX_NODES: Final = 20_000
+_SAFE_KEY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_QUOTED: Final = re.compile(r"'(?!<)[^']{2,}'|\"[^\"]{2,}\"")
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One value as it is written, and whether without quotes."""
+
+    text: str
+    line: int
+    is_plain: bool = True
+    size: int = 1
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A list: no key takes one, so what it holds is not kept."""
+
+    line: int
+    size: int = 1
+
+
+@dataclass(frozen=True)
+class Block:
+    """A mapping: each key with its line and its node, in order."""
+
+    line: int
+    items: dict[str, tuple[int, "Node"]] = field(default_factory=dict[str, "tuple[int, Node]"])
+    size: int = 1
+
+
+Node = Scalar | Listing | Block
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with the text, and where."""
+
+    line: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file holds, and what is wrong with it; no root if it could not be read to its end."""
+
+    root: Node | None
+    faults: tuple[Fault, ...] = ()
+
+
+class _Unreadable(Exception):
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.fault = Fault(line, message)
+
+
+def parse(content: bytes) -> Document:
+    """Read one YAML document; every fault that does not end the reading is told."""
+    yaml = _yaml()
+    reader: _Reader | None = None
+    try:
+        text = _decoded(content)
+        reader = _Reader(yaml, yaml.parse(text, Loader=yaml.SafeLoader))
+        root = reader.document()
+    except _Unreadable as error:
+        return Document(None, (*_faults_of(reader), error.fault))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = 1 if mark is None else mark.line + 1
+        why = getattr(error, "problem", None) or "it holds a character that YAML does not allow"
+        fault = Fault(line, f"this is not YAML: {_QUOTED.sub('something', why)}")
+        return Document(None, (*_faults_of(reader), fault))
+    except (ValueError, ArithmeticError):  # what PyYAML's scanner lets through
+        return Document(None, (*_faults_of(reader), Fault(1, "this is not YAML: a bad escape")))
+    return Document(root, tuple(reader.faults))
+
+
+def _faults_of(reader: "_Reader | None") -> list[Fault]:
+    return [] if reader is None else reader.faults
+
+
+def _decoded(content: bytes) -> str:
+    if len(content) > MAX_BYTES:
+        raise _Unreadable(1, f"a configuration has at most {MAX_BYTES:,} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise _Unreadable(line, "this is not UTF-8; save the file in that encoding") from None
+
+
+def _yaml() -> Any:
+    if importlib.util.find_spec("yaml") is None:
+        raise MisuseError("a configuration file needs PyYAML: pip install 'holdfast[config]'")
+    return importlib.import_module("yaml")
+
+
+class _Reader:
+    """Makes nodes of PyYAML's events."""
+
+    def __init__(self, yaml: Any, events: Iterator[Any]) -> None:
+        self._yaml = yaml
+        self._events = events
+        self._anchors: dict[str, Node] = {}
+        self._nodes = 0
+        self.faults: list[Fault] = []
+
+    def document(self) -> Node | None:
+        next(self._events)  # the stream's start
+        event = next(self._events)
+        if isinstance(event, self._yaml.StreamEndEvent):
+            return Block(1)
+        root = self._node(next(self._events), depth=0)
+        next(self._events)  # the document's end
+        event = next(self._events)
+        if not isinstance(event, self._yaml.StreamEndEvent):
+            raise _Unreadable(_line(event), "a second document begins here; keep one")
+        return root
+
+    def _node(self, event: Any, *, depth: int) -> Node:
+        line = _line(event)
+        if depth > MAX_DEPTH:
+            raise _Unreadable(line, f"this is nested deeper than {MAX_DEPTH} levels")
+        if isinstance(event, self._yaml.AliasEvent):
+            return self._aliased(event)
+        self._count(1, line)
+        if event.tag is not None:
+            self.faults.append(Fault(line, "tags (!…) are not allowed; quote text that begins so"))
+        if isinstance(event, self._yaml.ScalarEvent):
+            node: Node = Scalar(event.value, line, event.style is None)
+        elif isinstance(event, self._yaml.SequenceStartEvent):
+            node = self._listing(line, depth)
+        else:
+            node = self._block(line, depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _aliased(self, event: Any) -> Node:
+        if event.anchor not in self._anchors:
+            raise _Unreadable(
+                _line(event), "this alias (*…) has no anchor; quote text that begins with *"
+            )
+        node = self._anchors[event.anchor]
+        self._count(node.size, _line(event))
+        return node
+
+    def _count(self, size: int, line: int) -> None:
+        self._nodes += size
+        if self._nodes > MAX_NODES:
+            raise _Unreadable(line, f"there are more than {MAX_NODES:,} values, aliases expanded")
+
+    def _listing(self, line: int, depth: int) -> Listing:
+        size = 1
+        for event in self._until(self._yaml.SequenceEndEvent):
+            size += self._node(event, depth=depth + 1).size
+        return Listing(line, size)
+
+    def _block(self, line: int, depth: int) -> Block:
+        items: dict[str, tuple[int, Node]] = {}
+        size = 1
+        for event in self._until(self._yaml.MappingEndEvent):
+            key = self._node(event, depth=depth + 1)
+            value = self._node(next(self._events), depth=depth + 1)
+            size += key.size + value.size
+            if not isinstance(key, Scalar):
+                self.faults.append(Fault(_line(event), "a key must be a word"))
+            elif key.text in items:
+                first, _ = items[key.text]
+                again = f"{shown_key(key.text)} is given twice; the first is in line {first}"
+                self.faults.append(Fault(_line(event), again))
+            else:
+                items[key.text] = (_line(event), value)
+        return Block(line, items, size)
+
+    def _until(self, end: type) -> Iterator[Any]:
+        while not isinstance(event := next(self._events), end):
+            yield event
+
+
+def _line(event: Any) -> int:
+    return event.start_mark.line + 1
+
+
+def shown_key(key: str) -> str:
+    """A key as a message may name it: what is no word may be a value out of place."""
+    return key if _SAFE_KEY.fullmatch(key) else "a key that is no word"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean x?` if there is something like it, else nothing."""
+    found = difflib.get_close_matches(word[:64], list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""

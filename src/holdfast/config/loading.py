@@ -1,0 +1,334 @@
+"""A configuration from a file and the environment: which block counts, what overrides what.
+
+`load` judges what it uses and raises all that is wrong at once; `check` judges every block.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast import settings
+from holdfast.config import documents
+from holdfast.config.documents import Block, Document, Node, Scalar, nearest, shown_key
+from holdfast.config.values import (
+    DEFAULT,
+    KEYS,
+    NAME,
+    SPELLINGS,
+    Configured,
+    Origin,
+    Problem,
+    Unfit,
+    from_node,
+    from_variable,
+)
+from holdfast.errors import InvalidConfig, MisuseError, NotFoundError
+from holdfast.settings import Settings, StoreLocation
+
+PathLike = str | os.PathLike[str]
+MEMORY: Final = "memory://"
+_PREFIX: Final = "HOLDFAST_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What a file and the environment say for one agent, checked, each value with its origin."""
+
+    values: Mapping[str, Configured] = field(repr=False)
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def agent(self) -> str:
+        """The agent's name; empty if the configuration is nobody's in particular."""
+        return str(self.values["agent"].value)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings, with defaults for what is not configured."""
+        chosen: dict[str, Any] = {name: self.values[name].value for name in settings.TYPES}
+        return Settings(**chosen)
+
+    @property
+    def is_checkpointing(self) -> bool:
+        """Whether runs are stored: `stateless_checkpointing`."""
+        return self.values["stateless_checkpointing"].value is True
+
+    @property
+    def store_url(self) -> str:
+        """Where runs are kept: `session_db_url`, or memory if checkpointing is off."""
+        return str(self.values["session_db_url"].value) if self.is_checkpointing else MEMORY
+
+    def origin(self, key: str) -> Origin:
+        """Where the value of a key comes from, by its own name or the seed's spelling of it."""
+        return self.values[SPELLINGS.get(key, key)].origin
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `check` found: the agents a file names, what is wrong, what may surprise."""
+
+    agents: tuple[str, ...]
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+
+
+def load(
+    path: PathLike | None, *, agent: str | None = None, environ: Mapping[str, str] | None = None
+) -> Config:
+    """Read a configuration, or only the environment if no file is named.
+
+    Raises InvalidConfig with every problem, NotFoundError for a file or an agent that is not there,
+    and OSError for a file that cannot be read.
+    """
+    source = _Source(path, settings.environment() if environ is None else environ)
+    config = source.config(agent)
+    if source.problems or config is None:
+        raise _invalid(source.problems)
+    return config
+
+
+def of(path: PathLike | Config | None, *, agent: str | None = None) -> Config:
+    """The configuration given, or the one to be loaded."""
+    if not isinstance(path, Config):
+        return load(path, agent=agent)
+    if agent not in (None, path.agent):
+        raise MisuseError(f"the configuration is loaded for {path.agent!r} already, not {agent!r}")
+    return path
+
+
+def check(path: PathLike, *, environ: Mapping[str, str] | None = None) -> Report:
+    """Judge every block of a file; nothing is opened."""
+    source = _Source(path, settings.environment() if environ is None else environ)
+    warnings: list[Problem] = []
+    for name in source.names or (None,):
+        config = source.config(name)
+        warnings += () if config is None else config.warnings
+    return Report(source.names, _once(source.problems), _once(warnings))
+
+
+def _once(problems: list[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.line))
+
+
+def _invalid(problems: list[Problem]) -> InvalidConfig:
+    told = tuple(map(str, _once(problems)))
+    count = f"the configuration has {len(told)} problems: " if len(told) > 1 else ""
+    return InvalidConfig(count + "; ".join(told), problems=told)
+
+
+class _Source:
+    """One file and one environment, and what is found wrong in them."""
+
+    def __init__(self, path: PathLike | None, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._place = "" if path is None else os.fspath(path)
+        self.problems: list[Problem] = []
+        document = Document(Block(1)) if path is None else documents.parse(_content(self._place))
+        for fault in document.faults:
+            self._tell(fault.line, fault.message)
+        self._shared, self._blocks, self._own = Block(1), dict[str, Block](), Block(1)
+        if document.root is not None:
+            self._divide(document.root)
+        self._from_environment = self._read_environment()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents that the file has a block for."""
+        return tuple(self._blocks)
+
+    def config(self, agent: str | None) -> Config | None:
+        """What counts for one agent; None if it cannot be said, with the problems told."""
+        named, block = self._chosen(agent)
+        shared, own = self._values_of(self._shared), self._values_of(block)
+        given = {**shared, **own, **self._from_environment}
+        values = {"agent": named}
+        for key in KEYS.values():
+            default = Configured(key.name, key.default, key.shown(key.default), DEFAULT)
+            values[key.name] = given.get(key.name, default)
+        self._check_store(values)
+        if self.problems:
+            return None
+        warnings = _warnings(values, {**shared, **own}, self._environ)
+        return Config(values=values, warnings=tuple(warnings))
+
+    def _tell(self, line: int, message: str, key: str = "") -> None:
+        self.problems.append(Problem(f"{self._place}:{line}", message, line, key))
+
+    def _divide(self, root: Node) -> None:
+        """Take the file apart: what all agents share, and the block of each."""
+        if not isinstance(root, Block):
+            if not (isinstance(root, Scalar) and root.is_plain and not root.text):
+                self._tell(root.line, "a configuration is keys and values, as in `agent:`")
+            return
+        rest = {key: item for key, item in root.items.items() if key not in ("agent", "agents")}
+        self._shared = Block(root.line, rest)
+        if "agent" in root.items and "agents" in root.items:
+            line, _ = root.items["agents"]
+            self._tell(line, "give agent: for one or agents: for several, not both", "agents")
+        elif "agent" in root.items:
+            self._own = self._as_block("agent", *root.items["agent"])
+            self._name_own()
+        elif "agents" in root.items:
+            for name, item in self._as_block("agents", *root.items["agents"]).items.items():
+                if unmet := NAME.unmet(name):
+                    self._tell(item[0], f"an agent's name {unmet}", "name")
+                else:
+                    self._blocks[name] = self._as_block(f"agent {shown_key(name)}", *item)
+
+    def _as_block(self, what: str, line: int, node: Node) -> Block:
+        if isinstance(node, Block):
+            return node
+        if not (isinstance(node, Scalar) and node.is_plain and not node.text):
+            self._tell(line, f"{what} must be a block of keys and values")
+        return Block(line)
+
+    def _name_own(self) -> None:
+        """Let the block of `agent:` be known by its `name`, if it has one."""
+        if "name" not in self._own.items:
+            return
+        line, node = self._own.items["name"]
+        rest = {key: item for key, item in self._own.items.items() if key != "name"}
+        self._own = Block(self._own.line, rest)
+        if name := self._name(line, node):
+            self._blocks[name] = Block(line, rest)
+
+    def _name(self, line: int, node: Node) -> str:
+        """An agent's name; empty, and the problem told, if it is none."""
+        try:
+            origin = Origin("file", self._place, line)
+            return str(from_node(NAME, "name", node, origin, self._environ).value)
+        except Unfit as problem:
+            self._tell(line, str(problem), "name")
+            return ""
+
+    def _chosen(self, agent: str | None) -> tuple[Configured, Block]:
+        """The agent that is meant, and its block."""
+        if agent is not None:
+            origin = Origin("argument")
+            if self._blocks and agent not in self._blocks:
+                known = ", ".join(self._blocks)
+                hint = nearest(agent, self._blocks)
+                raise NotFoundError(f"{self._place} has no agent {agent!r}; it has {known}{hint}")
+            return Configured("agent", agent, agent, origin), self._blocks.get(agent, self._own)
+        if not self._blocks:
+            return Configured("agent", "", "", DEFAULT), self._own
+        if len(self._blocks) > 1:
+            known = ", ".join(self._blocks)
+            self._tell(1, f"there are {len(self._blocks)} agents: {known}; say which one is meant")
+        name, block = next(iter(self._blocks.items()))
+        origin = Origin("file", self._place, block.line)
+        return Configured("agent", name, name, origin), block
+
+    def _values_of(self, block: Block) -> dict[str, Configured]:
+        """What a block says, by the keys' own names."""
+        found: dict[str, Configured] = {}
+        for name, (line, node) in block.items.items():
+            key = KEYS.get(SPELLINGS.get(name, name))
+            if key is None:
+                self._tell(line, _unknown(name), shown_key(name))
+                continue
+            if key.name in found:
+                first = found[key.name].origin.line
+                self._tell(line, f"{name} says the same as line {first}; keep one of them", name)
+                continue
+            try:
+                origin = Origin("file", self._place, line)
+                found[key.name] = from_node(key, name, node, origin, self._environ)
+            except Unfit as problem:
+                self._tell(line, str(problem), name)
+        return found
+
+    def _read_environment(self) -> dict[str, Configured]:
+        found: dict[str, Configured] = {}
+        for key in KEYS.values():
+            variable = next((each for each in key.variables if self._environ.get(each)), None)
+            if variable is not None:
+                try:
+                    found[key.name] = from_variable(key, variable, self._environ[variable])
+                except Unfit as problem:
+                    self.problems.append(Problem("environment", str(problem), 0, key.name))
+        return found
+
+    def _check_store(self, values: Mapping[str, Configured]) -> None:
+        """Checkpointing needs a database that outlives the process."""
+        if values["stateless_checkpointing"].value is not True:
+            return
+        said = values["stateless_checkpointing"].origin
+        service, url = values["session_service"], values["session_db_url"]
+        wrong = ""
+        if service.value != "sql":
+            wrong = "needs session_service: sql; add it, or switch checkpointing off"
+        elif not url.value:
+            wrong = "needs session_db_url, as in agents.db or postgresql://user@host/database"
+        elif settings.locate_store(str(url.value)) == StoreLocation("sqlite", ""):
+            wrong = "needs a session_db_url that outlives the process, which memory:// does not"
+        is_told = any(p.key in ("session_service", "session_db_url") for p in self.problems)
+        if wrong and not is_told:
+            place = str(said) if said.kind == "file" else "environment"
+            message = f"stateless_checkpointing: true {wrong}"
+            self.problems.append(Problem(place, message, said.line, "stateless_checkpointing"))
+
+
+def _content(path: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(documents.MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no configuration at {path}; name a YAML file") from None
+    except ValueError:  # a NUL in the path
+        raise InvalidConfig("the configuration's path has a NUL; name a file") from None
+
+
+def _unknown(name: str) -> str:
+    if name == "name":
+        return "name belongs into the agent: block; under agents: the block's key is the name"
+    if name == "<<":
+        return "<< is not read; put what agents share at the top level of the file"
+    if shown_key(name) != name:
+        return "this key is no word"
+    return f"there is no key {name}{nearest(name, [*KEYS, *SPELLINGS, 'agent', 'agents', 'name'])}"
+
+
+def _warnings(
+    values: Mapping[str, Configured], written: Mapping[str, Configured], environ: Mapping[str, str]
+) -> list[Problem]:
+    """What is legal, and may surprise."""
+    found: list[Problem] = []
+
+    def warn(given: Configured, message: str) -> None:
+        found.append(Problem(str(given.origin), message, given.origin.line, given.key))
+
+    checkpointing, url = values["stateless_checkpointing"], values["session_db_url"]
+    if checkpointing.value is not True:
+        warn(checkpointing, "stateless_checkpointing is off: runs are in memory and end with it")
+        if url.origin != DEFAULT:
+            warn(url, "session_db_url is not used while stateless_checkpointing is off")
+    if values["on_store_failure"].value == "memory":
+        failure = values["on_store_failure"]
+        warn(failure, "on_store_failure: memory goes on without the store: a crash then loses work")
+    for given in written.values():
+        if given.is_written_out and KEYS[given.key].show and _has_password(str(given.value)):
+            warn(given, f"{given.key} holds a password; keep it outside, as in ${{DB_URL}}")
+        if values[given.key].origin.kind == "environment":
+            variable = values[given.key].origin.place
+            warn(given, f"{given.key} is overridden by the environment variable {variable}")
+    return [*found, *_unread(environ)]
+
+
+def _has_password(url: str) -> bool:
+    return ":" in url.partition("://")[2].rpartition("@")[0]
+
+
+def _unread(environ: Mapping[str, str]) -> list[Problem]:
+    """Variables that look like ours, and are not."""
+    known = {variable for key in KEYS.values() for variable in key.variables}
+    own = [name.removeprefix(_PREFIX) for name in known if name.startswith(_PREFIX)]
+    strange = sorted(name for name in environ if name.startswith(_PREFIX) and name not in known)
+    hints = {name: nearest(name.removeprefix(_PREFIX), own) for name in strange}
+    return [
+        Problem("environment", f"{name} is not read{hint.replace('mean ', f'mean {_PREFIX}')}")
+        for name, hint in hints.items()
+        if hint
+    ]

@@ -1,0 +1,103 @@
+"""The outbox: what runs of this store owe to each other, delivered at least once.
+
+A message is in the same commit as what it tells of, so nothing that was entered is forgotten; it is
+taken out after it was delivered, so one that is delivered twice finds its wait settled. Whoever
+commits one delivers it right away if he can; every worker delivers what is left.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from holdfast.engine import peers
+from holdfast.engine.context import Context
+from holdfast.engine.queues import Queues
+from holdfast.engine.replies import intact_entry, reply_of
+from holdfast.engine.waits import Waits
+from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.kernel import indexes
+from holdfast.kernel.messages import OUTBOX, Message
+from holdfast.kernel.peers import Note
+from holdfast.telemetry import log
+
+_BATCH: Final = 256
+_LEASE_SECONDS: Final = 30.0
+_TRIES: Final = 10
+
+_notes: Final = msgspec.json.Decoder(Note, strict=False)
+
+
+def note_of(message: Message) -> Note:
+    """What a message is about."""
+    return _notes.decode(message.headers)
+
+
+class Outbox:
+    """Delivers what is due, in this process."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._queues = Queues(context)
+        self._waits = Waits(context)
+
+    async def deliver(self) -> int:
+        """Deliver everything that is due now; how many messages that were."""
+        delivered = 0
+        while taken := await self._queues.take(OUTBOX, lease=_LEASE_SECONDS, limit=_BATCH):
+            await asyncio.gather(*map(self._deliver, taken))
+            delivered += len(taken)
+        return delivered
+
+    async def deliver_if_due(self) -> None:
+        """The same, without writing when there is nothing; what goes wrong is tried again later."""
+        try:
+            due_at = await self._context.store.messages.next_due_at(OUTBOX, 0)
+            if due_at is not None and due_at <= self._context.now():
+                await self.deliver()
+        except HoldfastError as error:
+            log.warning("what runs owe each other was not delivered yet: %s", error)
+
+    async def keep_delivering(self) -> None:
+        """Deliver whatever becomes due, until this is cancelled."""
+        while True:
+            try:
+                taken = await self._queues.take_or_wait(OUTBOX, lease=_LEASE_SECONDS, limit=_BATCH)
+                await asyncio.gather(*map(self._deliver, taken))
+            except UnavailableError as error:
+                log.warning("what runs owe each other was not delivered yet: %s", error)
+                await asyncio.sleep(self._context.settings.wakeup_poll_seconds)
+
+    async def _deliver(self, message: Message) -> None:
+        try:
+            await self._carry_out(message, note_of(message))
+        except UnavailableError:
+            raise
+        except (HoldfastError, msgspec.MsgspecError) as error:
+            await put_off(self._queues, message, error, tries=_TRIES)
+        else:
+            await self._queues.ack(message)
+
+    async def _carry_out(self, message: Message, note: Note) -> None:
+        match note.kind:
+            case "reply":
+                reply = await reply_of(self._context, note.subject, note.seq)
+                await peers.answer(self._waits, note.subject, reply)
+            case "cancel":
+                await peers.cancel(self._context, note.subject)
+            case "asks":
+                entry = await intact_entry(self._context, message.ordering, note.seq)
+                until = peers.asked_until(self._context, indexes.facts_of(entry))
+                await peers.hear_from(self._context, note.subject, until=until)
+            case _:
+                await peers.hear_from(self._context, note.subject)
+
+
+async def put_off(queues: Queues, message: Message, error: Exception, *, tries: int) -> None:
+    """Try a message again later, or give it up after so many tries."""
+    note = str(error)[:1000]
+    if message.attempts >= tries:
+        log.error("message %s cannot be delivered, and is dead: %s", message.message_id, note)
+        await queues.dead(message, note)
+        return
+    await queues.retry(message, delay=min(60.0, 0.1 * 2**message.attempts), note=note)

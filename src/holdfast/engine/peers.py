@@ -1,0 +1,153 @@
+"""What comes from peers, wherever they are: replies, signs of life, and that they may stop."""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast import codec, ids, names
+from holdfast.engine import beginning
+from holdfast.engine.context import Context
+from holdfast.engine.queues import Queues
+from holdfast.engine.replies import PeerReply
+from holdfast.engine.waits import Waits
+from holdfast.errors import RunExists, WaitNotFound
+from holdfast.kernel import runs, waits
+from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.messages import OUTGOING
+from holdfast.kernel.peers import CANCELS, STORE
+from holdfast.kernel.runs import Run
+from holdfast.kernel.waits import Wait, WaitStatus
+from holdfast.stores.contract import Decision, ExtendWait, Snapshot
+from holdfast.telemetry import log
+
+_DEEPEST: Final = 64
+_FOR_A_PERSON: Final = 30 * 86_400 * 1_000_000
+"""How long a caller waits for a peer that waits for a person without a deadline."""
+
+
+async def answer(of: Waits, wait_id: str, reply: PeerReply) -> bool:
+    """Give a wait the reply of its peer; False if it was late, or nobody waits.
+
+    That a peer has stopped after its caller did is no reply.
+    """
+    try:
+        if reply.status == "cancelled" and (await of.get(wait_id)).status is not WaitStatus.OPEN:
+            return False
+        return (await of.resolve(wait_id, reply, by=wait_id)).accepted
+    except WaitNotFound:
+        log.warning("nobody waits for the reply of run %s; it is left alone", wait_id)
+        return False
+
+
+async def begin(context: Context, run_id: str, *, agent: str, given: object, reply_to: str) -> None:
+    """Begin the run of a peer, whose end is told to `reply_to`; once, however often it is asked."""
+    facts = runs.Created(
+        agent=names.check(agent, what="agent"),
+        input_digest=codec.canonical_digest(given, name="input"),
+        reply_to=names.check(reply_to, what="reply_to"),
+    )
+    created = Draft(Kind.RUN_CREATED, facts, codec.encode(given, name="input"))
+    with contextlib.suppress(RunExists):
+        await beginning.begin(context, beginning.id_of(run_id), [created])
+
+
+async def cancel(context: Context, run_id: str, *, agent: str = "") -> None:
+    """Cancel the run of a peer that nobody waits for any more, unless it has ended.
+
+    With `agent`, one that is not there yet is begun as one that has ended: its request is on the
+    way.
+    """
+    ended = Draft(Kind.RUN_CANCELLED, runs.Ended("whoever called it does not wait for it any more"))
+
+    def decide(snapshot: Snapshot) -> Decision:
+        run = snapshot.run
+        if run is None or run.status in runs.ENDED:
+            return Decision(run is not None)
+        return Decision(True, (ended,))
+
+    names.check(run_id, what="run id")
+    is_there = await context.decide_late(run_id, decide, topics=CANCELS)
+    if not is_there and agent:
+        facts = runs.Created(agent=names.check(agent, what="agent"))
+        with contextlib.suppress(RunExists):
+            await beginning.begin(context, run_id, [Draft(Kind.RUN_CREATED, facts), ended])
+
+
+def asked_until(context: Context, opened: waits.Opened) -> int:
+    """Until when a peer may wait for a person."""
+    deadlines = [wait.deadline for wait in opened.waits if wait.deadline]
+    return max(deadlines) if deadlines else context.now() + _FOR_A_PERSON
+
+
+async def hear_from(context: Context, wait_id: str, *, until: int = 0, said: object = None) -> bool:
+    """A sign of life of a peer: its wait, and those of all callers above, last longer.
+
+    False if nobody waits for it any more. `said` is kept with the wait for whoever follows it.
+    """
+    told = "" if said is None else msgspec.json.encode(codec.decode(codec.encode(said))).decode()
+    heard = wait = await _hear(context, wait_id, until, told)
+    for _ in range(_DEEPEST):
+        caller = None if wait is None else await context.store.runs.get(wait.run_id)
+        if caller is None or caller.reply_to != STORE:
+            break
+        wait = await _hear(context, caller.run_id, until)
+    return heard is not None
+
+
+async def pass_on_question(
+    context: Context,
+    wait_id: str,
+    *,
+    question_id: str,
+    kind: str,
+    deadline: int,
+    question: Mapping[str, Any],
+    answer_to: str,
+) -> None:
+    """Let a caller ask what its peer asks: the answer is sent to the peer, wherever it is."""
+    names.check(question_id, what="wait id")
+    facts = waits.WaitFacts(question_id, kind, wait_id, deadline, answer_to)
+    opened = waits.Opened(str(ids.uuid7()), 0, (facts,))
+    draft = Draft(Kind.WAITS_OPENED, opened, codec.encode({question_id: question}, name="question"))
+
+    def decide(snapshot: Snapshot) -> Decision:
+        known = snapshot.indexes.waits
+        call = known.get(wait_id)
+        if call is None or call.status is not WaitStatus.OPEN or question_id in known:
+            return Decision(None)
+        until = (deadline or snapshot.now + _FOR_A_PERSON) + call.patience
+        return Decision(None, (draft,), (ExtendWait(wait_id, until, snapshot.now),))
+
+    await context.decide_late("", decide, wait_ids=(wait_id, question_id))
+
+
+async def withdraw_questions(of: Waits, wait_id: str) -> None:
+    """A peer that has answered asks nothing any more."""
+    with contextlib.suppress(WaitNotFound):
+        call = await of.get(wait_id)
+        for wait in await of.of_run(call.run_id):
+            if wait.name == wait_id and wait.status is WaitStatus.OPEN:
+                await of.cancel(wait.wait_id)
+
+
+async def _hear(context: Context, wait_id: str, until: int, told: str = "") -> Wait | None:
+    """Move the deadline of one wait; None if it is not open."""
+
+    def decide(snapshot: Snapshot) -> Decision:
+        wait = snapshot.indexes.waits.get(wait_id)
+        if wait is None or wait.status is not WaitStatus.OPEN:
+            return Decision(None)
+        deadline = max(snapshot.now, until) + wait.patience if wait.patience else wait.deadline
+        return Decision(wait, touches=(ExtendWait(wait_id, deadline, snapshot.now, told),))
+
+    return await context.decide_late("", decide, wait_ids=(wait_id,))
+
+
+async def send_progress(context: Context, run: Run, said: object) -> None:
+    """Tell a caller elsewhere how far a run is, as far as its transport is up."""
+    headers = {"kind": "progress", "address": run.reply_to, "subject": run.run_id, "seq": "0"}
+    body = codec.encode(said, name="progress")
+    key = f"progress/{ids.uuid7()}"
+    await Queues(context).publish(OUTGOING, body, key=key, headers=headers)

@@ -1,0 +1,150 @@
+"""Queues of the store: messages that are delivered at least once, each to one worker at a time.
+
+What commits owe to others is in one of them, the outbox; transports between agents that share a
+store are others. Losing a process between taking a message and acknowledging it costs its lease.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast import clock, names
+from holdfast.clock import MICROSECONDS
+from holdfast.engine.context import Context
+from holdfast.errors import MisuseError
+from holdfast.kernel import messages
+from holdfast.kernel.messages import Message, MessageStatus, Move
+from holdfast.stores.contract import MoveMessage, Publish, TakeMessages
+
+
+class Queues:
+    """The queues of one store, as one worker uses them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def publish(
+        self,
+        queue: str,
+        body: bytes = b"",
+        *,
+        key: str,
+        headers: Mapping[str, str] | None = None,
+        not_before: int | None = None,
+        ordering: str = "",
+    ) -> bool:
+        """Store a message; False if its key was published before, and then nothing is stored.
+
+        A key is remembered for 5 minutes after its message was dealt with. `not_before` is a moment
+        by the store's clock. Messages of one `ordering` are delivered one after another.
+        """
+        now, most = self._context.now(), self._context.settings.max_body_bytes
+        message = Message(
+            tenant=self._context.tenant,
+            queue=names.check(queue, what="queue"),
+            message_id=names.check(key, what="key"),
+            ordering=ordering and names.check(ordering, what="ordering"),
+            headers=encode_headers(headers or {}),
+            body=names.check_size(body, most=most, what="the message"),
+            created_at=now,
+            due_at=max(now, not_before or 0),
+        )
+        return await self._context.store.submit(Publish(message))
+
+    async def take(self, queue: str, *, lease: float, limit: int = 1) -> list[Message]:
+        """Up to `limit` messages that are due, in order; for `lease` seconds nobody else's."""
+        names.check(queue, what="queue")
+        context = self._context
+        wanted = TakeMessages(
+            context.tenant,
+            queue,
+            context.worker,
+            names.check_count(limit, what="limit"),
+            clock.seconds(lease),
+        )
+        return await context.store.submit(wanted)
+
+    async def take_or_wait(self, queue: str, *, lease: float, limit: int = 1) -> list[Message]:
+        """The same; if there is nothing, wait until there may be, and give an empty list."""
+        topic = topic_of(queue)
+        ticket = self._context.wakeups.ticket(topic)
+        taken = await self.take(queue, lease=lease, limit=limit)
+        if not taken:
+            pause = await self.pause(queue)
+            await self._context.wakeups.wait(topic, ticket, timeout=pause)
+        return taken
+
+    async def ack(self, message: Message) -> bool:
+        """It is dealt with; False if it was delivered to somebody else meanwhile."""
+        return await self._move(message, messages.acked(message))
+
+    async def extend(self, message: Message, *, lease: float) -> bool:
+        """Keep it for `lease` seconds from now on; False if it is somebody else's."""
+        return await self._move(message, messages.extended(message, clock.seconds(lease)))
+
+    async def retry(self, message: Message, *, delay: float = 0.0, note: str = "") -> bool:
+        """Let it be delivered again, to anybody, after `delay` seconds."""
+        names.check_text(note, what="note")
+        return await self._move(message, messages.given_back(message, clock.seconds(delay), note))
+
+    async def dead(self, message: Message, reason: str) -> bool:
+        """Deliver it to nobody any more; it is kept with the reason, and its key stays used."""
+        names.check_text(reason, what="reason")
+        return await self._move(message, messages.buried(message, reason))
+
+    async def cancel(self, queue: str, key: str) -> bool:
+        """Withdraw a message that was not delivered yet; its key stays used for a while."""
+        fresh = Message(tenant=self._context.tenant, queue=queue, message_id=key)
+        return await self._move(fresh, messages.withdrawn(fresh))
+
+    async def dead_letters(self, queue: str, *, limit: int = 100) -> list[Message]:
+        """The messages of a queue that are dead, the oldest first; `note` tells why."""
+        limit = names.check_count(limit, what="limit")
+        return await self._context.store.messages.page(queue, MessageStatus.DEAD, limit)
+
+    async def requeue(self, queue: str, key: str) -> bool:
+        """Deliver a dead message again, as if it were new; False if there is none of this key."""
+        found = await self._context.store.messages.get(queue, key)
+        if found is None or found.status is not MessageStatus.DEAD:
+            return False
+        return await self._move(found, messages.revived(found))
+
+    async def count(self, queue: str) -> dict[str, int]:
+        """How many messages of each status a queue has."""
+        return await self._context.store.messages.count(queue)
+
+    async def next_due(self, queue: str) -> int | None:
+        """When the next message becomes due of those that are not due yet; None without any."""
+        return await self._context.store.messages.next_due_at(queue, self._context.now())
+
+    async def pause(self, queue: str) -> float:
+        """For how many seconds there is nothing to take, unless somebody tells of something."""
+        longest = self._context.settings.wakeup_poll_seconds
+        due_at = await self.next_due(queue)
+        if due_at is None:
+            return longest
+        return min(longest, max(0, due_at - self._context.now()) / MICROSECONDS)
+
+    async def _move(self, message: Message, move: Move) -> bool:
+        return await self._context.store.submit(MoveMessage(message, move))
+
+
+def topic_of(queue: str) -> str:
+    """The topic of wake-ups that tells of a queue."""
+    return f"queue:{queue}"
+
+
+def encode_headers(headers: Mapping[str, str]) -> str:
+    """Headers as they are stored: a JSON object of texts."""
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+            raise MisuseError(f"header {name!r} must be a text, not {value!r}")
+    try:
+        return msgspec.json.encode(dict(headers)).decode()
+    except UnicodeEncodeError as error:
+        raise MisuseError(f"a header has a lone surrogate: {error}") from error
+
+
+def decode_headers(stored: str) -> dict[str, str]:
+    """What `encode_headers` made."""
+    return msgspec.json.decode(stored, type=dict[str, str])

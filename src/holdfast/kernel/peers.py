@@ -1,0 +1,101 @@
+"""Calls of peers: who owes whom a message, by what was just entered on a journal.
+
+A wait for a peer has the address where that is reached, a run that somebody waits for has the
+address its end is told to. `store:` is a run of the same store: the peer's run has the id of the
+caller's wait. `queue:NAME` is a queue of the transport.
+
+    request   a wait for a peer elsewhere was opened: it is to begin
+    cancel    a wait for a peer was given up, or its time is over: it may stop
+    reply     a run that somebody waits for has ended
+    asks      such a run asks a person something
+    answer    a person answered what a peer elsewhere asked
+    alive     such a run goes on after it waited
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.kernel import runs, waits
+from holdfast.kernel.journal import Entry, Kind
+from holdfast.kernel.messages import OUTBOX, OUTGOING, OWED_TOPICS, AddMessage, Message
+from holdfast.kernel.runs import Run
+
+PEER: Final = "peer"
+QUESTION: Final = "question"
+STORE: Final = "store:"
+CANCELS: Final = ("cancelled", *OWED_TOPICS)
+"""Whom it concerns when a run is cancelled: who works on it, and who tells its peers."""
+_QUEUE: Final = "queue:"
+_FOR_PEOPLE: Final = frozenset({QUESTION, "approval"})
+
+
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """What the headers of an owed message say: its content is entry `seq` of the run it is from.
+
+    `subject` is the id of the wait that it is about, which is the id of the peer's run as well.
+    """
+
+    kind: str
+    address: str
+    subject: str
+    seq: int
+
+
+def queue_at(address: str) -> str:
+    """The queue of the transport that an address names; "" for the same store."""
+    return address.removeprefix(_QUEUE) if address.startswith(_QUEUE) else ""
+
+
+def at_queue(queue: str) -> str:
+    """The address of a queue of the transport."""
+    return f"{_QUEUE}{queue}"
+
+
+def owed(run: Run | None, entry: Entry, facts: Any) -> list[AddMessage]:
+    """What an entry makes its run owe; `run` is as it was before."""
+    match facts:
+        case waits.Opened():
+            return [*_requests(entry, facts), *_asked(run, entry, facts)]
+        case waits.Settled(wait_id, _, address) if address:
+            kind = "answer" if entry.kind == Kind.WAIT_RESOLVED else "cancel"
+            return [_owe(entry, kind, address, wait_id)]
+        case waits.Closed(wakes=True) if run is not None and run.reply_to:
+            return [_owe(entry, "alive", run.reply_to, run.run_id, f"alive/{entry.seq}")]
+        case runs.Ended() if run is not None and run.reply_to:
+            return [_owe(entry, "reply", run.reply_to, run.run_id)]
+        case _:
+            return []
+
+
+def _requests(entry: Entry, facts: waits.Opened) -> list[AddMessage]:
+    return [
+        _owe(entry, "request", wait.address, wait.wait_id)
+        for wait in facts.waits
+        if wait.kind == PEER and queue_at(wait.address)
+    ]
+
+
+def _asked(run: Run | None, entry: Entry, facts: waits.Opened) -> list[AddMessage]:
+    if run is None or not run.reply_to:
+        return []
+    return [
+        _owe(entry, "asks", run.reply_to, run.run_id, f"asks/{wait.wait_id}")
+        for wait in facts.waits
+        if wait.kind in _FOR_PEOPLE
+    ]
+
+
+def _owe(entry: Entry, kind: str, address: str, subject: str, name: str = "") -> AddMessage:
+    note = Note(kind, address, subject, entry.seq)
+    return AddMessage(
+        Message(
+            tenant=entry.tenant,
+            queue=OUTGOING if queue_at(address) else OUTBOX,
+            message_id=f"{subject}/{name or kind}",
+            ordering=entry.run_id,
+            headers=msgspec.json.encode(note).decode(),
+            created_at=entry.at,
+            due_at=entry.at,
+        )
+    )

@@ -1,0 +1,74 @@
+"""The exchange of one process with peers elsewhere: what goes out, what comes back, what comes in.
+
+A transport that is away stops nobody: what is owed stays in the store until it is back.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from holdfast.engine.context import Context
+from holdfast.errors import HoldfastError
+from holdfast.kernel.peers import at_queue
+from holdfast.peers import envelopes
+from holdfast.peers.receiver import Receiver
+from holdfast.peers.relay import Relay
+from holdfast.peers.transports.contract import Transport
+from holdfast.telemetry import log
+
+_AGAIN_SECONDS: Final = 1.0
+
+
+class Exchange:
+    """Begins with the first run or worker that may need it, and ends with the process."""
+
+    def __init__(self, context: Context, transport: Transport) -> None:
+        self._context = context
+        self._transport = transport
+        self._receiver = Receiver(context, transport)
+        self._working: asyncio.Task[None] | None = None
+        self._is_up = asyncio.Event()
+
+    def address_of(self, agent: str) -> str:
+        """Where an agent that is not served in this store is reached."""
+        return at_queue(envelopes.queue_of_agent(self._context.tenant, agent))
+
+    def begin(self) -> None:
+        """Send what is owed and take replies from now on; once."""
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+
+    async def serve(self, agents: Sequence[str]) -> None:
+        """Take requests for agents, until this is cancelled."""
+        self.begin()
+        await self._is_up.wait()
+        tenant = self._context.tenant
+        queues = [envelopes.queue_of_agent(tenant, name) for name in agents]
+        await asyncio.gather(*map(self._receive, queues))
+
+    async def close(self) -> None:
+        """Let go of the transport; what was under way is sent again by the next process."""
+        if self._working is not None:
+            self._working.cancel()
+            await asyncio.wait([self._working])
+            await self._transport.close()
+
+    async def _work(self) -> None:
+        await _until_it_works(self._transport.open)
+        self._is_up.set()
+        tenant = self._context.tenant
+        queue = envelopes.queue_of_store(tenant, await self._context.store.store_id())
+        relay = Relay(self._context, self._transport, reply_to=at_queue(queue))
+        await asyncio.gather(relay.keep_sending(), self._receive(queue))
+
+    async def _receive(self, queue: str) -> None:
+        await _until_it_works(lambda: self._receiver.keep_receiving(queue))
+
+
+async def _until_it_works(work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            return await work()
+        except HoldfastError as error:
+            log.warning("peers elsewhere are not reached just now: %s", error)
+            await asyncio.sleep(_AGAIN_SECONDS)

@@ -1,0 +1,94 @@
+"""The receiver: takes what comes from peers elsewhere, and acknowledges it after the commit.
+
+Everything may come twice, late, or in another order. A request begins a run under its own id, so
+once; a reply is claimed by its wait, so once; a cancel before its request leaves a run that has
+ended already.
+"""
+
+from typing import Final
+
+from holdfast.engine import peers
+from holdfast.engine.context import Context
+from holdfast.engine.waits import Waits
+from holdfast.errors import (
+    HoldfastError,
+    MisuseError,
+    UnavailableError,
+    WaitNotFound,
+)
+from holdfast.peers import envelopes
+from holdfast.peers.envelopes import Alive, Answer, Asks, Cancel, Envelope, Reply, Request
+from holdfast.peers.transports.contract import Delivery, Transport
+from holdfast.telemetry import log
+
+_LEASE_SECONDS: Final = 30.0
+_PREFETCH: Final = 32
+_TRIES: Final = 20
+
+
+class Receiver:
+    """Takes messages of one transport for the runs of one store."""
+
+    def __init__(self, context: Context, transport: Transport) -> None:
+        self._context = context
+        self._transport = transport
+        self._waits = Waits(context)
+
+    async def keep_receiving(self, queue: str) -> None:
+        """Take whatever comes in a queue, until this is cancelled or the transport closed."""
+        async for delivery in self._transport.consume(
+            queue, lease=_LEASE_SECONDS, prefetch=_PREFETCH
+        ):
+            await self._take(delivery)
+
+    async def _take(self, delivery: Delivery) -> None:
+        try:
+            await self._carry_out(envelopes.decode(delivery.body))
+        except UnavailableError as error:
+            log.warning("a message of a peer waits: %s", error)
+            await delivery.retry(1.0, str(error)[:1000])
+        except MisuseError as error:
+            log.error("message %s of a peer is dead: %s", delivery.key, error)
+            await delivery.dead(str(error)[:1000])
+        except HoldfastError as error:
+            if delivery.attempt >= _TRIES:
+                log.error("message %s of a peer is dead: %s", delivery.key, error)
+                await delivery.dead(str(error)[:1000])
+            else:
+                await delivery.retry(min(60.0, 0.1 * 2**delivery.attempt), str(error)[:1000])
+        else:
+            await delivery.ack()
+
+    async def _carry_out(self, envelope: Envelope) -> None:
+        context = self._context
+        match envelope:
+            case Request():
+                await peers.begin(
+                    context,
+                    envelope.wait_id,
+                    agent=envelope.agent,
+                    given=envelope.input,
+                    reply_to=envelope.reply_to,
+                )
+            case Cancel():
+                await peers.cancel(context, envelope.wait_id, agent=envelope.agent)
+            case Reply():
+                await peers.answer(self._waits, envelope.wait_id, envelope.reply)
+                await peers.withdraw_questions(self._waits, envelope.wait_id)
+            case Alive():
+                await peers.hear_from(context, envelope.wait_id, said=envelope.said)
+            case Asks():
+                await peers.pass_on_question(
+                    context,
+                    envelope.wait_id,
+                    question_id=envelope.question_id,
+                    kind=envelope.kind,
+                    deadline=envelope.deadline,
+                    question=envelope.question,
+                    answer_to=envelope.answer_to,
+                )
+            case Answer():
+                try:
+                    await self._waits.resolve(envelope.question_id, envelope.value, by=envelope.by)
+                except WaitNotFound as error:
+                    log.warning("an answer came for nobody: %s", error)

@@ -1,0 +1,133 @@
+"""The relay: sends what runs owe to peers elsewhere, in order for each run, at least once.
+
+A message is taken with a lease, sent under its own id, and then forgotten. Whoever dies between
+sending and forgetting has it sent again, under the same id.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from holdfast import codec
+from holdfast.engine.context import Context
+from holdfast.engine.journal import body_of
+from holdfast.engine.outbox import note_of, put_off
+from holdfast.engine.queues import Queues
+from holdfast.engine.replies import intact_entry, reply_of
+from holdfast.errors import HoldfastError, IntegrityError, UnavailableError
+from holdfast.kernel import indexes, peers
+from holdfast.kernel.journal import Entry
+from holdfast.kernel.messages import OUTGOING, Message
+from holdfast.kernel.peers import Note
+from holdfast.peers import envelopes
+from holdfast.peers.envelopes import Alive, Answer, Asks, Cancel, Envelope, Reply, Request
+from holdfast.peers.transports.contract import Transport
+from holdfast.telemetry import log
+
+_BATCH: Final = 64
+_LEASE_SECONDS: Final = 30.0
+_TRIES: Final = 20
+
+
+class Relay:
+    """Sends over one transport what the runs of one store owe."""
+
+    def __init__(self, context: Context, transport: Transport, *, reply_to: str) -> None:
+        self._context = context
+        self._queues = Queues(context)
+        self._transport = transport
+        self._reply_to = reply_to
+
+    async def keep_sending(self) -> None:
+        """Send whatever becomes due, until this is cancelled."""
+        while True:
+            try:
+                taken = await self._queues.take_or_wait(
+                    OUTGOING, lease=_LEASE_SECONDS, limit=_BATCH
+                )
+                await self.send(taken)
+            except UnavailableError as error:
+                log.warning("messages to peers wait: %s", error)
+                await asyncio.sleep(self._context.settings.wakeup_poll_seconds)
+
+    async def send(self, taken: Sequence[Message]) -> None:
+        """Send messages: those of one run one after another, of several runs at once."""
+        by_run: dict[str, list[Message]] = {}
+        for message in taken:
+            by_run.setdefault(message.ordering or message.message_id, []).append(message)
+        await asyncio.gather(*map(self._send_in_order, by_run.values()))
+
+    async def _send_in_order(self, messages: Sequence[Message]) -> None:
+        for at, message in enumerate(messages):
+            try:
+                note = note_of(message)
+                envelope = await self._envelope(message, note)
+                await self._transport.publish(
+                    peers.queue_at(note.address),
+                    envelopes.encode(envelope),
+                    key=message.message_id,
+                    headers={"content-type": envelopes.CONTENT_TYPE, "kind": note.kind},
+                    ordering=message.ordering,
+                )
+            except UnavailableError as error:
+                for left in messages[at:]:
+                    await self._queues.retry(left, delay=0.5, note=str(error)[:1000])
+                return
+            except (HoldfastError, msgspec.MsgspecError) as error:
+                await put_off(self._queues, message, error, tries=_TRIES)
+            else:
+                await self._queues.ack(message)
+
+    async def _envelope(self, message: Message, note: Note) -> Envelope:
+        if note.kind == "cancel":
+            agent = envelopes.agent_of_queue(self._context.tenant, peers.queue_at(note.address))
+            return Cancel(wait_id=note.subject, agent=agent)
+        if note.kind == "alive":
+            return Alive(wait_id=note.subject)
+        if note.kind == "progress":
+            return Alive(wait_id=note.subject, said=codec.decode(message.body))
+        if note.kind == "reply":
+            reply = await reply_of(self._context, note.subject, note.seq)
+            return Reply(wait_id=note.subject, reply=reply)
+        entry = await intact_entry(self._context, message.ordering, note.seq)
+        match note.kind:
+            case "request":
+                return self._request(entry, note)
+            case "asks":
+                return await self._asks(entry, message, note)
+            case "answer":
+                return Answer(question_id=note.subject, value=body_of(entry), by=entry.actor)
+            case _:
+                raise IntegrityError(f"nobody owes a {note.kind!r}")
+
+    def _request(self, entry: Entry, note: Note) -> Request:
+        call = _payload(entry, note.subject)
+        return Request(
+            wait_id=note.subject,
+            agent=call["agent"],
+            input=call.get("input"),
+            reply_to=self._reply_to,
+            caller=entry.run_id,
+        )
+
+    async def _asks(self, entry: Entry, message: Message, note: Note) -> Asks:
+        question_id = message.message_id.rpartition("/")[2]
+        (wait,) = [w for w in indexes.facts_of(entry).waits if w.wait_id == question_id]
+        run = await self._context.store.runs.get(entry.run_id)
+        question = _payload(entry, question_id)
+        own = envelopes.queue_of_agent(self._context.tenant, run.agent if run else "")
+        return Asks(
+            wait_id=note.subject,
+            question_id=question_id,
+            kind=wait.kind,
+            deadline=wait.deadline,
+            question={**question, "place": b""},
+            answer_to=peers.at_queue(own),
+        )
+
+
+def _payload(entry: Entry, wait_id: str) -> dict[str, Any]:
+    told = cast("dict[str, Any]", body_of(entry) or {})
+    return told.get(wait_id, {})

@@ -1,0 +1,204 @@
+"""The connection to NATS: made again for ever, and what is asked on it tried again for a while.
+
+The client does not repeat what was lost with a connection, or asked while a stream had no leader.
+So everything here is asked in a way that may be repeated: publishing has an id, and acknowledging
+twice is the same as once.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import nats
+import nats.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import ConsumerConfig, RetentionPolicy, StreamConfig
+from nats.js.errors import APIError, NotFoundError
+from nats.js.object_store import ObjectStore
+
+from holdfast.errors import StoreClosed, StoreNotPermitted, TransportUnavailable
+from holdfast.peers.transports.jetstream_names import NatsLocation
+from holdfast.telemetry import log
+
+T = TypeVar("T")
+REQUEST_SECONDS: Final = 2.0
+DEDUPLICATED_SECONDS: Final = 300
+_NOT_LET_IN: Final = (
+    nats.errors.AuthorizationError,
+    nats.errors.InvalidUserCredentialsError,
+    nats.errors.SecureConnRequiredError,
+)
+
+
+class Link:
+    """A connection to the servers of one location, with our streams on them."""
+
+    def __init__(self, location: NatsLocation) -> None:
+        self.location = location
+        self.has_schedules = False
+        self._client: Client | None = None
+        self._js: JetStreamContext | None = None
+        self._bodies: ObjectStore | None = None
+        self._refused: Exception | None = None
+
+    @property
+    def client(self) -> Client:
+        if self._client is None:
+            raise StoreClosed("the transport is not open; await its open() first")
+        return self._client
+
+    @property
+    def js(self) -> JetStreamContext:
+        if self._js is None:
+            raise StoreClosed("the transport is not open; await its open() first")
+        return self._js
+
+    async def open(self) -> None:
+        """Connect, and make the streams if they are missing."""
+        self._refused = None
+        try:
+            self._client = await asyncio.wait_for(self._connect(), self.location.patience)
+        except _NOT_LET_IN as error:
+            raise self._not_permitted() from error
+        except TimeoutError as error:
+            if self._refused is not None:
+                raise self._not_permitted() from self._refused
+            raise self._unavailable("no server answered") from error
+        self._js = self._untyped(self._client).jetstream(timeout=REQUEST_SECONDS)
+        try:
+            await self._make_streams()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        client, self._client, self._js, self._bodies = self._client, None, None, None
+        if client is not None:
+            await client.close()
+
+    async def asked(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The answer to what may be asked again, asked until there is one, within our patience."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.location.patience
+        pause = 0.05
+        while True:
+            try:
+                return await work()
+            except NotFoundError:
+                raise
+            except APIError as error:
+                if not _may_pass(error):
+                    raise
+                reason: Exception = error
+            except (nats.errors.Error, OSError) as error:
+                if self._client is None:
+                    raise StoreClosed("the transport was closed meanwhile") from error
+                if isinstance(error, nats.errors.MaxPayloadError):
+                    raise
+                reason = error
+            if loop.time() + pause > until:
+                raise self._unavailable(str(reason) or type(reason).__name__) from reason
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 2, 1.0)
+
+    async def told(self, subject: str, payload: bytes) -> None:
+        """Tell the server what became of a delivery, and know that it has heard."""
+        await self.asked(lambda: self.client.request(subject, payload, timeout=REQUEST_SECONDS))
+
+    async def bodies(self) -> ObjectStore:
+        """The bucket of large bodies, made when it is first needed."""
+        if self._bodies is None:
+            self._bodies = await self.asked(self._make_bucket)
+        return self._bodies
+
+    async def make_consumer(self, wanted: ConsumerConfig) -> None:
+        """Make a consumer of the queues' stream, or change it to what is wanted now."""
+        await self._untyped(self.js).add_consumer(self.location.stream, wanted)
+
+    async def _connect(self) -> Client:
+        return await self._untyped(nats).connect(
+            list(self.location.servers),
+            name="holdfast",
+            connect_timeout=2,
+            reconnect_time_wait=0.25,
+            max_reconnect_attempts=-1,
+            ping_interval=5,
+            max_outstanding_pings=2,
+            error_cb=self._note,
+            disconnected_cb=self._lost,
+            reconnected_cb=self._found,
+            **self.location.connecting(),
+        )
+
+    async def _note(self, error: Exception) -> None:
+        if isinstance(error, _NOT_LET_IN):
+            self._refused = error
+        log.debug("NATS at %s: %s", self.location.shown, error)
+
+    async def _lost(self) -> None:
+        if self._client is not None:
+            log.warning(
+                "the connection to NATS at %s was lost; it is made again, and nothing is lost",
+                self.location.shown,
+            )
+
+    async def _found(self) -> None:
+        log.info("NATS at %s is reached again", self.location.shown)
+
+    async def _make_streams(self) -> None:
+        at = self.location
+        work = StreamConfig(
+            name=at.stream,
+            subjects=[f"{at.prefix}.queue.>", f"{at.prefix}.later.>"],
+            retention=RetentionPolicy.WORK_QUEUE,
+            num_replicas=at.replicas,
+            duplicate_window=DEDUPLICATED_SECONDS,
+            allow_msg_schedules=True,
+        )
+        dead = StreamConfig(
+            name=at.dead_stream,
+            subjects=[f"{at.prefix}.dead.>"],
+            retention=RetentionPolicy.LIMITS,
+            num_replicas=at.replicas,
+            duplicate_window=DEDUPLICATED_SECONDS,
+        )
+        made = await self.asked(lambda: self._stream(work))
+        self.has_schedules = bool(made.allow_msg_schedules)
+        await self.asked(lambda: self._stream(dead))
+
+    async def _stream(self, wanted: StreamConfig) -> StreamConfig:
+        """A stream as it is on the server; one that somebody made otherwise is used as it is."""
+        assert wanted.name is not None, "given above"
+        try:
+            found = await self.js.stream_info(wanted.name)
+        except NotFoundError:
+            found = await self._untyped(self.js).add_stream(wanted)
+        return found.config
+
+    async def _make_bucket(self) -> ObjectStore:
+        at = self.location
+        return await self._untyped(self.js).create_object_store(at.bodies, replicas=at.replicas)
+
+    @staticmethod
+    def _untyped(client: Any) -> Any:
+        """What has methods whose parameters the client's library gives no types."""
+        return client
+
+    def _not_permitted(self) -> StoreNotPermitted:
+        return StoreNotPermitted(
+            f"NATS at {self.location.shown} does not let us in; check user, password or ?creds="
+        )
+
+    def _unavailable(self, reason: str) -> TransportUnavailable:
+        return TransportUnavailable(
+            f"NATS at {self.location.shown} did not do what was asked in "
+            f"{self.location.patience:g} s ({reason}); nothing that was acknowledged is lost, try "
+            "again"
+        )
+
+
+def _may_pass(error: APIError) -> bool:
+    """Whether a server may answer otherwise in a moment: it has no leader, or is not ready."""
+    return error.code is None or error.code >= 500

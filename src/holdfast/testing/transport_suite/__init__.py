@@ -1,0 +1,19 @@
+"""What every transport must do.
+
+A transport supplies a pytest fixture named `carrier` (see `Carrier`) and subclasses each suite; it
+adds nothing and leaves nothing out.
+"""
+
+from holdfast.testing.transport_suite.carrier import Carrier, Consumer, opened
+from holdfast.testing.transport_suite.delivering import DeliveringSuite
+from holdfast.testing.transport_suite.publishing import PublishingSuite
+from holdfast.testing.transport_suite.surviving import SurvivingSuite
+
+__all__ = [
+    "Carrier",
+    "Consumer",
+    "DeliveringSuite",
+    "PublishingSuite",
+    "SurvivingSuite",
+    "opened",
+]

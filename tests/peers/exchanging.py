@@ -1,0 +1,36 @@
+"""Two companies that share a transport and no database, for tests of what goes between them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import holdfast
+from holdfast.settings import Settings
+
+SOON = 20.0
+
+
+@asynccontextmanager
+async def served(
+    store: str, transport: str, agents: Sequence[Any], **settings: Any
+) -> AsyncIterator[holdfast.Holdfast]:
+    """An open Holdfast with a worker for its agents."""
+    settings.setdefault("wakeup_poll_seconds", 0.1)
+    made = Settings(transport=transport, **settings)
+    async with holdfast.Holdfast(store, agents=agents, settings=made) as hf:
+        worker = hf.new_worker()
+        working = asyncio.create_task(worker.run())
+        try:
+            yield hf
+        finally:
+            worker.stop()
+            await working
+
+
+async def until(is_so: Callable[[], Any]) -> Any:
+    """What comes to be so, before long."""
+    async with asyncio.timeout(SOON):
+        while not (found := await is_so()):
+            await asyncio.sleep(0.02)
+        return found
