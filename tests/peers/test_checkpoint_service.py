@@ -52,7 +52,7 @@ async def test_checkpoint_then_restore_gives_every_field(store: str) -> None:
         assert back.to_checkpoint_dict() == made.to_checkpoint_dict() | gone
 
 
-@pytest.mark.mission("S0-012", "S0-044", "S0-051", "S0-075")
+@pytest.mark.mission("S0-012", "S0-044", "S0-075")
 @async_test
 async def test_checkpoint_makes_one_claimable_sub_task_per_peer(store: str) -> None:
     async with opened(store) as (hf, service):
@@ -158,7 +158,7 @@ async def test_artifacts_go_there_and_back(store: str) -> None:
         assert restored.results_to_inject == [{"from": FIRST}]
 
 
-@pytest.mark.mission("S0-022", "S0-100")
+@pytest.mark.mission("S0-022", "S0-051", "S0-100")
 @async_test
 async def test_cleanup_ends_the_task_its_calls_and_its_counts(store: str) -> None:
     async with opened(store) as (hf, service):

@@ -28,7 +28,7 @@ def killed(child: Child) -> bool:
     return child.wait() == -signal.SIGKILL
 
 
-@pytest.mark.mission("S0-012", "S0-023", "S0-076", "S0-093")
+@pytest.mark.mission("S0-012", "S0-093")
 @async_test
 async def test_killed_before_the_commit_of_a_pause_nothing_is_stored(backend: Backend) -> None:
     store = backend.url
@@ -45,7 +45,7 @@ async def test_killed_before_the_commit_of_a_pause_nothing_is_stored(backend: Ba
         assert len(await service.get_peer_sub_tasks_for_task("task-1")) == 3
 
 
-@pytest.mark.mission("S0-002", "S0-012", "S0-093", "S0-116")
+@pytest.mark.mission("S0-012", "S0-093", "S0-116")
 @async_test
 async def test_killed_after_the_commit_of_a_pause_all_is_stored(store: str) -> None:
     with Child(INSTANCE, store) as child:
@@ -66,7 +66,7 @@ async def test_killed_after_the_commit_of_a_pause_all_is_stored(store: str) -> N
         assert await hf.journal.verify("task-1") == []
 
 
-@pytest.mark.mission("S0-010", "S0-022")
+@pytest.mark.mission("S0-022")
 @async_test
 async def test_killed_between_claim_and_record_the_answer_is_not_lost(store: str) -> None:
     async with holdfast.open(store) as hf:
@@ -102,7 +102,7 @@ async def test_killed_between_claim_and_record_a_silent_peer_times_out(store: st
         assert await service.restore_task("task-1") is not None
 
 
-@pytest.mark.mission("S0-018", "S0-019", "S0-092")
+@pytest.mark.mission("S0-018", "S0-092")
 @async_test
 async def test_killed_after_restore_another_instance_goes_on(store: str) -> None:
     async with holdfast.open(store) as hf:

@@ -240,7 +240,7 @@ async def test_timeout_that_is_none_is_refused(timeout: Any) -> None:
             await CheckpointService(hf).checkpoint_task(task(timeout_seconds=timeout), AGENT)
 
 
-@pytest.mark.mission("S0-084", "S0-085", "S0-102")
+@pytest.mark.mission("S0-085", "S0-102")
 @async_test
 async def test_sweep_ends_any_number_in_the_order_of_deadlines(
     store: str, clock: ManualClock
@@ -257,7 +257,6 @@ async def test_sweep_ends_any_number_in_the_order_of_deadlines(
         assert tasks == [f"task-{number}" for number in reversed(range(25))]
 
 
-@pytest.mark.mission("S0-087")
 @async_test
 async def test_last_timeout_makes_the_task_restorable(store: str, clock: ManualClock) -> None:
     async with opened(store, clock) as (_, service):
@@ -419,7 +418,7 @@ async def test_sub_task_of_another_task_is_refused_and_nothing_stored(
 # Going on.
 
 
-@pytest.mark.mission("S0-001", "S0-003", "S0-092")
+@pytest.mark.mission("S0-003", "S0-092")
 @async_test
 async def test_one_instance_goes_on_and_the_others_get_none(store: str, clock: ManualClock) -> None:
     async with opened(store, clock) as (hf, service):
@@ -475,7 +474,7 @@ async def test_zombie_cannot_overwrite_a_pause_of_who_went_on(
         assert (await restored(other)).run_based_response_buffer == "so far and on"
 
 
-@pytest.mark.mission("S0-089", "S0-091")
+@pytest.mark.mission("S0-089")
 @async_test
 async def test_any_instance_cancels_a_paused_task_once(store: str, clock: ManualClock) -> None:
     async with opened(store, clock) as (hf, service):
