@@ -98,7 +98,15 @@ class NoteDuplicate(msgspec.Struct, frozen=True, gc=False):
     wait_id: str
 
 
-Touch = ExtendWait | NoteDuplicate
+class ClaimWait(msgspec.Struct, frozen=True, gc=False):
+    """Keep an open wait for whoever is about to answer it: nobody else claims or expires it."""
+
+    wait_id: str
+    by: str
+    until: int
+
+
+Touch = ExtendWait | NoteDuplicate | ClaimWait
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -145,7 +153,8 @@ class Sweep(msgspec.Struct, frozen=True):
     """Find runs by one query and decide for each, in one transaction.
 
     `find` is "ready_runs", "lost_runs" or "due_waits"; each run is given to exactly one sweep. The
-    answer is a list of (run id, answer); the answer for a damaged run is an IntegrityError.
+    answer is a list of (run id, answer); the answer for a damaged run is an IntegrityError. With
+    `agents` only their runs are found; of waits only those for peers.
     """
 
     tenant: str
@@ -154,6 +163,13 @@ class Sweep(msgspec.Struct, frozen=True):
     limit: int
     decide: Decide
     agents: tuple[str, ...] = ()
+
+
+FIND_OF_AGENTS: Final = {
+    "ready_runs": "find_ready_runs_of_agents",
+    "due_waits": "find_due_waits_of_agents",
+}
+"""The queries of sweeps that look at the runs of some agents only."""
 
 
 class Beat(msgspec.Struct, frozen=True, gc=False):
