@@ -24,7 +24,7 @@ async def prepare(url: str) -> None:
         await hf.runs.create("a", input="x" * 1000)
         for version in (1, 2, 3):
             name = f"n{version}"
-            drafts = (saved(version, name, f"n{version - 1}", is_only=True), written(name))
+            drafts = (saved(version, name, f"n{version - 1}"), written(name))
             await commit(hf, "a", *drafts)
 
 

@@ -248,10 +248,6 @@ class MarkReads(Protocol):
         """The one with the highest version."""
         ...
 
-    async def only_child(self, run_id: str, space: str, parent: str) -> Marked | None:
-        """The mark that is the only one to continue `parent`."""
-        ...
-
     async def page(self, wanted: MarkFilter) -> list[Marked]:
         """Of one run by version, of all by name, from the highest down; UUIDs are above others."""
         ...
