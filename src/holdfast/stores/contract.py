@@ -22,6 +22,7 @@ from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
+from holdfast.stores.home import Home
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
@@ -348,6 +349,8 @@ class Store(Protocol):
     on_applied: Callable[[Iterable[str]], None] | None
     """Called after each batch with the topics it concerned: a hint for whoever waits."""
 
+    @property
+    def home(self) -> Home: ...
     @property
     def runs(self) -> RunReads: ...
     @property

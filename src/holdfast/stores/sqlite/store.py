@@ -57,6 +57,10 @@ class SQLiteStore(Readers):
         self._home = Home()
         self._journal_mode = ""
 
+    @property
+    def home(self) -> Home:
+        return self._home
+
     async def open(self) -> None:
         """Make the file if need be, bring its schema up to date, start the threads."""
         self._check_path()
