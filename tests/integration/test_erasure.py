@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 import json
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,20 +24,14 @@ from holdfast.testing.store_suite.marking import (
     store_of,
     written,
 )
+from tests import forked_cli
 from tests.backends import Backend
 
-HOLDFAST = [sys.executable, "-c", "from holdfast.cli import main; main()"]
 SECRET = "the secret of order 7 "
 
 
 def cli(url: str, *args: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*HOLDFAST, *args, "--store", url],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return forked_cli.run(*args, "--store", url, env=os.environ)
 
 
 @async_test
