@@ -64,7 +64,7 @@ def _become(
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(env)
-        sys.path[0] = ""
+        sys.path[:1] = ["", *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
         sys.argv = ["holdfast", *words]
         for number, file, flags in (
             (0, os.devnull, os.O_RDONLY),
