@@ -11,6 +11,7 @@ import holdfast
 import holdfast.sync
 from holdfast.errors import HoldfastError
 from holdfast.testing.store_suite import async_test
+from tests.backends import Backend
 from tests.processes import LIMIT_SECONDS
 
 Verb = Callable[[], Awaitable[object]]
@@ -70,6 +71,29 @@ async def test_child_of_a_fork_is_told_and_its_parent_goes_on(store: str) -> Non
         assert (await hf.checkpoints.load("a"))["log"] == [0, 1, 2, 3, 4]
         assert [found.run_id for found in await hf.runs.list()] == ["a"]
         assert await hf.journal.verify("a") == []
+
+
+@async_test
+async def test_fork_may_open_a_store_only_if_its_locks_are_its_own(
+    backend: Backend,
+) -> None:
+    """On SQLite a commit of the child would be lost when its parent closes the file."""
+
+    async def use_another() -> None:
+        async with holdfast.open(backend.url) as own:
+            await own.runs.create("child")
+
+    async with holdfast.open(backend.url) as hf:
+        await hf.runs.create("a")
+        said = outcomes_in_a_fork({"open": use_another})["open"]
+        if backend.name == "postgres":
+            assert said == "done"
+        else:
+            assert said.startswith(f"WrongProcess: {backend.url} was open before fork()")
+    before = "done" if backend.name == "sqlite" else "RunExists"
+    assert outcomes_in_a_fork({"open": use_another})["open"].startswith(before)
+    async with holdfast.open(backend.url) as hf:
+        assert {found.run_id for found in await hf.runs.list()} == {"a", "child"}
 
 
 def _save_in_a_child(hf: holdfast.sync.Holdfast, said: "multiprocessing.SimpleQueue[str]") -> None:

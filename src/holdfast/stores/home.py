@@ -29,7 +29,7 @@ class Home:
             raise StoreClosed()
         if self.is_inherited:
             raise WrongProcess(
-                "the store was opened before fork(); open another one in this process"
+                "the store was opened before fork(); open stores after it, or use spawn"
             )
         if self._at[1] is not asyncio.get_running_loop():
             raise WrongProcess(
