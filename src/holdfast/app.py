@@ -356,6 +356,9 @@ class Holdfast:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # In a fork nobody does what closing waits for: the store is its parent's to close.
+        if self._context.store.home.is_inherited:
+            return
         try:
             for worker in (*self._twins, self):
                 await worker._work.close()

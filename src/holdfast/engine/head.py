@@ -147,6 +147,8 @@ class Head:
     async def _enter(self) -> None:
         """Wait until nobody else uses this head. Tasks take turns in the order they came."""
         while self._is_busy:
+            # In a fork, whoever has the turn does not exist.
+            self._context.store.home.check()
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:

@@ -23,6 +23,7 @@ from holdfast.kernel.messages import Message, MessageStatus, Move
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
+from holdfast.stores.home import Home
 
 
 class BegunRun(msgspec.Struct, frozen=True, gc=False):
@@ -318,10 +319,6 @@ class MarkReads(Protocol):
         """The one with the highest version."""
         ...
 
-    async def only_child(self, run_id: str, space: str, parent: str) -> Marked | None:
-        """The mark that is the only one to continue `parent`."""
-        ...
-
     async def page(self, wanted: MarkFilter) -> list[Marked]:
         """Of one run by version, of all by name, from the highest down; UUIDs are above others."""
         ...
@@ -437,6 +434,8 @@ class Store(Protocol):
     on_applied: Callable[[Iterable[str]], None] | None
     """Called after each batch with the topics it concerned: a hint for whoever waits."""
 
+    @property
+    def home(self) -> Home: ...
     @property
     def runs(self) -> RunReads: ...
     @property
