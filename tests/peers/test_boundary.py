@@ -14,7 +14,7 @@ from holdfast.settings import Settings
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds
 from tests.conftest import OwnPostgres
-from tests.peers.exchanging import served, until
+from tests.peers.exchanging import served, until, write_lock
 
 
 @pytest.fixture
@@ -155,36 +155,53 @@ async def test_request_that_is_worked_on_twice_has_one_run_and_one_answer(
 
 @pytest.mark.mission("S0-023", "S0-076")
 @async_test
-async def test_agent_goes_on_in_memory_while_its_store_is_away(
-    own_postgres: OwnPostgres, caplog: pytest.LogCaptureFixture
+async def test_agent_goes_on_in_memory_while_its_store_is_busy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = own_postgres()
-    seen: list[Any] = []
+    path, seen = tmp_path / "store.db", list[Any]()
 
     @holdfast.agent
-    async def patient(run: holdfast.Run, question: str) -> str:
+    async def patient(run: holdfast.Run) -> str:
         talk = run.log("talk", str)
-        if not talk:
-            talk.append("first")
-            await run.checkpoint()
-        server.kill()
-        talk.append("second")
-        seen.append(await run.checkpoint())
-        talk.append("third")
-        asyncio.get_running_loop().call_later(1.0, server.restart)
+        talk.append("first")
+        async with write_lock(path):
+            seen.append(await run.checkpoint())
+            talk.append("second")
         return " ".join(talk)
 
-    settings = Settings(
-        on_store_failure="memory", busy_timeout_seconds=0.3, lease_seconds=60, tenant="t"
-    )
-    async with holdfast.Holdfast(server.url(), agents=[patient], settings=settings) as hf:
+    settings = Settings(on_store_failure="memory", busy_timeout_seconds=0.2)
+    async with holdfast.Holdfast(str(path), agents=[patient], settings=settings) as hf:
         with caplog.at_level(logging.WARNING, "holdfast"):
-            answer = await hf.run(patient, "x", run_id="r", timeout=60)
-        assert answer == "first second third"
+            assert await hf.run(patient, run_id="r", timeout=60) == "first second"
         assert seen == [None]
-        assert (await hf.checkpoints.load("r"))["talk"] == ["first", "second", "third"]
+        assert (await hf.checkpoints.load("r"))["talk"] == ["first", "second"]
         assert await hf.journal.verify("r") == []
         assert any("goes on in memory" in record.getMessage() for record in caplog.records)
+
+
+@async_test
+async def test_agent_outlasts_a_server_that_is_killed_and_comes_back(
+    own_postgres: OwnPostgres,
+) -> None:
+    server = own_postgres()
+    entered: list[int] = []
+
+    @holdfast.agent
+    async def patient(run: holdfast.Run) -> str:
+        entered.append(1)
+        talk = run.log("talk", str)
+        talk.append("first")
+        server.kill()
+        asyncio.get_running_loop().call_later(1.0, server.restart)
+        await run.checkpoint()
+        talk.append("second")
+        return " ".join(talk)
+
+    settings = Settings(on_store_failure="memory", busy_timeout_seconds=0.3, lease_seconds=60)
+    async with holdfast.Holdfast(server.url(), agents=[patient], settings=settings) as hf:
+        assert await hf.run(patient, run_id="r", timeout=60) == "first second"
+        assert (await hf.checkpoints.load("r"))["talk"] == ["first", "second"]
+        assert entered == [1]
 
 
 @async_test

@@ -152,8 +152,10 @@ class Work:
     async def _is_lost(self, run_id: str, lease_seq: int) -> bool:
         """Whether it was others who ended a lease; its holder knows what he does himself."""
         run = await self.context.store.runs.get(run_id)
-        is_taken = run is not None and run.status is Status.RUNNING and run.lease_seq != lease_seq
-        return run is None or is_taken or run.status is Status.CANCELLED
+        if run is None:
+            return False  # it is not stored yet
+        is_taken = run.status is Status.RUNNING and run.lease_seq != lease_seq
+        return is_taken or run.status is Status.CANCELLED
 
     async def try_to_advance(self, run: Run) -> "asyncio.Task[Ending] | None":
         """Pass over a run if it wants a worker, and its agent is known here."""

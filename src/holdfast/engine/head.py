@@ -170,7 +170,9 @@ class Head:
     def _seal(self, plan: Plan) -> _Pending:
         context, before = self._context, self.run
         origin = Origin(before.tenant, before.run_id, context.worker, context.now())
-        sealed = seal_all(before, self.position, plan.drafts, origin)
+        # What is not stored yet is made of its first entry, whenever that is sealed.
+        known = before if self.position.seq else None
+        sealed = seal_all(known, self.position, plan.drafts, origin)
         run = sealed.run or before
         commit = Commit(
             run.tenant,
