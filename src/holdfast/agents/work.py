@@ -18,7 +18,7 @@ from holdfast.clock import MICROSECONDS
 from holdfast.engine import turns, unstored
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.leased_run import LeasedRun, state_of
 from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
 from holdfast.errors import (
@@ -122,6 +122,8 @@ class Work:
     async def _play(self, working: Pass) -> Ending:
         """Pass over a run, and tell whoever waits for it."""
         ending = await working.play()
+        if working.held.run.status is Status.WAITING:
+            self._leases.warm.keep(working.run_id, state_of(working.held))
         if working.held.run.reply_to:
             await self._leases.outbox.deliver_if_due()
         return ending
