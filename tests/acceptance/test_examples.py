@@ -305,6 +305,7 @@ def test_refund_of_a_graph_is_paid_once_though_it_is_killed(moment: str, tmp_pat
     assert holdfast(tmp_path, "audit", "verify", *store).returncode == 0
 
 
+@pytest.mark.mission("S0-003", "S0-019")
 @pytest.mark.parametrize("options", [(), ("--nats",)], ids=["one store", "nats"])
 def test_trip_is_planned_though_an_instance_is_killed(
     options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,7 +20,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.mission("S0-004", "S4-001", "S4-003", "S4-046")
+@pytest.mark.mission("S0-004", "S0-112", "S4-001", "S4-003", "S4-046")
 @pytest.mark.parametrize("point", POINTS)
 @async_test
 async def test_workers_killed_at_a_fault_point_repeat_nothing(
