@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.engine import peers
 from holdfast.errors import RunFailed
 from holdfast.settings import Settings
 from holdfast.testing.store_suite import async_test
@@ -136,8 +137,6 @@ async def test_request_that_is_worked_on_twice_has_one_run_and_one_answer(
         (run_id,) = (await until(is_begun))[:1]
         working = [hf for hf in (one, two) if hf._work._passes]  # pyright: ignore[reportPrivateUsage] - which of them works on it
         other = two if working[0] is one else one
-        from holdfast.engine import peers
-
         created = peers.creation(agent="twin", given="gold", reply_to="queue:replies.nobody")
         again = asyncio.create_task(other._work.take_in(run_id, created, "gold"))  # pyright: ignore[reportPrivateUsage] - a second delivery
         await both.wait()
@@ -151,6 +150,44 @@ async def test_request_that_is_worked_on_twice_has_one_run_and_one_answer(
             await theirs.runs.cancel(handle.run_id)
         else:
             assert await handle.result(timeout=30) == "found gold"
+
+
+@async_test
+async def test_second_writer_of_a_request_is_fenced_while_the_first_goes_on(store: str) -> None:
+    """Both have the lease of the same entry in mind; only one of them has stored it."""
+    is_first_stored, is_second_over = asyncio.Event(), asyncio.Event()
+    entered: list[str] = []
+
+    @holdfast.agent(cadence="boundary")
+    async def twin(run: holdfast.Run, question: str) -> str:
+        entered.append(question)
+        run.value("by", str, "").set(question)
+        if question == "first":
+            await run.checkpoint(label="stored")
+            is_first_stored.set()
+            await is_second_over.wait()
+        else:
+            await is_first_stored.wait()
+            await run.checkpoint(label="stored")
+        return question
+
+    async with holdfast.Holdfast(store, agents=[twin]) as hf:
+        works = [hf._work, hf.another_worker()._work]  # pyright: ignore[reportPrivateUsage] - two deliveries
+        first, second = (
+            asyncio.create_task(
+                work.take_in(
+                    "r", peers.creation(agent="twin", given=name, reply_to="queue:replies.x"), name
+                )
+            )
+            for work, name in zip(works, ("first", "second"), strict=True)
+        )
+        assert await first
+        assert not await second
+        is_second_over.set()
+        assert await hf.run(twin, "first", run_id="r", timeout=30) == "first"
+        assert (await hf.checkpoints.load("r"))["by"] == "first"
+        assert sorted(entered) == ["first", "second"]
+        assert await hf.journal.verify("r") == []
 
 
 @pytest.mark.mission("S0-023", "S0-076")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from holdfast.engine.context import Context
 from holdfast.engine.erasures import erased_among
-from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.errors import Fenced, HoldfastError, OutcomeUnknown
 from holdfast.kernel import indexes, journal, leases, signals, waits
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import ORIGIN, Draft, Entry, Origin, Position
@@ -245,6 +245,8 @@ class Head:
 
     async def _fold_later(self) -> None:
         later = await read_after(self._context, self.run.run_id, self.position)
+        if later and not self.position.seq:
+            raise Fenced(f"run {self.run.run_id} was begun by somebody else: stop working on it")
         if self._on_later is None:
             leases.check_not_fenced(self._lease_seq, later)
         else:
