@@ -1,4 +1,4 @@
-"""Workers to be killed: `python -m tests.agents.victims STORE LEDGER [MODULE:MAKE]`.
+"""Workers to be killed: `python -m tests.agents.victims STORE LEDGER [MODULE:MAKE [TRANSPORT]]`.
 
 MAKE is a function from a `Ledger` to the agents of the worker; the spender unless it is named.
 
@@ -77,8 +77,8 @@ def spender(ledger: Ledger, cadence: Cadence = "turn") -> holdfast.Agent[[int], 
     return agent
 
 
-def settings() -> Settings:
-    return Settings(lease_seconds=LEASE_SECONDS, wakeup_poll_seconds=0.1)
+def settings(transport: str = "") -> Settings:
+    return Settings(lease_seconds=LEASE_SECONDS, wakeup_poll_seconds=0.1, transport=transport)
 
 
 Make = Callable[[Ledger], Sequence[holdfast.Agent[..., Any]]]
@@ -93,14 +93,15 @@ def named(path: str) -> Make:
     return getattr(importlib.import_module(module), name)
 
 
-async def work(store: str, ledger: Ledger, make: Make) -> None:
-    async with holdfast.Holdfast(store, agents=make(ledger), settings=settings()) as hf:
+async def work(store: str, ledger: Ledger, make: Make, transport: str) -> None:
+    given = settings(transport)
+    async with holdfast.Holdfast(store, agents=make(ledger), settings=given) as hf:
         worker = hf.new_worker(concurrency=4)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.run()
 
 
-def main(store: str, ledger: Ledger, make: Make) -> None:
+def main(store: str, ledger: Ledger, make: Make, transport: str = "") -> None:
     pid = 0
     for line in sys.stdin:
         command = json.loads(line)
@@ -111,7 +112,7 @@ def main(store: str, ledger: Ledger, make: Make) -> None:
         if pid == 0:
             if command[0]:
                 arm(command[0], "kill", skip=command[1])
-            asyncio.run(work(store, ledger, make))
+            asyncio.run(work(store, ledger, make, transport))
             os._exit(0)
         say(pid)
 
@@ -123,4 +124,4 @@ def say(what: Any) -> None:
 
 if __name__ == "__main__":
     made = named(sys.argv[3]) if len(sys.argv) > 3 else make_spender
-    main(sys.argv[1], Ledger(Path(sys.argv[2])), made)
+    main(sys.argv[1], Ledger(Path(sys.argv[2])), made, *sys.argv[4:])

@@ -7,6 +7,7 @@ ended already.
 
 from typing import Final
 
+from holdfast import faults
 from holdfast.engine import peers
 from holdfast.engine.context import Context
 from holdfast.engine.waits import Waits
@@ -21,7 +22,6 @@ from holdfast.peers.envelopes import Alive, Answer, Asks, Cancel, Envelope, Repl
 from holdfast.peers.transports.contract import Delivery, Transport
 from holdfast.telemetry import log
 
-_LEASE_SECONDS: Final = 30.0
 _PREFETCH: Final = 32
 _TRIES: Final = 20
 
@@ -37,13 +37,16 @@ class Receiver:
     async def keep_receiving(self, queue: str) -> None:
         """Take whatever comes in a queue, until this is cancelled or the transport closed."""
         async for delivery in self._transport.consume(
-            queue, lease=_LEASE_SECONDS, prefetch=_PREFETCH
+            queue, lease=self._context.settings.lease_seconds, prefetch=_PREFETCH
         ):
             await self._take(delivery)
 
     async def _take(self, delivery: Delivery) -> None:
         try:
-            await self._carry_out(envelopes.decode(delivery.body))
+            envelope = envelopes.decode(delivery.body)
+            faults.point("receiver.before_commit")
+            await self._carry_out(envelope)
+            faults.point("receiver.after_commit")
         except UnavailableError as error:
             log.warning("a message of a peer waits: %s", error)
             await delivery.retry(1.0, str(error)[:1000])

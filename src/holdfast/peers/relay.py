@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from holdfast import codec
+from holdfast import codec, faults
 from holdfast.engine.context import Context
 from holdfast.engine.journal import body_of
 from holdfast.engine.outbox import note_of, put_off
@@ -27,7 +27,6 @@ from holdfast.peers.transports.contract import Transport
 from holdfast.telemetry import log
 
 _BATCH: Final = 64
-_LEASE_SECONDS: Final = 30.0
 _TRIES: Final = 20
 
 
@@ -45,7 +44,7 @@ class Relay:
         while True:
             try:
                 taken = await self._queues.take_or_wait(
-                    OUTGOING, lease=_LEASE_SECONDS, limit=_BATCH
+                    OUTGOING, lease=self._context.settings.lease_seconds, limit=_BATCH
                 )
                 await self.send(taken)
             except UnavailableError as error:
@@ -64,6 +63,7 @@ class Relay:
             try:
                 note = note_of(message)
                 envelope = await self._envelope(message, note)
+                faults.point("relay.before_publish")
                 await self._transport.publish(
                     peers.queue_at(note.address),
                     envelopes.encode(envelope),
@@ -71,6 +71,7 @@ class Relay:
                     headers={"content-type": envelopes.CONTENT_TYPE, "kind": note.kind},
                     ordering=message.ordering,
                 )
+                faults.point("relay.after_publish")
             except UnavailableError as error:
                 for left in messages[at:]:
                     await self._queues.retry(left, delay=0.5, note=str(error)[:1000])

@@ -1,0 +1,191 @@
+"""Killing workers of callers and of their peers, and judging what is left by plain SQL."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import holdfast
+from tests.agents.ledger import Ledger
+from tests.agents.sweeping import END_SECONDS, GENTLY, Sweep
+from tests.backends import Backend, Raw
+from tests.peers.callers import ROLES
+from tests.processes import Child
+
+TURNS = 2
+CALLS = 3
+"""How many peers a caller calls in a turn, without those that these call."""
+
+
+class PeerSweep(Sweep):
+    """Callers and peers in one store."""
+
+    def __init__(self, backend: Backend, folder: Path) -> None:
+        make = "tests.peers.callers:make"
+        super().__init__(backend.url, folder, 0, make=make, turns=TURNS)
+        self._backend = backend
+
+    async def judge(self) -> list[str]:
+        with self._backend.raw() as raw:
+            runs = (1 + len(ROLES) * TURNS) * len(self.runs)
+            return [
+                *faults_outside(self.ledger, self.runs),
+                *faults_of_callers(raw, self.runs),
+                *faults_inside(raw, runs=runs, calls=len(ROLES) * TURNS * len(self.runs)),
+                *await self.judge_runs(),
+            ]
+
+    async def _open_runs(self) -> int:
+        with self._backend.raw() as raw:
+            return await super()._open_runs() + owed(raw)
+
+
+class Side:
+    """The workers of one of two stores, one victim at a time."""
+
+    def __init__(self, backend: Backend, ledger: Path, make: str, transport: str) -> None:
+        self.backend = backend
+        self._child = Child("tests.agents.victims", backend.url, ledger, make, transport)
+        self.pid = 0
+
+    async def begin(self, point: str = "", skip: int = 0) -> None:
+        self.pid = await asyncio.to_thread(self._child.ask, [point, skip])
+
+    async def ended(self) -> int:
+        return await asyncio.to_thread(self._child.ask, "wait")
+
+    async def stop(self) -> int:
+        os.kill(self.pid, signal.SIGTERM)
+        return await self.ended()
+
+    def close(self) -> None:
+        self._child.close()
+
+
+class ExchangeSweep:
+    """Callers in one store, peers in another, and a transport between them."""
+
+    def __init__(self, here: Backend, there: Backend, folder: Path, transport: str) -> None:
+        self.ledger = Ledger(folder / "ledger")
+        self.runs: dict[str, int] = {}
+        makes = ("tests.peers.callers:make_caller", "tests.peers.callers:peers")
+        self.sides = [
+            Side(backend, folder / "ledger", make, transport)
+            for backend, make in zip((here, there), makes, strict=True)
+        ]
+        self.kills = 0
+
+    async def __aenter__(self) -> "ExchangeSweep":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for side in self.sides:
+            side.close()
+
+    async def start(self, many: int) -> None:
+        url = self.sides[0].backend.url
+        async with holdfast.open(self.sides[1].backend.url), holdfast.open(url) as hf:
+            for _ in range(many):
+                run_id = f"r{len(self.runs)}"
+                await hf.runs.create(run_id, agent="caller", input={"turns": TURNS})
+                self.runs[run_id] = TURNS
+
+    async def kill_at(self, side: int, point: str, skip: int) -> None:
+        """A worker of one side dies at a point, while one of the other side works."""
+        victim, other = self.sides[side], self.sides[1 - side]
+        await other.begin()
+        await victim.begin(point, skip)
+        ended = asyncio.create_task(victim.ended())
+        while not ended.done() and self._open_runs():
+            await asyncio.wait([ended], timeout=0.05)
+        if not ended.done():
+            os.kill(victim.pid, signal.SIGTERM)
+        self.kills += await ended == -signal.SIGKILL
+        assert await other.stop() in GENTLY
+
+    async def finish(self) -> None:
+        for side in self.sides:
+            await side.begin()
+        async with asyncio.timeout(END_SECONDS):
+            while self._open_runs():
+                await asyncio.sleep(0.02)
+        for side in self.sides:
+            assert await side.stop() in GENTLY
+
+    def judge(self) -> list[str]:
+        here, there = self.sides
+        many = TURNS * len(self.runs)
+        with here.backend.raw() as raw, there.backend.raw() as others:
+            return [
+                *faults_outside(self.ledger, self.runs),
+                *faults_of_callers(raw, self.runs),
+                *faults_inside(raw, runs=len(self.runs), calls=CALLS * many),
+                *faults_inside(others, runs=len(ROLES) * many, calls=many),
+            ]
+
+    def _open_runs(self) -> int:
+        open_runs = 0
+        for side in self.sides:
+            with side.backend.raw() as raw:
+                sql = "SELECT count(*) FROM runs WHERE status IN ('completed', 'failed')"
+                ((ended,),) = raw.rows(sql)
+                ((all_runs,),) = raw.rows("SELECT count(*) FROM runs")
+                unblock(raw)
+                open_runs += all_runs - ended + owed(raw)
+        return open_runs
+
+
+def unblock(raw: Raw) -> None:
+    """Runs that lost three workers without progress are not what is looked at here."""
+    found = raw.rows("SELECT run_id FROM runs WHERE status = 'blocked'")
+    assert not found, f"{found} are blocked"
+
+
+def owed(raw: Raw) -> int:
+    """What runs still owe to each other, or to peers elsewhere."""
+    sql = "SELECT count(*) FROM messages WHERE queue IN ('outbox', 'outgoing')"
+    ((count,),) = raw.rows(sql)
+    return count
+
+
+def faults_outside(ledger: Ledger, callers: dict[str, int]) -> list[str]:
+    """Whether every peer has charged once."""
+    charges = ledger.count("charge")
+    wanted = {
+        (caller, place) for caller, turns in callers.items() for place in range(len(ROLES) * turns)
+    }
+    found = [f"{place} was charged {n} times" for place, n in charges.items() if n > 1]
+    return found + [f"{place} was never charged, or by nobody" for place in wanted ^ set(charges)]
+
+
+def faults_of_callers(raw: Raw, callers: dict[str, int]) -> list[str]:
+    ended = dict(raw.rows("SELECT run_id, status FROM runs WHERE agent = 'caller'"))
+    return [f"{caller} is {ended.get(caller)}" for caller in callers if ended.get(caller) != "completed"]
+
+
+def faults_inside(raw: Raw, *, runs: int, calls: int) -> list[str]:
+    """What is wrong with the rows of a store after everything has ended."""
+    found: list[str] = []
+    statuses: Sequence[tuple[str, str]] = raw.rows("SELECT run_id, status FROM runs")
+    if len(statuses) != runs:
+        found.append(f"there are {len(statuses)} runs, and {runs} were needed")
+    alive = [run for run, status in statuses if status not in ("completed", "failed")]
+    found += [f"run {run} did not end" for run in alive]
+    ends = raw.rows(
+        "SELECT run_id, count(*) FROM journal"
+        " WHERE kind IN ('RUN_COMPLETED', 'RUN_FAILED', 'RUN_CANCELLED') GROUP BY run_id"
+    )
+    found += [f"run {run} ended {n} times" for run, n in ends if n != 1]
+    waits = raw.rows("SELECT wait_id, status FROM waits")
+    if len(waits) != calls:
+        found.append(f"there are {len(waits)} calls, and {calls} were needed")
+    found += [f"call {wait} is {status}" for wait, status in waits if status != "resolved"]
+    answers = raw.rows(
+        "SELECT run_id, count(*) FROM journal WHERE kind = 'WAIT_RESOLVED' GROUP BY run_id"
+    )
+    if sum(n for _, n in answers) != calls:
+        found.append(f"there are {sum(n for _, n in answers)} answers to {calls} calls")
+    if left := owed(raw):
+        found.append(f"{left} messages are left")
+    return found
