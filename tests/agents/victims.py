@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def named(path: str) -> Make:
     return getattr(importlib.import_module(module), name)
 
 
-async def work(store: str, ledger: Ledger, make: Make, transport: str) -> None:
+async def work(store: str, ledger: Ledger, make: Make, transport: str = "") -> None:
     given = settings(transport)
     async with holdfast.Holdfast(store, agents=make(ledger), settings=given) as hf:
         worker = hf.new_worker(concurrency=4)
@@ -101,7 +101,8 @@ async def work(store: str, ledger: Ledger, make: Make, transport: str) -> None:
         await worker.run()
 
 
-def main(store: str, ledger: Ledger, make: Make, transport: str = "") -> None:
+def main(begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Take commands; `begin` is what a victim does."""
     pid = 0
     for line in sys.stdin:
         command = json.loads(line)
@@ -112,7 +113,7 @@ def main(store: str, ledger: Ledger, make: Make, transport: str = "") -> None:
         if pid == 0:
             if command[0]:
                 arm(command[0], "kill", skip=command[1])
-            asyncio.run(work(store, ledger, make, transport))
+            asyncio.run(begin())
             os._exit(0)
         say(pid)
 
@@ -123,5 +124,6 @@ def say(what: Any) -> None:
 
 
 if __name__ == "__main__":
-    made = named(sys.argv[3]) if len(sys.argv) > 3 else make_spender
-    main(sys.argv[1], Ledger(Path(sys.argv[2])), made, *sys.argv[4:])
+    store, ledger, *more = sys.argv[1:]
+    make = named(more[0]) if more else make_spender
+    main(lambda: work(store, Ledger(Path(ledger)), make, *more[1:]))

@@ -4,9 +4,11 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import holdfast
+from holdfast.errors import ConflictError
 from tests.agents.ledger import Ledger
 from tests.agents.sweeping import END_SECONDS, GENTLY, Sweep
 from tests.backends import Backend, Raw
@@ -35,6 +37,10 @@ class PeerSweep(Sweep):
                 *faults_inside(raw, runs=runs, calls=len(ROLES) * TURNS * len(self.runs)),
                 *await self.judge_runs(),
             ]
+
+    async def are_open(self) -> bool:
+        """Whether a run has not ended, or owes something."""
+        return bool(await self._open_runs())
 
     async def _open_runs(self) -> int:
         with self._backend.raw() as raw:
@@ -91,24 +97,40 @@ class ExchangeSweep:
                 await hf.runs.create(run_id, agent="caller", input={"turns": TURNS})
                 self.runs[run_id] = TURNS
 
-    async def kill_at(self, side: int, point: str, skip: int) -> None:
-        """A worker of one side dies at a point, while one of the other side works."""
-        victim, other = self.sides[side], self.sides[1 - side]
-        await other.begin()
-        await victim.begin(point, skip)
-        ended = asyncio.create_task(victim.ended())
-        while not ended.done() and self._open_runs():
+    async def kill_both_at(self, point: str, skip: int) -> None:
+        """The worker of each side dies at a point, if it comes there; another takes its place."""
+        killed = await asyncio.gather(*(self._kill(side, point, skip) for side in self.sides))
+        self.kills += sum(killed)
+        for side in self.sides:
+            assert await side.stop() in GENTLY
+        await self._unblock()
+
+    async def _unblock(self) -> None:
+        """Do what an operator does about runs that have lost three workers."""
+        for side in self.sides:
+            async with holdfast.open(side.backend.url) as hf:
+                for run in await hf.runs.list(status="blocked"):
+                    assert run.blocked_reason == "breaker", run
+                    with suppress(ConflictError):
+                        await hf.runs.unblock(run.run_id)
+
+    async def _kill(self, side: Side, point: str, skip: int) -> bool:
+        await side.begin(point, skip)
+        ended = asyncio.create_task(side.ended())
+        while not ended.done() and self.are_open():
             await asyncio.wait([ended], timeout=0.05)
         if not ended.done():
-            os.kill(victim.pid, signal.SIGTERM)
-        self.kills += await ended == -signal.SIGKILL
-        assert await other.stop() in GENTLY
+            os.kill(side.pid, signal.SIGTERM)
+        is_killed = await ended == -signal.SIGKILL
+        await side.begin()
+        return is_killed
 
     async def finish(self) -> None:
         for side in self.sides:
             await side.begin()
         async with asyncio.timeout(END_SECONDS):
-            while self._open_runs():
+            while self.are_open():
+                await self._unblock()
                 await asyncio.sleep(0.02)
         for side in self.sides:
             assert await side.stop() in GENTLY
@@ -124,22 +146,16 @@ class ExchangeSweep:
                 *faults_inside(others, runs=len(ROLES) * many, calls=many),
             ]
 
-    def _open_runs(self) -> int:
-        open_runs = 0
+    def are_open(self) -> bool:
+        """Whether a run has not ended, or owes something."""
         for side in self.sides:
             with side.backend.raw() as raw:
-                sql = "SELECT count(*) FROM runs WHERE status IN ('completed', 'failed')"
-                ((ended,),) = raw.rows(sql)
-                ((all_runs,),) = raw.rows("SELECT count(*) FROM runs")
-                unblock(raw)
-                open_runs += all_runs - ended + owed(raw)
-        return open_runs
-
-
-def unblock(raw: Raw) -> None:
-    """Runs that lost three workers without progress are not what is looked at here."""
-    found = raw.rows("SELECT run_id FROM runs WHERE status = 'blocked'")
-    assert not found, f"{found} are blocked"
+                alive = raw.rows(
+                    "SELECT run_id FROM runs WHERE status NOT IN ('completed', 'failed')"
+                )
+                if alive or owed(raw):
+                    return True
+        return False
 
 
 def owed(raw: Raw) -> int:
@@ -161,7 +177,9 @@ def faults_outside(ledger: Ledger, callers: dict[str, int]) -> list[str]:
 
 def faults_of_callers(raw: Raw, callers: dict[str, int]) -> list[str]:
     ended = dict(raw.rows("SELECT run_id, status FROM runs WHERE agent = 'caller'"))
-    return [f"{caller} is {ended.get(caller)}" for caller in callers if ended.get(caller) != "completed"]
+    return [
+        f"{caller} is {ended.get(caller)}" for caller in callers if ended.get(caller) != "completed"
+    ]
 
 
 def faults_inside(raw: Raw, *, runs: int, calls: int) -> list[str]:
