@@ -3,8 +3,9 @@
 MAKE is a function from a `Ledger` to the agents of the worker; the spender unless it is named.
 
 The process imports everything once and forks a worker for each command, so that the next victim is
-there at once. A command is [fault point or "", how often to pass it]; the answer is the worker's
-pid. "wait" waits until it is gone, and answers how it ended.
+there at once. A command is [fault point or "", how often to pass it, and "stop" if it is not to be
+killed there, but stopped as by Ctrl-Z]; the answer is the worker's pid. "wait" waits until it is
+gone, and answers how it ended.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from typing import Any
 import holdfast
 from holdfast import Happened, Key, Message, NotDone, Settings, ToolCall
 from holdfast.agents.cadence import Cadence
+from holdfast.faults import install
 from holdfast.testing import arm
 from tests.agents.ledger import Ledger
 
@@ -111,11 +113,23 @@ def main(begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
             continue
         pid = os.fork()
         if pid == 0:
-            if command[0]:
+            if command[2:]:
+                stop_at(*command[:2])
+            elif command[0]:
                 arm(command[0], "kill", skip=command[1])
             asyncio.run(begin())
             os._exit(0)
         say(pid)
+
+
+def stop_at(point: str, skip: int) -> None:
+    left = iter(range(skip, -1, -1))
+
+    def stop(reached: str) -> None:
+        if reached == point and next(left, -1) == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    install(stop)
 
 
 def say(what: Any) -> None:

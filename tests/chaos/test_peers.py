@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.nats import NatsServer, cluster_url, nats_cluster
-from holdfast.testing.store_suite import async_test
 from tests.backends import Backend, SQLiteBackend
 from tests.peers.mesh import Mesh
 
@@ -23,10 +22,13 @@ NODE_SECONDS = 4.0
 
 
 @pytest.mark.mission("S0-001", "S0-002", "S0-020", "S0-021")
-@async_test
-async def test_mesh_in_one_store_under_constant_kills(
+def test_mesh_in_one_store_under_constant_kills(
     backend: Backend, tmp_path: Path, seed: int, is_chaos: bool
 ) -> None:
+    asyncio.run(mesh_in_one_store(backend, tmp_path, seed, is_chaos=is_chaos))
+
+
+async def mesh_in_one_store(backend: Backend, tmp_path: Path, seed: int, *, is_chaos: bool) -> None:
     tasks = TASKS if is_chaos else 5
     async with Mesh(tmp_path, backend, seed=seed) as mesh:
         await mesh.start(tasks, PARTS)
@@ -37,12 +39,15 @@ async def test_mesh_in_one_store_under_constant_kills(
 
 
 @pytest.mark.mission("S0-001", "S0-002", "S0-020", "S0-021")
-@async_test
-async def test_mesh_across_stores_and_a_cluster_that_loses_servers(
+def test_mesh_across_stores_and_a_cluster_that_loses_servers(
     tmp_path: Path, seed: int, is_chaos: bool
 ) -> None:
     if not is_chaos:
         pytest.skip("tests/peers/test_mesh.py is the small one")
+    asyncio.run(mesh_across_stores(tmp_path, seed))
+
+
+async def mesh_across_stores(tmp_path: Path, seed: int) -> None:
     here, there = (SQLiteBackend(tmp_path / name) for name in ("here.db", "there.db"))
     with nats_cluster(tmp_path / "nats") as servers:
         url = cluster_url(servers)

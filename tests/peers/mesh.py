@@ -51,9 +51,13 @@ class Member:
 
     async def end(self, how: signal.Signals) -> int:
         os.kill(self._pid, how)
-        return await asyncio.to_thread(self._child.ask, "wait")
+        code = await asyncio.to_thread(self._child.ask, "wait")
+        self._pid = 0
+        return code
 
     def close(self) -> None:
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
         self._child.close()
 
 

@@ -55,17 +55,26 @@ class Side:
         self._child = Child("tests.agents.victims", backend.url, ledger, make, transport)
         self.pid = 0
 
-    async def begin(self, point: str = "", skip: int = 0) -> None:
-        self.pid = await asyncio.to_thread(self._child.ask, [point, skip])
+    async def begin(self, point: str = "", skip: int = 0, *how: str) -> None:
+        self.pid = await asyncio.to_thread(self._child.ask, [point, skip, *how])
+
+    def is_stopped(self) -> bool:
+        """Whether the worker stands still, as the kernel tells."""
+        status = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8")
+        return status.rpartition(")")[2].split()[0] == "T"
 
     async def ended(self) -> int:
-        return await asyncio.to_thread(self._child.ask, "wait")
+        code = await asyncio.to_thread(self._child.ask, "wait")
+        self.pid = 0
+        return code
 
     async def stop(self) -> int:
         os.kill(self.pid, signal.SIGTERM)
         return await self.ended()
 
     def close(self) -> None:
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
         self._child.close()
 
 

@@ -4,13 +4,16 @@ Every peer runs to its end once, every caller gets one right answer, and nothing
 ledger and the SQL that judge share no code with Holdfast.
 """
 
+import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from holdfast.testing.store_suite import async_test
+from tests.agents.sweeping import GENTLY
 from tests.backends import Backend, SQLiteBackend
-from tests.peers.sweeping import ExchangeSweep, PeerSweep
+from tests.peers.sweeping import ExchangeSweep, PeerSweep, Side
 
 COMMITS = ["batch.before_begin", "batch.before_commit", "batch.after_commit"]
 OUTBOX = ["outbox.before_take", "outbox.after_take", "outbox.after_delivery", "outbox.after_ack"]
@@ -18,13 +21,23 @@ RELAY = ["relay.before_publish", "relay.after_publish"]
 RECEIVER = ["receiver.before_commit", "receiver.after_commit"]
 POINTS = [*COMMITS, *OUTBOX, "tool.after_call"]
 CHAOS_SKIPS = range(24)
+STOPS = [("batch.before_begin", 3), ("batch.after_commit", 2), ("batch.after_commit", 4)]
+CHAOS_STOPS = [
+    (point, skip)
+    for point in ("batch.before_begin", "batch.after_commit", *OUTBOX)
+    for skip in range(12)
+]
+LIMIT_SECONDS = 60.0
 
 
 @pytest.mark.mission("S0-001", "S0-002", "S0-003", "S0-020", "S0-021", "S0-022")
-@async_test
-async def test_workers_killed_on_the_way_of_a_call_lose_and_repeat_nothing(
+def test_workers_killed_on_the_way_of_a_call_lose_and_repeat_nothing(
     backend: Backend, tmp_path: Path, is_chaos: bool
 ) -> None:
+    asyncio.run(kill_at_all_points(backend, tmp_path, is_chaos=is_chaos))
+
+
+async def kill_at_all_points(backend: Backend, tmp_path: Path, *, is_chaos: bool) -> None:
     async with PeerSweep(backend, tmp_path) as sweep:
         for skip in CHAOS_SKIPS if is_chaos else (0,):
             for point in POINTS:
@@ -37,11 +50,38 @@ async def test_workers_killed_on_the_way_of_a_call_lose_and_repeat_nothing(
         print(f"{sweep.kills} kills, {len(sweep.runs)} callers, {sweep.unblocked} times unblocked")
 
 
-@pytest.mark.mission("S0-001", "S0-010", "S0-020")
-@async_test
-async def test_workers_killed_beside_the_transport_lose_and_repeat_nothing(
+@pytest.mark.mission("S0-075", "S0-106")
+def test_workers_that_stand_still_on_the_way_of_a_call_change_nothing_later(
     backend: Backend, tmp_path: Path, is_chaos: bool
 ) -> None:
+    asyncio.run(stop_and_go_on(backend, tmp_path, is_chaos=is_chaos))
+
+
+async def stop_and_go_on(backend: Backend, tmp_path: Path, *, is_chaos: bool) -> None:
+    """The answer comes before, while and after the caller is left: its worker stands still then."""
+    async with PeerSweep(backend, tmp_path) as sweep:
+        zombie = Side(backend, tmp_path / "ledger", "tests.peers.callers:make", "")
+        for point, skip in CHAOS_STOPS if is_chaos else STOPS:
+            await sweep.start(1)
+            await zombie.begin(point, skip, "stop")
+            async with asyncio.timeout(LIMIT_SECONDS):
+                while not zombie.is_stopped() and await sweep.are_open():
+                    await asyncio.sleep(0.01)
+            await sweep.finish()
+            os.kill(zombie.pid, signal.SIGCONT)
+            assert await zombie.stop() in GENTLY
+        zombie.close()
+        assert await sweep.judge() == []
+
+
+@pytest.mark.mission("S0-001", "S0-010", "S0-020")
+def test_workers_killed_beside_the_transport_lose_and_repeat_nothing(
+    backend: Backend, tmp_path: Path, is_chaos: bool
+) -> None:
+    asyncio.run(kill_beside_the_transport(backend, tmp_path, is_chaos=is_chaos))
+
+
+async def kill_beside_the_transport(backend: Backend, tmp_path: Path, *, is_chaos: bool) -> None:
     there = SQLiteBackend(tmp_path / "elsewhere.db")
     transport = f"sqlite:///{tmp_path}/between.db"
     async with ExchangeSweep(backend, there, tmp_path, transport) as sweep:

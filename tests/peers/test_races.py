@@ -1,0 +1,96 @@
+"""An answer in the same instant as the timeout: one of them counts, whichever, and once.
+
+One worker process completes the peers, another one sweeps and goes on with the callers. Only SQL
+judges.
+"""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.clock import MICROSECONDS
+from tests.agents.ledger import Ledger
+from tests.backends import Backend
+from tests.peers.racers import deadlines_beside, make_callers
+from tests.peers.sweeping import Side, owed
+
+RACES, CHAOS_RACES = 500, 10_000
+APART_SECONDS = 0.006
+START_SECONDS = 2.0
+LIMIT_SECONDS = 300.0
+SETTLED = "'WAIT_RESOLVED', 'WAIT_EXPIRED', 'WAIT_CANCELLED'"
+
+
+@pytest.mark.mission("S2-001", "S2-015", "S2-020", "S2-027", "S2-028", "S0-086")
+def test_answer_in_the_instant_of_the_timeout_counts_once_or_not_at_all(
+    backend: Backend, tmp_path: Path, is_chaos: bool
+) -> None:
+    races = CHAOS_RACES if is_chaos else RACES
+    asyncio.run(race(backend, tmp_path, races))
+    with backend.raw() as raw:
+        waits = Counter(raw.rows("SELECT status, count(*) FROM waits GROUP BY status"))
+        settled = raw.rows(
+            f"SELECT run_id, count(*) FROM journal WHERE kind IN ({SETTLED}) GROUP BY run_id"
+        )
+        ends = raw.rows(
+            "SELECT run_id, count(*) FROM journal WHERE kind = 'RUN_COMPLETED'"
+            " AND run_id IN (SELECT run_id FROM waits) GROUP BY run_id"
+        )
+        print(dict(waits))
+        assert sum(count for _, count in waits) == races
+        assert {status for status, _ in waits} <= {"resolved", "expired"}
+        assert (len(settled), {count for _, count in settled}) == (races, {1})
+        assert (len(ends), {count for _, count in ends}) == (races, {1})
+        assert owed(raw) == 0
+    answers = asyncio.run(answers_of(backend.url, races))
+    told = {"resolved": "answered", "expired": "timed out"}
+    assert answers == {told[status]: count for status, count in waits}
+
+
+async def race(backend: Backend, folder: Path, races: int) -> None:
+    ledger = folder / "ledger"
+    await prepare(backend.url, races)
+    sides = [
+        Side(backend, ledger, f"tests.peers.racers:{make}", "")
+        for make in ("make_peers", "make_callers")
+    ]
+    with backend.raw() as raw:
+        rows = raw.rows("SELECT wait_id FROM waits ORDER BY opened_at, wait_id")
+        first = time.time() + START_SECONDS
+        deadlines = {wait: first + n * APART_SECONDS for n, (wait,) in enumerate(rows)}
+        deadlines_beside(ledger).write_text(json.dumps(deadlines))
+        for wait, due in deadlines.items():
+            moment = int(due * MICROSECONDS)
+            raw.execute("UPDATE waits SET deadline = ? WHERE wait_id = ?", moment, wait)
+        for side in sides:
+            await side.begin()
+        sql = "SELECT count(*) FROM runs WHERE status NOT IN ('completed', 'cancelled')"
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while raw.rows(sql) != [(0,)] or owed(raw):
+                await asyncio.sleep(0.1)
+    for side in sides:
+        await side.stop()
+        side.close()
+
+
+async def prepare(url: str, races: int) -> None:
+    """So many callers, each left to its peer."""
+    (racer,) = make_callers(Ledger(Path()))
+    async with holdfast.Holdfast(url, agents=[racer]) as hf:
+        await asyncio.gather(*(hf.start(racer, run_id=f"c{n}") for n in range(races)))
+        worker = hf.new_worker(concurrency=32)
+        working = asyncio.create_task(worker.run())
+        while (await hf.info()).runs.get("waiting", 0) < races:
+            await asyncio.sleep(0.05)
+        worker.stop()
+        await working
+
+
+async def answers_of(url: str, races: int) -> Counter[str]:
+    async with holdfast.open(url) as hf:
+        return Counter([await hf.runs.result(f"c{n}") for n in range(races)])
