@@ -18,7 +18,7 @@ class Sizes:
     turns_per_session: int = 5
     effects: int = 500
     effects_per_session: int = 3
-    fan_in: tuple[int, ...] = (10, 100, 1000)
+    fan_in: tuple[int, ...] = (10, 100, 1000, 10_000)
     fan_in_repeats: int = 3
     deliveries: int = 4000
     wakeups: int = 60
@@ -51,7 +51,6 @@ QUICK = Sizes(
 USUAL = Sizes()
 FULL = Sizes(
     repeats=7,
-    fan_in=(10, 100, 1000, 10_000),
     fan_in_repeats=5,
     wakeups=200,
     waiting=(100_000, 1_000_000),

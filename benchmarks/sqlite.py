@@ -52,7 +52,7 @@ class SQLitePlace:
 
     def new_floor(self) -> str:
         path = self.new_store()
-        with closing(_connect(path)) as connection:
+        with closing(connect(path)) as connection:
             connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(_TABLES)
@@ -68,7 +68,7 @@ class SQLitePlace:
         return Path(url).stat().st_size
 
     def rows_of(self, url: str, table: str, run_id: str) -> Rows:
-        with closing(_connect(url)) as connection:
+        with closing(connect(url)) as connection:
             told = connection.execute(f"PRAGMA table_info({table})").fetchall()
             columns = [name for _, name, *_ in told if name != "id"]
             asked = f"SELECT {', '.join(columns)} FROM {table} WHERE run_id = ?"
@@ -77,19 +77,19 @@ class SQLitePlace:
     def load(self, url: str, table: str, rows: Rows) -> None:
         values = ", ".join("?" * len(rows.columns))
         insert = f"INSERT INTO {table} ({', '.join(rows.columns)}) VALUES ({values})"
-        with closing(_connect(url)) as connection:
+        with closing(connect(url)) as connection:
             connection.execute("PRAGMA cache_size = -1000000")
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(insert, rows.rows)
             connection.execute("COMMIT")
 
     def settle(self, url: str) -> None:
-        with closing(_connect(url)) as connection:
+        with closing(connect(url)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def plan(self, url: str, query: str) -> str:
         nothing = [None] * len(set(_PARAMETER.findall(SQL[query])))
-        with closing(_connect(url)) as connection:
+        with closing(connect(url)) as connection:
             told = connection.execute(f"EXPLAIN QUERY PLAN {SQL[query]}", nothing).fetchall()
         return "\n".join(line for *_, line in told)
 
@@ -104,7 +104,7 @@ class SQLiteFloor:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._connection = _connect(path)
+        self._connection = connect(path)
 
     async def commit(self, body: bytes) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -151,7 +151,7 @@ class SQLiteGroup:
         await asyncio.to_thread(self._thread.join)
 
     def _work(self) -> None:
-        connection = _connect(self._path)
+        connection = connect(self._path)
         while batch := self._next_batch():
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(self._sql, [queued.row for queued in batch])
@@ -176,7 +176,7 @@ def _wake(batch: list[_Queued]) -> None:
         queued.stored.set_result(None)
 
 
-def _connect(path: str) -> Any:
+def connect(path: str) -> Any:
     # apsw's annotations name a type that Python 3.11 lacks.
     connection = cast(Any, apsw.Connection(path))
     connection.set_busy_handler(_take_turns)

@@ -33,6 +33,31 @@ class OwnPostgres(Protocol):
     def __call__(self, *, options: Mapping[str, str] | None = None) -> PostgresServer: ...
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--chaos", action="store_true", help="run the faults many times (make chaos)")
+    parser.addoption("--chaos-seed", type=int, help="make the same choices as a run that failed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only `--chaos` repeats: see the mark `chaos`."""
+    if not config.getoption("--chaos"):
+        items[:] = [item for item in items if not _is_repetition(item)]
+
+
+def _is_repetition(item: pytest.Item) -> bool:
+    played: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
+    return any(
+        all(played.get(name) in values for name, values in mark.kwargs.items())
+        for mark in item.iter_markers("chaos")
+    )
+
+
+@pytest.fixture
+def is_chaos(request: pytest.FixtureRequest) -> bool:
+    """Whether many faults are wanted."""
+    return request.config.getoption("--chaos")
+
+
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     """An empty store of each kind in turn."""

@@ -347,7 +347,7 @@ class Holdfast:
         await self._context.wakeups.open()
         if self._context.settings.transport:
             transport = open_transport(self._context.settings.transport, context=self._context)
-            self._exchange = Exchange(self._context, transport)
+            self._exchange = Exchange(self._context, transport, self._work)
         return self
 
     async def __aexit__(
@@ -356,6 +356,9 @@ class Holdfast:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # In a fork nobody does what closing waits for: the store is its parent's to close.
+        if self._context.store.home.is_inherited:
+            return
         try:
             for worker in (*self._twins, self):
                 await worker._work.close()

@@ -21,6 +21,7 @@ from holdfast.cli import exits, progress
 from holdfast.cli.output import Output
 from holdfast.engine.effects import EffectRequest
 from holdfast.engine.waits import WaitSpec
+from tests import forked_cli
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
@@ -91,15 +92,7 @@ def run(
 ) -> "subprocess.CompletedProcess[str]":
     """The command, run to its end. It never shows a traceback."""
     named = [] if store is None else ["--store", str(store)]
-    done = subprocess.run(
-        [*HOLDFAST, *arguments, *named],
-        capture_output=True,
-        encoding="utf-8",
-        cwd=cwd,
-        env=environment(**extra),
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    done = forked_cli.run(*arguments, *named, cwd=cwd, env=environment(**extra))
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

@@ -18,6 +18,7 @@ import holdfast
 from holdfast import sync
 from holdfast.errors import InvalidSetting
 from holdfast.testing.store_suite import async_test
+from tests import forked_cli
 from tests.conftest import DATABASE, OwnPostgres, new_database
 
 HOLDFAST = [sys.executable, "-P", "-c", "from holdfast.cli import main; main()"]
@@ -26,14 +27,7 @@ LIMIT_SECONDS = 60
 
 
 def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*HOLDFAST, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        env=dict(os.environ, COLUMNS="200"),
-        check=False,
-    )
+    done = forked_cli.run(*arguments, env=dict(os.environ, COLUMNS="200"))
     assert done.returncode == code, done.stderr
     assert PASSWORD not in done.stdout + done.stderr
     return done

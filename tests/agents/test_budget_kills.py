@@ -114,6 +114,9 @@ class PaidSweep(Sweep):
         return found
 
 
+@pytest.mark.chaos(
+    backend=["postgres"], point={*POINTS} - {"batch.after_commit", "budget.after_reserve"}
+)
 @pytest.mark.parametrize("point", POINTS)
 @async_test
 async def test_payers_killed_at_a_fault_point_never_spend_more_than_is_on_record(
@@ -129,6 +132,7 @@ async def test_payers_killed_at_a_fault_point_never_spend_more_than_is_on_record
         assert sweep.raised > 0, "the budgets were too small on purpose"
 
 
+@pytest.mark.chaos(backend=["postgres"], point=["budget.after_reserve", "tool.after_call"])
 @pytest.mark.parametrize("point", ["budget.after_reserve", "tool.after_call", "batch.after_commit"])
 @async_test
 async def test_many_parallel_tools_never_exceed_a_budget_while_workers_are_killed(

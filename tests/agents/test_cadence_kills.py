@@ -18,6 +18,7 @@ LOST_TURNS = {"turn": 1, "tool": 1, "every": EVERY, "boundary": TURNS}
 
 
 @pytest.mark.mission("X-002")
+@pytest.mark.chaos(backend=["postgres"], cadence={*CADENCES} - {"boundary"})
 @pytest.mark.parametrize("cadence", [name for name in CADENCES if name != "turn"])
 @async_test
 async def test_killed_workers_repeat_no_effect(store: str, tmp_path: Path, cadence: str) -> None:
@@ -33,6 +34,7 @@ async def test_killed_workers_repeat_no_effect(store: str, tmp_path: Path, caden
         assert await sweep.judge() == []
 
 
+@pytest.mark.chaos(backend=["postgres"], cadence={*CADENCES} - {"every"})
 @pytest.mark.parametrize("cadence", list(CADENCES))
 @async_test
 async def test_killed_workers_pay_no_more_again_than_is_said(

@@ -17,6 +17,7 @@ POINTS = {
 }
 
 
+@pytest.mark.chaos(backend=["postgres"], point={*POINTS} - {"batch.after_commit"})
 @pytest.mark.parametrize("point", POINTS)
 @async_test
 async def test_workers_killed_at_a_fault_point_start_one_run_per_tick(

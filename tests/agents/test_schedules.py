@@ -150,6 +150,7 @@ async def test_ticks_before_a_change_are_those_of_the_old_schedule(store: str) -
         assert inputs == ["old", "new"]
 
 
+@pytest.mark.chaos(backend=["postgres"])
 @async_test
 async def test_change_waits_for_all_ticks_before_it(store: str) -> None:
     async with opened(store) as at:
@@ -254,6 +255,7 @@ async def test_ticks_missed_while_nobody_worked_are_caught_up_with(
         assert await at.ticks() == [*ticks, "11-16T13:00:00Z"], "it goes on"
 
 
+@pytest.mark.chaos(backend=["postgres"])
 @async_test
 async def test_hundreds_of_missed_ticks_all_start(store: str) -> None:
     async with opened(store) as at:

@@ -24,7 +24,7 @@ from tests.backends import BACKENDS
 CALLS = ("charge", "ping", "note", "mail")
 Op = tuple[str, int]
 Program = list[list[Op]]
-EXAMPLES = {"sqlite": 40, "postgres": 15}
+EXAMPLES = {"sqlite": 20, "postgres": 5}
 numbers = itertools.count()
 
 ops = st.tuples(st.sampled_from(("log", "cut", "set", *CALLS)), st.integers(0, 2))
@@ -193,14 +193,14 @@ async def play(store: str, ledger: Ledger, program: Program, plan: list[Travel])
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_nothing_is_sent_again_unless_told_to(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, is_chaos: bool
 ) -> None:
     store = str(tmp_path / "store.db")
     if name == "postgres":
         store = request.getfixturevalue("postgres_url")
 
     @settings(
-        max_examples=EXAMPLES[name],
+        max_examples=EXAMPLES[name] * (10 if is_chaos else 1),
         deadline=None,
         suppress_health_check=list(HealthCheck),
         derandomize=True,

@@ -10,12 +10,13 @@ import pytest
 
 from holdfast.testing.store_suite import async_test
 from tests.agents.askers import AskingSweep
-from tests.agents.test_kill_sweep import POINTS
+from tests.agents.test_kill_sweep import POINTS, REPEATED
 
 BESIDE_MODELS = [point for point in POINTS if point != "model.after_call"]
 
 
 @pytest.mark.mission("S1-002", "S1-004", "S1-030")
+@pytest.mark.chaos(backend=["postgres"], point=REPEATED)
 @pytest.mark.parametrize("point", BESIDE_MODELS)
 @async_test
 async def test_workers_killed_at_a_fault_point_ask_nothing_twice(

@@ -1,4 +1,6 @@
-"""Workers to be killed: `python -m tests.agents.victims STORE LEDGER [MODULE:MAKE [TRANSPORT]]`.
+"""Workers to be killed, by commands.
+
+    python -m tests.agents.victims STORE LEDGER [MODULE:MAKE [TRANSPORT [CONCURRENCY]]]
 
 MAKE is a function from a `Ledger` to the agents of the worker; the spender unless it is named.
 
@@ -95,10 +97,12 @@ def named(path: str) -> Make:
     return getattr(importlib.import_module(module), name)
 
 
-async def work(store: str, ledger: Ledger, make: Make, transport: str = "") -> None:
+async def work(
+    store: str, ledger: Ledger, make: Make, transport: str = "", at_once: str = "4"
+) -> None:
     given = settings(transport)
     async with holdfast.Holdfast(store, agents=make(ledger), settings=given) as hf:
-        worker = hf.new_worker(concurrency=4)
+        worker = hf.new_worker(concurrency=int(at_once))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.run()
 

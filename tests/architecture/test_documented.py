@@ -27,6 +27,7 @@ from holdfast.kernel import effects, indexes, runs, signals, waits
 from holdfast.kernel.indexes import FACTS
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.waits import WaitFacts
+from holdfast.peers import CheckpointService, TaskExecutionContext
 from holdfast.settings import Settings
 from tests.docs.examples import ROOT, pages
 
@@ -48,6 +49,8 @@ FACES = [
     Budgets,
     Leases,
     Schedules,
+    CheckpointService,
+    TaskExecutionContext,
     holdfast.Holdfast,
 ]
 VERBS = [

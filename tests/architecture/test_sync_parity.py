@@ -26,6 +26,7 @@ from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits, WaitSpec
 from holdfast.errors import RunNotFound, StoreClosed
+from holdfast.peers import CheckpointService
 
 PAIRS: list[tuple[type, type]] = [
     (app.Holdfast, sync.Holdfast),
@@ -43,6 +44,7 @@ PAIRS: list[tuple[type, type]] = [
     (Session, sync.Session),
     (Worker, sync.Worker),
     (Schedules, sync.Schedules),
+    (CheckpointService, sync.CheckpointService),
 ]
 FORK = """
 import os, sys

@@ -6,24 +6,10 @@ import random
 import pytest
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--chaos", action="store_true", help="run the faults many times (make chaos)")
-    parser.addoption("--chaos-seed", type=int, help="make the same choices as a run that failed")
-
-
-# Only known to pytest when this folder is named on the command line, so each has a default.
-
-
-@pytest.fixture
-def is_chaos(request: pytest.FixtureRequest) -> bool:
-    """Whether many faults are wanted."""
-    return request.config.getoption("--chaos", default=False)
-
-
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """What all choices are made from. Timing is the machine's, so a repeat is alike, not equal."""
-    given = request.config.getoption("--chaos-seed", default=None)
+    given = request.config.getoption("--chaos-seed")
     chosen = random.randrange(2**32) if given is None else given
     print(f"--chaos-seed {chosen}")  # pytest shows it when the test fails, however it does
     return chosen

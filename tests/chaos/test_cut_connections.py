@@ -47,7 +47,7 @@ class Cuts:
 def test_every_call_that_returned_is_stored_once_however_often_connections_are_cut(
     postgres_url: str, seed: int, is_chaos: bool
 ) -> None:
-    goal = 10_000 if is_chaos else 500
+    goal = 10_000 if is_chaos else 200
     cuts = Cuts(seed)
 
     async def main(proxy: Proxy) -> None:

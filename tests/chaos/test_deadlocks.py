@@ -80,7 +80,7 @@ def test_nobody_waits_in_a_circle(
 ) -> None:
     url = own_postgres(options=OPTIONS).url()
     asyncio.run(make_schema(url))
-    reports = hunt(url, seed, 120 if is_chaos else 12)
+    reports = hunt(url, seed, 120 if is_chaos else 6)
     answers = sum((Counter(report["answers"]) for report in reports), Counter[str]())
     context = f"seed {seed}; {dict(sorted(answers.items()))}"
     assert circles(tmp_path) == [], context

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.agents.sweeping import RUNS, Sweep
 
-KILLS = 25  # on each store; with --chaos 2,000 in all
+KILLS = 10  # on each store; with --chaos 2,000 in all
 CHAOS_KILLS = 1000
 SECONDS_PER_KILL = 5
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.integrations.langgraph.killing import VICTIMS, Scene
 from tests.processes import Child
 
-ROUNDS, CHAOS_ROUNDS = 4, 150
+ROUNDS, CHAOS_ROUNDS = 2, 150
 
 
 def test_graphs_killed_at_random_moments_pay_once(

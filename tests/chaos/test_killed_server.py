@@ -71,7 +71,7 @@ class Killing:
 def test_what_was_acknowledged_outlives_every_kill(
     own_postgres: OwnPostgres, seed: int, is_chaos: bool
 ) -> None:
-    kills = 300 if is_chaos else 20
+    kills = 300 if is_chaos else 8
 
     async def main() -> None:
         ledger, server = Ledger(), own_postgres()

@@ -1,7 +1,6 @@
 """Each sentence of the kernel's contract about commits, with a test that fails without it."""
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
@@ -336,28 +335,6 @@ def test_use_from_another_event_loop_is_refused(store: str) -> None:
         first.run_until_complete(hf.__aexit__(None, None, None))
     finally:
         first.close()
-
-
-@async_test
-async def test_use_after_fork_is_refused(store: str) -> None:
-    async with holdfast.open(store) as hf:
-        await hf.runs.create("a")
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                hf._context.store._home.check()  # type: ignore[attr-defined]
-                os.write(writing, b"used")
-            except WrongProcess as error:
-                os.write(writing, str(error).encode())
-            finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
-        os.close(writing)
-        said = os.read(reading, 1000).decode()
-        os.close(reading)
-        assert "before fork()" in said
-        await hf.runs.create("b")
 
 
 @async_test

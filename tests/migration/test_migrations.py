@@ -1,7 +1,11 @@
 """Migrations: numbered, applied once, forward only; a newer store is refused with a way out."""
 
 import asyncio
+import base64
+import json
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import apsw
 import pytest
@@ -108,26 +112,62 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
 
 
 MODULES = {"sqlite": sqlite_schema, "postgres": postgres_schema}
+OLD = Path(__file__).parent / "stores"
 
 
-@async_test
-async def test_store_from_before_signals_opens_and_still_verifies(
-    unopened: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = MODULES[unopened.name]
+def value_for(backend: Backend, written: Any) -> Any:
+    match written:
+        case {"base64": text}:
+            return base64.b64decode(text)
+        case {"uuid": text}:
+            return UUID(text) if backend.name == "postgres" else UUID(text).bytes
+        case plain:
+            return plain
+
+
+async def make_old_store(
+    backend: Backend, schema: int, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, list[dict[str, Any]]]:
+    """Put what a program of that time wrote into a store of the schema it had then; its rows."""
+    module = MODULES[backend.name]
     with monkeypatch.context() as before:
-        before.setattr(module, "MIGRATIONS", module.MIGRATIONS[:2])
-        async with holdfast.open(unopened.url) as hf:
-            run = await hf.runs.open("a")
-            run.append("log", 1)
-            await run.checkpoint()
-            spec = holdfast.WaitSpec(wait_id="w", kind="signal", name="go")
-            await run.open_waits([spec], suspend=True)
-            assert (await hf.info()).schema == 2
+        before.setattr(module, "MIGRATIONS", module.MIGRATIONS[:schema])
+        async with holdfast.open(backend.url) as hf:
+            assert (await hf.info()).schema == schema
+    written = json.loads((OLD / f"schema_{schema}.json").read_text())["rows"]
+    with backend.raw() as raw:
+        for table, rows in written.items():
+            for row in rows:
+                columns, marks = ", ".join(row), ", ".join("?" * len(row))
+                values = [value_for(backend, value) for value in row.values()]
+                raw.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", *values)
+    return written
+
+
+@pytest.mark.parametrize("schema", [2, 6], ids=["before signals", "before peers"])
+@async_test
+async def test_store_of_an_older_version_opens_verifies_and_goes_on(
+    unopened: Backend, schema: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = await make_old_store(unopened, schema, monkeypatch)
     async with holdfast.open(unopened.url) as hf:
         assert (await hf.info()).schema == (await hf.info()).newest_schema
         assert await hf.journal.verify("a") == []
+        state = await hf.checkpoints.load("a")
+        assert state["plan"] == {"steps": ["look", "wait"]}
+        waiting = await hf.waits.get("w")
+        await hf.reindex("a")
+        assert await hf.waits.get("w") == waiting
         assert (await hf.signals.send("a", "go", id="one")).accepted
         assert (await hf.waits.get("w")).status == "resolved"
+        run = await hf.runs.open("a")
+        run.append("log", "new")
+        await run.checkpoint()
+        assert len((await hf.checkpoints.load("a"))["log"]) == 2
         await hf.reindex("a")
         assert await hf.journal.verify("a") == []
+    with unopened.raw() as raw:
+        links = [entry[-1] for entry in raw.entries()]
+    old = [base64.b64decode(row["link"]["base64"]) for row in written["journal"]]
+    assert links[: len(old)] == old
+    assert len(links) > len(old)

@@ -1,5 +1,5 @@
-"""How much chaos, as in tests/chaos: name that folder too for `--chaos` to be known."""
+"""The seed of chaos, as in tests/chaos."""
 
-from tests.chaos.conftest import is_chaos, quiet_driver, seed
+from tests.chaos.conftest import quiet_driver, seed
 
-__all__ = ["is_chaos", "quiet_driver", "seed"]
+__all__ = ["quiet_driver", "seed"]

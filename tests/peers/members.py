@@ -56,7 +56,7 @@ async def work(store: str, ledger: Ledger, make: Make, transport: str = "") -> N
     async with holdfast.Holdfast(store, agents=make(ledger), settings=given) as hf:
         if transport:
             disturbed = Disturbing(open_transport(transport, settings=given), os.getpid())
-            hf._exchange = Exchange(hf._context, disturbed)  # pyright: ignore[reportPrivateUsage] - a transport has no other way in
+            hf._exchange = Exchange(hf._context, disturbed, hf._work)  # pyright: ignore[reportPrivateUsage] - a transport has no other way in
         worker = hf.new_worker(concurrency=16)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.run()

@@ -19,7 +19,7 @@ def make_callers(_: Ledger) -> Sequence[holdfast.Agent[..., Any]]:
     @holdfast.agent
     async def racer(run: holdfast.Run) -> str:
         try:
-            return await run.peer("punctual", None)
+            return await run.peer("punctual", "please")
         except PeerTimedOut:
             return "timed out"
 
@@ -31,7 +31,7 @@ def make_peers(ledger: Ledger) -> Sequence[holdfast.Agent[..., Any]]:
     chance = random.Random()
 
     @holdfast.agent
-    async def punctual(run: holdfast.Run, _: None) -> str:
+    async def punctual(run: holdfast.Run, how: str) -> str:
         if not deadlines:
             deadlines.update(json.loads(deadlines_beside(ledger.path).read_text()))
         due = deadlines[run.run_id] + chance.uniform(-JITTER_SECONDS, JITTER_SECONDS)

@@ -50,9 +50,12 @@ class PeerSweep(Sweep):
 class Side:
     """The workers of one of two stores, one victim at a time."""
 
-    def __init__(self, backend: Backend, ledger: Path, make: str, transport: str) -> None:
+    def __init__(
+        self, backend: Backend, ledger: Path, make: str, transport: str = "", *, at_once: int = 4
+    ) -> None:
         self.backend = backend
-        self._child = Child("tests.agents.victims", backend.url, ledger, make, transport)
+        arguments = (backend.url, ledger, make, transport, at_once)
+        self._child = Child("tests.agents.victims", *arguments)
         self.pid = 0
 
     async def begin(self, point: str = "", skip: int = 0, *how: str) -> None:

@@ -45,7 +45,7 @@ async def caller(run: holdfast.Run, questions: list[str]) -> list[Any]:
     return [*answers, *run.artifacts]
 
 
-@pytest.mark.mission("S0-010", "S0-016")
+@pytest.mark.mission("S0-016")
 @async_test
 async def test_calls_go_out_after_the_commit_and_answers_come_back(
     store: str, elsewhere: str, transport: str

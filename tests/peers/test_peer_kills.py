@@ -60,7 +60,7 @@ def test_workers_that_stand_still_on_the_way_of_a_call_change_nothing_later(
 async def stop_and_go_on(backend: Backend, tmp_path: Path, *, is_chaos: bool) -> None:
     """The answer comes before, while and after the caller is left: its worker stands still then."""
     async with PeerSweep(backend, tmp_path) as sweep:
-        zombie = Side(backend, tmp_path / "ledger", "tests.peers.callers:make", "")
+        zombie = Side(backend, tmp_path / "ledger", "tests.peers.callers:make")
         for point, skip in CHAOS_STOPS if is_chaos else STOPS:
             await sweep.start(1)
             await zombie.begin(point, skip, "stop")

@@ -24,7 +24,7 @@ async def broken(run: holdfast.Run, question: str) -> str:
     raise ValueError("no such source")
 
 
-@pytest.mark.mission("S0-003", "S0-012", "S0-014", "S0-018", "S0-019")
+@pytest.mark.mission("S0-003", "S0-012", "S0-014", "S0-018")
 @async_test
 async def test_caller_is_left_to_its_peer_in_one_commit_and_goes_on_with_the_answer(
     store: str,
@@ -105,7 +105,7 @@ async def test_peer_that_fails_is_an_error_of_the_call_and_hangs_nobody(store: s
         assert found == "found gold"
 
 
-@pytest.mark.mission("S2-024", "S2-028", "S0-087")
+@pytest.mark.mission("S2-024", "S2-028")
 @async_test
 async def test_silent_peer_times_out_is_told_to_stop_and_its_late_answer_changes_nothing(
     store: str, caplog: pytest.LogCaptureFixture
@@ -130,7 +130,7 @@ async def test_silent_peer_times_out_is_told_to_stop_and_its_late_answer_changes
         assert await hf.runs.result("r") == answer
 
 
-@pytest.mark.mission("S0-089", "S0-090", "S0-091")
+@pytest.mark.mission("S0-089", "S0-090")
 @async_test
 async def test_cancel_reaches_every_peer_below_and_the_finished_stay_finished(store: str) -> None:
     @holdfast.agent

@@ -55,10 +55,8 @@ def test_answer_in_the_instant_of_the_timeout_counts_once_or_not_at_all(
 async def race(backend: Backend, folder: Path, races: int) -> None:
     ledger = folder / "ledger"
     await prepare(backend.url, races)
-    sides = [
-        Side(backend, ledger, f"tests.peers.racers:{make}", "")
-        for make in ("make_peers", "make_callers")
-    ]
+    makes = ("tests.peers.racers:make_peers", "tests.peers.racers:make_callers")
+    sides = [Side(backend, ledger, make, at_once=64) for make in makes]
     with backend.raw() as raw:
         rows = raw.rows("SELECT wait_id FROM waits ORDER BY opened_at, wait_id")
         first = time.time() + START_SECONDS
@@ -69,7 +67,7 @@ async def race(backend: Backend, folder: Path, races: int) -> None:
             raw.execute("UPDATE waits SET deadline = ? WHERE wait_id = ?", moment, wait)
         for side in sides:
             await side.begin()
-        sql = "SELECT count(*) FROM runs WHERE status NOT IN ('completed', 'cancelled')"
+        sql = "SELECT count(*) FROM runs WHERE status NOT IN ('completed', 'cancelled', 'failed')"
         async with asyncio.timeout(LIMIT_SECONDS):
             while raw.rows(sql) != [(0,)] or owed(raw):
                 await asyncio.sleep(0.1)

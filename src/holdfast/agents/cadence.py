@@ -93,6 +93,10 @@ class Pace:
         self.passed += not is_due
         return is_due
 
+    def pass_over(self) -> None:
+        """An end that was to be stored could not be."""
+        self.passed += 1
+
     def _is_due(self) -> bool:
         cadence = self._cadence
         if not isinstance(cadence, Every):

@@ -19,11 +19,13 @@ from holdfast.agents.leaving import Block, Delay, Gate, HandBack, Suspend, Wait,
 from holdfast.agents.memo import Memo
 from holdfast.agents.run import Run
 from holdfast.agents.versions import Change, InFlight, judge
+from holdfast.agents.views import UNSET
 from holdfast.engine import budgets as engine_budgets
 from holdfast.engine import effects as engine_effects
 from holdfast.engine import sweeper, turns
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.outlasting import outlast
 from holdfast.errors import (
     AgentNotFound,
     ConflictError,
@@ -54,7 +56,10 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Pass:
-    """One pass. `hand_back` asks it to end at the next boundary of a turn."""
+    """One pass. `hand_back` asks it to end at the next boundary of a turn.
+
+    `given` is the input of a run that is not stored yet.
+    """
 
     def __init__(
         self,
@@ -63,11 +68,13 @@ class Pass:
         held: LeasedRun,
         *,
         let_go: Callable[[LeasedRun], None],
+        given: Any = UNSET,
     ) -> None:
         self.context = context
         self._let_go = let_go
         self._agents = agents
         self.held = held
+        self._given = given
         self._run: Run | None = None
         self._in_flight = InFlight()
         self.stop_note = ""
@@ -116,7 +123,9 @@ class Pass:
         self._in_flight = InFlight(entries)
         memo = Memo(entries)
         await self._open_purse(agent, memo)
-        given = await turns.input_of(self.context, held.run_id)
+        given = self._given
+        if given is UNSET:
+            given = await turns.input_of(self.context, held.run_id)
         try:
             return await self.enter(agent, memo, given)
         except Suspend as suspended:
@@ -155,12 +164,18 @@ class Pass:
             self.held.discard()
             self.held.stage.drop()
         try:
-            await self.held.complete(result, save=True)
+            await outlast(self.context, lambda: self._complete(result))
         except HoldfastError as error:
             if isinstance(error, ConflictError | UnavailableError):
                 raise
             return await self._fail(error)
         return Ending(True)
+
+    async def _complete(self, result: object) -> None:
+        """End the run, unless that is what was stored by a commit nobody saw the answer of."""
+        await self.held.stage.settle()
+        if self.held.run.status is Status.RUNNING:
+            await self.held.complete(result, save=True)
 
     def begin(self, agent: Agent[..., Any], memo: Memo) -> Run:
         """The run as its agent will see it; raises Suspend if a change of the agent forbids it."""

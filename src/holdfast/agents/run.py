@@ -7,6 +7,7 @@ on record, and given back: between checkpoints it must make the same calls again
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar, overload
 from uuid import UUID
 
@@ -34,12 +35,14 @@ from holdfast.agents.views import UNSET, Log, Value
 from holdfast.agents.waiting import Waiting
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.outlasting import goes_on_in_memory, outlast
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
     IntegrityError,
     MisuseError,
     NoAnswer,
+    OutcomeUnknown,
     ToolFailed,
     TurnDiverged,
     UnavailableError,
@@ -48,6 +51,7 @@ from holdfast.errors import (
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.edits import OWN_PARTS
 from holdfast.kernel.versions import Versions
+from holdfast.telemetry import log
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -364,13 +368,33 @@ class Run:
             return None
         try:
             self.check_claimed()
-            stored = await self._held.checkpoint(phase=phase, label=label)
+            stored = await self._store(phase, label)
         except HoldfastError as error:
             self.gate.leave(error)
+        if stored is None:
+            self._pace.pass_over()
+            self._leave_if_stopping()
+            return None
         self._is_fresh = False
         self._begin_turn(Memo())
         self._leave_if_stopping()
         return stored
+
+    async def _store(self, phase: str, label: str) -> Checkpoint | None:
+        """Store the turn; None if the store is away, and the run goes on without it."""
+        try:
+            return await self._held.checkpoint(phase=phase, label=label)
+        except OutcomeUnknown:
+            if not goes_on_in_memory(self.context):
+                raise
+            # Nothing can be added to what may be stored.
+            stored = partial(self._held.checkpoint, phase=phase, label=label)
+            return await outlast(self.context, stored)
+        except UnavailableError as error:
+            if not goes_on_in_memory(self.context):
+                raise
+            log.warning("run %s goes on in memory, the store is away: %s", self.run_id, error)
+            return None
 
     async def blob(self, blob_id: str) -> str:
         """The whole text of a result that was cut because it was long."""

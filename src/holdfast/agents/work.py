@@ -13,8 +13,9 @@ from holdfast.agents import shapes
 from holdfast.agents.agent import Agent, Agents
 from holdfast.agents.executor import Ending, Pass
 from holdfast.agents.session_pass import SessionPass
+from holdfast.agents.views import UNSET
 from holdfast.clock import MICROSECONDS
-from holdfast.engine import turns
+from holdfast.engine import turns, unstored
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget
 from holdfast.engine.leased_run import LeasedRun
@@ -30,6 +31,7 @@ from holdfast.errors import (
     RunExists,
     UnsupportedValue,
 )
+from holdfast.kernel.journal import Draft
 from holdfast.kernel.peers import CANCELS
 from holdfast.kernel.runs import Run, Status
 from holdfast.telemetry import log
@@ -92,10 +94,24 @@ class Work:
         except UnsupportedValue:
             return False
 
-    def start_pass(self, held: LeasedRun) -> "asyncio.Task[Ending]":
+    async def take_in(self, run_id: str, created: Draft, given: Any) -> bool:
+        """Work on a run that is not stored yet, until it is; False if that did not come about."""
+        await self._leases.stay_alive()
+        stored = asyncio.Event()
+        held = unstored.hold(self.context, run_id, created, on_stored=stored.set)
+        self._leases.strays.add(held)
+        task = self.start_pass(held, shapes.plain(given, what="input"))
+        waiting = asyncio.create_task(stored.wait())
+        try:
+            await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        return stored.is_set()
+
+    def start_pass(self, held: LeasedRun, given: Any = UNSET) -> "asyncio.Task[Ending]":
         """Pass over a run that is held, in a task of its own."""
         let_go = self._leases.strays.let_go
-        working = SessionPass(self.context, self.agents, held, let_go=let_go)
+        working = SessionPass(self.context, self.agents, held, let_go=let_go, given=given)
         task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
         self._passes[task] = working
         task.add_done_callback(self._passes.pop)

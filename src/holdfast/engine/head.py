@@ -61,7 +61,7 @@ class Head:
     """Where one writer is in one run.
 
     With `on_later` the run is not this writer's alone: what others appended is given to it, and no
-    lease of theirs fences this head.
+    lease of theirs fences this head. `on_stored` is called after the first commit.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Head:
         position: Position,
         *,
         on_later: Callable[[Sequence[Entry]], Awaitable[None]] | None = None,
+        on_stored: Callable[[], None] | None = None,
     ) -> None:
         self.run = run
         self.position = position
@@ -80,6 +81,7 @@ class Head:
         self._context = context
         self._lease_seq = run.lease_seq
         self._on_later = on_later
+        self._on_stored = on_stored
         self._pending: _Pending | None = None
         self._is_busy = False
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -145,6 +147,8 @@ class Head:
     async def _enter(self) -> None:
         """Wait until nobody else uses this head. Tasks take turns in the order they came."""
         while self._is_busy:
+            # In a fork, whoever has the turn does not exist.
+            self._context.store.home.check()
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
@@ -207,6 +211,9 @@ class Head:
         if isinstance(outcome, Applied):
             self.run = pending.run
             self.position = pending.commit.entries[-1].position
+            if self._on_stored is not None:
+                self._on_stored()
+                self._on_stored = None
             if pending.plan.on_applied is not None:
                 pending.plan.on_applied(pending.commit.entries, pending.plan.drafts)
 

@@ -184,6 +184,14 @@ class _Replay:
         return _row(self._rebuilt, name, key) != _row(self._stored, name, key)
 
 
+_HINTS = {
+    "deadline": 0,
+    "duplicates": 0,
+    "progress_at": 0,
+    "claimed_by": "",
+    "claimed_until": 0,
+    "progress": "",
+}
 _SEQS = ("seq", "set_seq", "issued_seq", "opened_seq", "closed_seq", "lease_seq")
 
 
@@ -206,5 +214,5 @@ def _row(rows: Indexes, name: str, key: Any) -> Any:
     """A row, without what peers may change beside the journal."""
     row = _tables(rows)[name].get(key)
     if isinstance(row, Wait):
-        return msgspec.structs.replace(row, deadline=0, duplicates=0, progress_at=0)
+        return msgspec.structs.replace(row, **_HINTS)
     return row

@@ -13,6 +13,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing
 from holdfast.engine.head import Beginning, ConditionFailed, Decide, Head, Plan
 from holdfast.engine.inbox import Inbox
+from holdfast.engine.outlasting import outlast
 from holdfast.engine.purse import Purse
 from holdfast.engine.saving import About, Saving, check_size
 from holdfast.engine.staging import Stage, Staging
@@ -291,6 +292,10 @@ class LeasedRun:
         return await self._advance(decide)
 
     async def _advance(self, decide: Decide) -> Sequence[Entry]:
+        """The same, however long the store is away, if the settings say so."""
+        return await outlast(self._context, lambda: self._advance_once(decide))
+
+    async def _advance_once(self, decide: Decide) -> Sequence[Entry]:
         """Commit what `decide` asks for, and what is staged before it; the entries it asked for."""
         both = self._staging.before(decide)
         return both.own(await self._head.advance(both))
@@ -299,7 +304,7 @@ class LeasedRun:
         """Commit edits. Until it is known that they are stored, nothing is added to them."""
         self._is_saving = True
         try:
-            created = await self._advance(saving.plan)
+            created = await self._advance_once(saving.plan)
         except (OutcomeUnknown, asyncio.CancelledError):
             raise
         except BaseException:

@@ -43,14 +43,19 @@ async def answer(of: Waits, wait_id: str, reply: PeerReply) -> bool:
 
 async def begin(context: Context, run_id: str, *, agent: str, given: object, reply_to: str) -> None:
     """Begin the run of a peer, whose end is told to `reply_to`; once, however often it is asked."""
+    created = creation(agent=agent, given=given, reply_to=reply_to)
+    with contextlib.suppress(RunExists):
+        await beginning.begin(context, beginning.id_of(run_id), [created])
+
+
+def creation(*, agent: str, given: object, reply_to: str) -> Draft:
+    """The first entry of the run of a peer that is called from elsewhere."""
     facts = runs.Created(
         agent=names.check(agent, what="agent"),
         input_digest=codec.canonical_digest(given, name="input"),
         reply_to=names.check(reply_to, what="reply_to"),
     )
-    created = Draft(Kind.RUN_CREATED, facts, codec.encode(given, name="input"))
-    with contextlib.suppress(RunExists):
-        await beginning.begin(context, beginning.id_of(run_id), [created])
+    return Draft(Kind.RUN_CREATED, facts, codec.encode(given, name="input"))
 
 
 async def cancel(context: Context, run_id: str, *, agent: str = "") -> None:

@@ -8,7 +8,7 @@ token, a `Ref` with a negative seq.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from holdfast import names
 from holdfast.codec import Ref
@@ -19,6 +19,8 @@ from holdfast.kernel import checkpoints, effects
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.runs import Run
 from holdfast.kernel.versions import Versions
+
+_KEPT: Final = frozenset({Kind.COST_RECORDED, Kind.RUN_CREATED, Kind.RUN_LEASED})
 
 
 class Staged(NamedTuple):
@@ -137,7 +139,7 @@ class Stage:
     @property
     def is_first(self) -> bool:
         """Whether nothing is stored yet under this lease."""
-        return self._head.is_settled and self._head.position.seq == self._head.run.lease_seq
+        return self._head.is_settled and self._head.position.seq <= self._head.run.lease_seq
 
     def step(self, name: str, value: object, *, args_digest: bytes = b"", passed: int = 0) -> Ref:
         """Put a result on the record; the answer may be named in the state in its place."""
@@ -147,14 +149,19 @@ class Stage:
         self._staging.recorded[ref.seq] = body
         return ref
 
+    def begin(self, drafts: Sequence[Draft]) -> None:
+        """Let the first commit of the run begin with these."""
+        for draft in drafts:
+            self._staging.add(draft)
+
     def versions(self, versions: Versions) -> None:
         """Put on record what the agent is made of."""
         self._add(Draft(Kind.VERSIONS_RECORDED, versions), can_wait=True)
 
     def drop(self) -> None:
-        """Forget what is not stored yet, but for what was paid."""
+        """Forget what is not stored yet, but for what was paid and the run's beginning."""
         for draft in self._staging.take():
-            if draft.kind is Kind.COST_RECORDED:
+            if draft.kind in _KEPT:
                 self._staging.add(draft)
 
     def recall(self, seq: int, body: bytes) -> Ref:

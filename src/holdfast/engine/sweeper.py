@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError, IntegrityError
 from holdfast.kernel import leases, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.runs import Status
-from holdfast.kernel.waits import GroupStatus, WaitStatus
+from holdfast.kernel.waits import GroupStatus, Wait, WaitStatus
 from holdfast.stores.contract import DEADLINES, Beat, Decision, Snapshot, Sweep
 from holdfast.telemetry import log
 
@@ -80,6 +80,14 @@ async def expire_due_waits(context: Context, *, limit: int) -> int:
     )
 
 
+async def expire_peers_of(context: Context, agent: str, *, limit: int) -> list[Wait]:
+    """Expire the open waits for peers of an agent's runs that are due; those, earliest first."""
+    limit = names.check_count(limit, what="limit")
+    wanted = Sweep(context.tenant, "due_waits", context.worker, limit, _expire_and_name, (agent,))
+    expired = [wait for some in await swept(context, wanted) for wait in some]
+    return sorted(expired, key=lambda wait: (wait.deadline, wait.wait_id))
+
+
 async def expire_lost_leases(context: Context, *, limit: int) -> int:
     """Give back runs whose worker was not heard of in time; how many there were."""
     limit = names.check_count(limit, what="limit")
@@ -128,6 +136,12 @@ async def block_damaged(context: Context, run_id: str, damage: IntegrityError) -
         await context.decide_late(run_id, decide)
     except IntegrityError as worse:
         log.error("run %s cannot even be blocked: %s", run_id, worse)
+
+
+def _expire_and_name(snapshot: Snapshot) -> Decision:
+    decision = _expire_waits(snapshot)
+    settled = {d.facts.wait_id for d in decision.drafts if isinstance(d.facts, waits.Settled)}
+    return Decision([snapshot.indexes.waits[wait_id] for wait_id in settled], decision.drafts)
 
 
 def _expire_waits(snapshot: Snapshot) -> Decision:

@@ -15,8 +15,10 @@ from holdfast.errors import IntegrityError, MisuseError, WaitNotFound
 from holdfast.kernel import indexes, journal, peers, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.waits import Answer, Wait, WaitStatus
-from holdfast.stores.contract import Decision, ExtendWait, NoteDuplicate, Snapshot
+from holdfast.stores.contract import ClaimWait, Decision, ExtendWait, NoteDuplicate, Snapshot
 from holdfast.telemetry import log
+
+CLAIM_SECONDS = 60.0
 
 
 class PeerRun(msgspec.Struct, frozen=True):
@@ -157,6 +159,31 @@ class Waits:
 
         return await self._context.decide_late(wait.run_id, decide, wait_ids=(wait_id,))
 
+    async def claim(
+        self, wait_id: str, *, seconds: float = CLAIM_SECONDS, by: str = ""
+    ) -> Wait | None:
+        """Keep an open wait for oneself, to answer it soon; None if another has, or it is settled.
+
+        Nobody else can claim it meanwhile, and it does not expire. It is not settled by this: when
+        the claim is over, it is as it was.
+        """
+        names.check(wait_id, what="wait id")
+        # A claim that is sent again, because nobody saw its answer, is known by its name.
+        claimant = f"{(by and names.check(by, what='by')) or self._context.worker}/{ids.uuid7()}"
+        length = clock.seconds(seconds)
+
+        def decide(snapshot: Snapshot) -> Decision:
+            known = _known(snapshot, wait_id)
+            if known.status is not WaitStatus.OPEN:
+                return Decision(None)
+            if known.claimed_by != claimant and waits.is_claimed(known, snapshot.now):
+                return Decision(None)
+            until = snapshot.now + length
+            claimed = msgspec.structs.replace(known, claimed_by=claimant, claimed_until=until)
+            return Decision(claimed, touches=(ClaimWait(wait_id, claimant, until),))
+
+        return await self._context.decide_late("", decide, wait_ids=(wait_id,))
+
     async def expire_due(self, *, limit: int = sweeper.BATCH) -> int:
         """Expire open waits whose deadline has passed, earliest first; how many there were."""
         return await sweeper.expire_due_waits(self._context, limit=limit)
@@ -169,10 +196,10 @@ class Waits:
 
         def decide(snapshot: Snapshot) -> Decision:
             known = _known(snapshot, wait_id)
-            if known.status is not WaitStatus.OPEN:
-                return Decision(_answer(known), touches=(NoteDuplicate(wait_id),))
-            assert snapshot.run is not None, "a wait has a run"
             group = _group(snapshot, known)
+            if known.status is not WaitStatus.OPEN:
+                return Decision(_answer(known, group), touches=(NoteDuplicate(wait_id),))
+            assert snapshot.run is not None, "a wait has a run"
             drafts = waits.settle(snapshot.run, known, group, status, body=body)
             answer = Answer(
                 wait_id=wait_id,
@@ -181,6 +208,8 @@ class Waits:
                 settled_by=actor or self._context.worker,
                 settled_at=snapshot.now,
                 result_seq=snapshot.position.seq + 1,
+                completed=group.resolved + group.failed + 1,
+                total=group.total,
             )
             return Decision(answer, drafts)
 
@@ -212,7 +241,7 @@ def _group(snapshot: Snapshot, wait: Wait) -> waits.Group:
     return group
 
 
-def _answer(wait: Wait) -> Answer:
+def _answer(wait: Wait, group: waits.Group) -> Answer:
     return Answer(
         wait_id=wait.wait_id,
         accepted=False,
@@ -220,6 +249,8 @@ def _answer(wait: Wait) -> Answer:
         settled_by=wait.settled_by,
         settled_at=wait.settled_at,
         result_seq=wait.result_seq,
+        completed=group.resolved + group.failed,
+        total=group.total,
     )
 
 

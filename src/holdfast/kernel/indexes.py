@@ -103,7 +103,7 @@ class MoveBase(msgspec.Struct, frozen=True, gc=False):
 
 
 class AddMark(msgspec.Struct, frozen=True, gc=False):
-    """Refused when the name was used before, or another one that is the only one continues it."""
+    """Refused when the name was used before."""
 
     marked: Marked
 
@@ -276,7 +276,6 @@ def _created(entry: Entry, facts: checkpoints.Created) -> list[Change]:
         name=mark.name,
         version=facts.version,
         parent=mark.parent,
-        is_only=mark.is_only,
         created_at=entry.at,
         tags=mark.tags,
     )

@@ -16,13 +16,12 @@ Name = Any
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a checkpoint is called. Only one mark that `is_only` may continue the same parent."""
+    """What a checkpoint is called."""
 
     space: str
     packed_name: Name
     packed_parent: Name = ""
     tags: dict[str, Any] = {}
-    is_only: bool = False
 
     @property
     def name(self) -> str:
@@ -43,7 +42,6 @@ class Marked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     version: int
     parent: str
-    is_only: bool
     created_at: int
     tags: dict[str, Any] = {}
 

@@ -127,6 +127,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     settled_by: str
     settled_at: int
     result_seq: int = 0
+    completed: int = 0  # waits of its group that are settled, this one included
+    total: int = 0  # waits of its group
 
 
 def needed(mode: str | int, total: int) -> int:
@@ -154,7 +156,14 @@ def judge(group: Group) -> GroupStatus:
 
 
 def is_due(wait: Wait, now: int) -> bool:
-    return wait.status is WaitStatus.OPEN and 0 < wait.deadline <= now
+    """Whether its time is over, and nobody is about to answer it."""
+    is_over = wait.status is WaitStatus.OPEN and 0 < wait.deadline <= now
+    return is_over and not is_claimed(wait, now)
+
+
+def is_claimed(wait: Wait, now: int) -> bool:
+    """Whether somebody is about to answer it."""
+    return wait.claimed_until > now
 
 
 def counted(group: Group, *, resolved: int = 0, failed: int = 0) -> Group:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from holdfast.agents.work import Work
 from holdfast.engine.context import Context
 from holdfast.errors import HoldfastError
 from holdfast.kernel.peers import at_queue
@@ -22,10 +23,10 @@ _AGAIN_SECONDS: Final = 1.0
 class Exchange:
     """Begins with the first run or worker that may need it, and ends with the process."""
 
-    def __init__(self, context: Context, transport: Transport) -> None:
+    def __init__(self, context: Context, transport: Transport, work: Work) -> None:
         self._context = context
         self._transport = transport
-        self._receiver = Receiver(context, transport)
+        self._receiver = Receiver(context, transport, work)
         self._working: asyncio.Task[None] | None = None
         self._is_up = asyncio.Event()
 

@@ -23,6 +23,7 @@ from holdfast.kernel.messages import Message, MessageStatus, Move
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
+from holdfast.stores.home import Home
 
 
 class BegunRun(msgspec.Struct, frozen=True, gc=False):
@@ -98,7 +99,15 @@ class NoteDuplicate(msgspec.Struct, frozen=True, gc=False):
     wait_id: str
 
 
-Touch = ExtendWait | NoteDuplicate
+class ClaimWait(msgspec.Struct, frozen=True, gc=False):
+    """Keep an open wait for whoever is about to answer it: nobody else claims or expires it."""
+
+    wait_id: str
+    by: str
+    until: int
+
+
+Touch = ExtendWait | NoteDuplicate | ClaimWait
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -145,7 +154,8 @@ class Sweep(msgspec.Struct, frozen=True):
     """Find runs by one query and decide for each, in one transaction.
 
     `find` is "ready_runs", "lost_runs" or "due_waits"; each run is given to exactly one sweep. The
-    answer is a list of (run id, answer); the answer for a damaged run is an IntegrityError.
+    answer is a list of (run id, answer); the answer for a damaged run is an IntegrityError. With
+    `agents` only their runs are found; of waits only those for peers.
     """
 
     tenant: str
@@ -154,6 +164,13 @@ class Sweep(msgspec.Struct, frozen=True):
     limit: int
     decide: Decide
     agents: tuple[str, ...] = ()
+
+
+FIND_OF_AGENTS: Final = {
+    "ready_runs": "find_ready_runs_of_agents",
+    "due_waits": "find_due_waits_of_agents",
+}
+"""The queries of sweeps that look at the runs of some agents only."""
 
 
 class Beat(msgspec.Struct, frozen=True, gc=False):
@@ -302,10 +319,6 @@ class MarkReads(Protocol):
         """The one with the highest version."""
         ...
 
-    async def only_child(self, run_id: str, space: str, parent: str) -> Marked | None:
-        """The mark that is the only one to continue `parent`."""
-        ...
-
     async def page(self, wanted: MarkFilter) -> list[Marked]:
         """Of one run by version, of all by name, from the highest down; UUIDs are above others."""
         ...
@@ -421,6 +434,8 @@ class Store(Protocol):
     on_applied: Callable[[Iterable[str]], None] | None
     """Called after each batch with the topics it concerned: a hint for whoever waits."""
 
+    @property
+    def home(self) -> Home: ...
     @property
     def runs(self) -> RunReads: ...
     @property

@@ -18,13 +18,18 @@ class Home:
     def leave(self) -> None:
         self._at = None
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the one that opened the store."""
+        return self._at is not None and self._at[0] != os.getpid()
+
     def check(self) -> None:
         """Raise unless the store is open, and was opened here."""
         if self._at is None:
             raise StoreClosed()
-        if self._at[0] != os.getpid():
+        if self.is_inherited:
             raise WrongProcess(
-                "the store was opened before fork(); open another one in this process"
+                "the store was opened before fork(); open stores after it, or use spawn"
             )
         if self._at[1] is not asyncio.get_running_loop():
             raise WrongProcess(

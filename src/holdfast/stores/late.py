@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.errors import HoldfastError
 from holdfast.kernel import runs
 from holdfast.kernel.indexes import Change, CountGroup
 from holdfast.kernel.journal import Entry, Origin
 from holdfast.kernel.runs import Run
-from holdfast.stores.contract import Late, Snapshot, Touch
+from holdfast.stores.contract import ClaimWait, ExtendWait, Late, Snapshot, Touch
 from holdfast.stores.sealing import seal_all
 
 
@@ -40,7 +42,22 @@ class Deciding:
         self.entries += sealed.entries
         self._changes += sealed.changes
         self.touches += decision.touches
+        for touch in decision.touches:
+            self._show(touch)
         return decision.answer
+
+    def _show(self, touch: Touch) -> None:
+        """Let the decisions that follow see what a touch does to a wait."""
+        waits = self._snapshot.indexes.waits
+        match touch:
+            case ClaimWait(wait_id, by, until):
+                shown = {"claimed_by": by, "claimed_until": until}
+            case ExtendWait(wait_id, deadline, at, progress):
+                said = progress or waits[wait_id].progress
+                shown = {"deadline": deadline, "progress_at": at, "progress": said}
+            case _:
+                return
+        waits[wait_id] = msgspec.structs.replace(waits[wait_id], **shown)
 
     @property
     def changed_run(self) -> Run | None:

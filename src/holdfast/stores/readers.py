@@ -138,9 +138,6 @@ class MarkReader(_Reads):
     async def latest(self, run_id: str, space: str) -> Marked | None:
         return await self._one(self._shapes.mark, "get_latest_mark", run_id, space)
 
-    async def only_child(self, run_id: str, space: str, parent: str) -> Marked | None:
-        return await self._one(self._shapes.mark, "get_only_child", run_id, space, packed(parent))
-
     async def page(self, wanted: MarkFilter) -> list[Marked]:
         before = _NEWEST_VERSION if wanted.before_version is None else wanted.before_version
         tagged = tags.encode(wanted.tags) if wanted.tags else None

@@ -18,11 +18,13 @@ from holdfast.sync.engine import (
     Signals,
     Waits,
 )
+from holdfast.sync.peers import CheckpointService
 from holdfast.sync.schedules import Schedules
 
 __all__ = [
     "Approvals",
     "Budgets",
+    "CheckpointService",
     "Checkpoints",
     "Effects",
     "Handle",

@@ -409,6 +409,11 @@ class Waits(Face[waits.Waits]):
             self._inner.extend, wait_id, timeout_seconds=timeout_seconds, deadline=deadline
         )
 
+    def claim(
+        self, wait_id: str, *, seconds: float = waits.CLAIM_SECONDS, by: str = ""
+    ) -> Wait | None:
+        return self._call(self._inner.claim, wait_id, seconds=seconds, by=by)
+
     def expire_due(self, *, limit: int = sweeper.BATCH) -> int:
         return self._call(self._inner.expire_due, limit=limit)
 

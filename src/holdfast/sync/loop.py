@@ -55,7 +55,9 @@ class Loop:
         if self._portal is None:
             raise StoreClosed("the store is not open; use it inside `with holdfast.sync.open(...)`")
         if self.is_inherited:
-            raise WrongProcess("the store was opened before fork(); open another one here")
+            raise WrongProcess(
+                "the store was opened before fork(); open stores after it, or use spawn"
+            )
         return self._portal.start_task_soon(functools.partial(method, *args, **kwargs))
 
     def call(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     There the blocking face calls the same methods, and a durable graph or an import what
     test_saver, test_durable_tools and the kit play on both stores.
     """
-    if not config.getoption("--chaos", default=False):
+    if not config.getoption("--chaos"):
         items[:] = [item for item in items if not _is_played_enough(item)]
 
 

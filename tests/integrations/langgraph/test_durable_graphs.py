@@ -3,8 +3,7 @@
 import asyncio
 import json
 import operator
-import subprocess
-import sys
+import os
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, TypedDict
 
@@ -19,9 +18,8 @@ import holdfast
 from holdfast.errors import MisuseError, ThreadBusy
 from holdfast.integrations.langgraph import HoldfastSaver, durable
 from holdfast.integrations.langgraph.places import TOKEN
+from tests import forked_cli
 from tests.integrations.langgraph.durably import Graph, both_faces, interrupts, thread
-
-HOLDFAST = [sys.executable, "-P", "-c", "from holdfast.cli import main; main()"]
 
 
 class State(TypedDict):
@@ -77,8 +75,8 @@ def answer(store: str, value: object, *, prompt: str | None = None) -> None:
 
 
 def cli(store: str, *words: str) -> Any:
-    command = [*HOLDFAST, *words, "--store", store, "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = forked_cli.run(*words, "--store", store, "-o", "json", env=os.environ)
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

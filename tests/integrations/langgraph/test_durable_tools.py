@@ -5,6 +5,7 @@ import threading
 from typing import Annotated, Any
 
 import pytest
+from click.testing import CliRunner
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, ToolMessage
@@ -15,7 +16,9 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
+import holdfast.sync
 from holdfast import Happened, NotDone, codec
+from holdfast.cli.effects import command
 from holdfast.engine.effects import EffectRequest
 from holdfast.errors import MisuseError
 from holdfast.integrations.langgraph import HoldfastSaver, durable, durable_tools, holdfast_key
@@ -49,6 +52,12 @@ def node_graph(saver: HoldfastSaver, node: ToolNode) -> Graph:
     builder.add_node("tools", node)
     builder.add_edge(START, "tools")
     return builder.compile(checkpointer=saver)
+
+
+def questions(store: str) -> list[str]:
+    """What is open in the inbox."""
+    with holdfast.sync.open(store) as hf:
+        return [question.wait_id for question in hf.approvals.list()]
 
 
 TWINS = asks(
@@ -219,6 +228,32 @@ def test_person_who_says_that_it_did_not_happen_lets_it_be_made_once(store: str,
     assert told(state) == [("c1", "charged 5")]
     assert bank.charged == [("ann", 5)] * 2
     assert statuses(store) == ["not_done", "completed"]
+
+
+@pytest.mark.parametrize("who", ["same process", "another one"])
+@pytest.mark.parametrize("verdict", [["--happened", "paid"], ["--did-not-happen"]])
+def test_question_about_a_call_that_was_settled_elsewhere_is_withdrawn(
+    store: str, verdict: list[str], who: str
+) -> None:
+    bank = Bank(fails=RuntimeError("the line is dead"))
+    with HoldfastSaver(store) as saver:
+        graph = agent(saver, [bank.tool()], [charging("c1"), DONE])
+        assert len(interrupts(run(graph, "sync", human()))) == 1
+        (asked,) = questions(store)
+        settle = ["resolve", str(effects(store)[0].effect_id), *verdict, "--store", store]
+        assert CliRunner().invoke(command, settle).exit_code == 0
+        assert questions(store) == [asked]
+        bank.fails = None
+        with HoldfastSaver(store) as other:
+            if who == "another one":
+                graph = agent(other, [bank.tool()], [DONE])
+            state = run(graph, "sync", None)
+    assert interrupts(state) == []
+    assert len(replies(state)) == 1
+    assert len(bank.charged) == (2 if verdict == ["--did-not-happen"] else 1)
+    assert questions(store) == []
+    with holdfast.sync.open(store) as hf:
+        assert hf.waits.get(asked).status == "cancelled"
 
 
 @both_faces

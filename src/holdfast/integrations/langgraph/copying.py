@@ -51,13 +51,7 @@ def _recording(written: Written, tokens: layout.Items):
 
 
 def _saving(marked: Marked, view: View):
-    mark = Mark(
-        marked.space,
-        marks.pack(marked.name),
-        marks.pack(marked.parent),
-        marked.tags,
-        marked.is_only,
-    )
+    mark = Mark(marked.space, marks.pack(marked.name), marks.pack(marked.parent), marked.tags)
     logs, values = layout.own_parts(view, marked.space)
 
     def change(known: View) -> Change:

@@ -1,7 +1,8 @@
 """Where a saver lives: a store, opened at the first use, and the event loop that works on it.
 
 Savers are called from threads and from event loops that come and go; the store belongs to one loop,
-in a thread of its own. A fork of the process opens the store anew.
+in a thread of its own. A fork of the process opens the store anew, but
+for an SQLite file that was open before.
 """
 
 import asyncio

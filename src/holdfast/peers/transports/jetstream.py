@@ -88,9 +88,10 @@ class JetStreamDelivery:
     async def ack(self) -> bool:
         """The server takes a late one too, and rightly: the message is dealt with."""
         is_held = self._is_held()
-        await self._transport.tell(self._message, b"+ACK")
-        await self._transport.bodies.drop(self._envelope.large)
-        return is_held
+        is_heard = await self._transport.tell(self._message, b"+ACK")
+        if is_heard:
+            await self._transport.bodies.drop(self._envelope.large)
+        return is_held and is_heard
 
     async def retry(self, delay: float = 0.0, note: str = "") -> None:
         if note:
@@ -100,9 +101,10 @@ class JetStreamDelivery:
     async def extend(self) -> bool:
         if not self._is_held():
             return False
-        self._lost_at = steady() + clock.seconds(self._lease)
-        await self._transport.tell(self._message, b"+WPI")
-        return True
+        lost_at = steady() + clock.seconds(self._lease)
+        is_heard = await self._transport.tell(self._message, b"+WPI")
+        self._lost_at = lost_at if is_heard else 0
+        return is_heard
 
     async def dead(self, reason: str) -> None:
         await self._transport.bury(self.queue, self._message, self._envelope, reason)
@@ -246,10 +248,10 @@ class JetStreamTransport:
         await self._published(self._at.dead(queue), message.data, dead.header(), id_)
         await self.tell(message, b"+TERM")
 
-    async def tell(self, message: Msg, what: bytes) -> None:
-        """What became of a delivery."""
+    async def tell(self, message: Msg, what: bytes) -> bool:
+        """What became of a delivery; False if the server knows of no such delivery."""
         self._check()
-        await self._link.told(message.reply, what)
+        return await self._link.told(message.reply, what)
 
     async def _send(self, queue: str, body: bytes, envelope: Envelope, id_: str) -> bool:
         headers: dict[str, str] = {}

@@ -25,6 +25,8 @@ from holdfast.telemetry import log
 T = TypeVar("T")
 REQUEST_SECONDS: Final = 2.0
 DEDUPLICATED_SECONDS: Final = 300
+_HEARD_SECONDS: Final = 1.0
+_UNHEARD: Final = 3
 _NOT_LET_IN: Final = (
     nats.errors.AuthorizationError,
     nats.errors.InvalidUserCredentialsError,
@@ -103,9 +105,25 @@ class Link:
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, 1.0)
 
-    async def told(self, subject: str, payload: bytes) -> None:
-        """Tell the server what became of a delivery, and know that it has heard."""
-        await self.asked(lambda: self.client.request(subject, payload, timeout=REQUEST_SECONDS))
+    async def told(self, subject: str, payload: bytes) -> bool:
+        """Tell the server what became of a delivery; False if it knows of no such delivery.
+
+        A server that was killed may have forgotten whom it gave what. It does not answer then, and
+        delivers the message again.
+        """
+        return await self.asked(lambda: self._is_heard(subject, payload))
+
+    async def _is_heard(self, subject: str, payload: bytes) -> bool:
+        for _ in range(_UNHEARD):
+            was_connected = self.client.is_connected
+            try:
+                await self.client.request(subject, payload, timeout=_HEARD_SECONDS)
+            except nats.errors.TimeoutError:
+                if not (was_connected and self.client.is_connected):
+                    raise
+            else:
+                return True
+        return False
 
     async def bodies(self) -> ObjectStore:
         """The bucket of large bodies, made when it is first needed."""

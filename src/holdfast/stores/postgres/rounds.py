@@ -12,7 +12,9 @@ from holdfast.kernel import journal
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import (
+    FIND_OF_AGENTS,
     Beat,
+    ClaimWait,
     Commit,
     ExtendWait,
     Late,
@@ -164,8 +166,8 @@ class Round:
         taken = packing.texts(self._tasks)
         limit = sum(each.limit for _, each in sweeps)
         row: Row = (self._tenant, self._clock.now(), limit, journal.SCHEMA, taken)
-        if sweep.find == "ready_runs" and sweep.agents:
-            name, row = "find_ready_runs_of_agents", (*row, packing.texts(sweep.agents))
+        if sweep.agents:
+            name, row = FIND_OF_AGENTS[sweep.find], (*row, packing.texts(sweep.agents))
         else:
             name = f"find_{sweep.find}"
         return await fetch(connection, SQL[name], row)
@@ -246,6 +248,9 @@ class Round:
             if isinstance(touch, ExtendWait):
                 row = (self._tenant, *msgspec.structs.astuple(touch))
                 await connection.execute(SQL["extend_open_wait"], row)
+            elif isinstance(touch, ClaimWait):
+                claim = (self._tenant, touch.wait_id, touch.by, touch.until)
+                await connection.execute(SQL["claim_open_wait"], claim)
 
     async def _beat(self, connection: Connection, beat: Beat) -> None:
         if beat.expires_at:

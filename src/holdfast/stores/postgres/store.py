@@ -52,6 +52,10 @@ class PostgresStore(Readers):
         self._home = Home()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def home(self) -> Home:
+        return self._home
+
     async def open(self) -> None:
         """Reach the server, bring the schema up to date if this role may, make the pool."""
         self._home.settle()

@@ -32,7 +32,7 @@ from holdfast.kernel.indexes import (
 )
 from holdfast.kernel.journal import ORIGIN, Position
 from holdfast.kernel.messages import AddMessage
-from holdfast.stores.contract import Sweep
+from holdfast.stores.contract import FIND_OF_AGENTS, Sweep
 from holdfast.stores.sqlite.queries import SHAPES, Row
 
 # Changes whose statement finds nothing to do when their condition does not hold.
@@ -163,8 +163,8 @@ def _other_statements(tenant: str, run_id: str, change: Change) -> Iterator[tupl
 def find_statement(sweep: Sweep, now: int) -> tuple[str, Row]:
     """The statement that finds the runs of a sweep."""
     row = (sweep.tenant, now, sweep.limit, journal.SCHEMA)
-    if sweep.find == "ready_runs" and sweep.agents:
-        return "find_ready_runs_of_agents", (*row, json.dumps(sweep.agents))
+    if sweep.agents:
+        return FIND_OF_AGENTS[sweep.find], (*row, json.dumps(sweep.agents))
     return f"find_{sweep.find}", row
 
 

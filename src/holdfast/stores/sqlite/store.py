@@ -16,7 +16,7 @@ from holdfast.stores.contract import StoreInfo, Write
 from holdfast.stores.home import Home
 from holdfast.stores.readers import Readers
 from holdfast.stores.rows import Row
-from holdfast.stores.sqlite import reindex, schema
+from holdfast.stores.sqlite import forks, reindex, schema
 from holdfast.stores.sqlite.connection import (
     Connection,
     check_is_ours,
@@ -57,9 +57,14 @@ class SQLiteStore(Readers):
         self._home = Home()
         self._journal_mode = ""
 
+    @property
+    def home(self) -> Home:
+        return self._home
+
     async def open(self) -> None:
         """Make the file if need be, bring its schema up to date, start the threads."""
         self._check_path()
+        forks.check(self._path)
         self._home.settle()
         self._write_lane = Lane("writer", self._connect)
         try:
@@ -69,6 +74,7 @@ class SQLiteStore(Readers):
             self._home.leave()
             raise
         if self._path:
+            forks.enter(self._path, self)
             threads = self._settings.reader_threads
             self._read_lane = Lane("reader", self._connect_to_read, threads)
         self._combiner = Combiner(
@@ -87,6 +93,7 @@ class SQLiteStore(Readers):
         if self._read_lane is not None:
             await self._read_lane.close()
         await self._write_lane.close()
+        forks.leave(self)
         self._home.leave()
 
     def submit(self, write: Write) -> Awaitable[Any]:

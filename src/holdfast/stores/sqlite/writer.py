@@ -16,6 +16,7 @@ from holdfast.stores.contract import (
     Applied,
     Beat,
     BegunRun,
+    ClaimWait,
     Commit,
     Conflict,
     ExtendWait,
@@ -326,6 +327,8 @@ class Writer:
             case ExtendWait(wait_id, deadline, at, progress):
                 row = (tenant, wait_id, deadline, at, progress)
                 self._execute(SQL["extend_open_wait"], row)
+            case ClaimWait(wait_id, by, until):
+                self._execute(SQL["claim_open_wait"], (tenant, wait_id, by, until))
             case NoteDuplicate(wait_id):
                 self._execute(SQL["note_duplicate"], (tenant, wait_id))
 

@@ -24,11 +24,10 @@ def saved(
     parent: str = "",
     *,
     space: str = "",
-    is_only: bool = False,
     **tags: Any,
 ) -> Draft:
     """A checkpoint with a mark."""
-    mark = Mark(space, marks.pack(name), marks.pack(parent), tags, is_only)
+    mark = Mark(space, marks.pack(name), marks.pack(parent), tags)
     facts = checkpoints.Created(ids.uuid7(), version, version - 1, 0, mark=mark)
     value = msgspec.Raw(msgspec.msgpack.encode(f"state of {name}"))
     return Draft(

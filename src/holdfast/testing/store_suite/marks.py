@@ -10,7 +10,7 @@ from holdfast.engine.waits import WaitSpec
 from holdfast.errors import IntegrityError, UnsupportedValue
 from holdfast.kernel.indexes import AddMark
 from holdfast.kernel.marks import Marked
-from holdfast.stores.contract import Applied, Conflict, MarkFilter, Refused
+from holdfast.stores.contract import Applied, MarkFilter, Refused
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite.backend import Backend, async_test
 from holdfast.testing.store_suite.marking import (
@@ -62,8 +62,8 @@ class MarksSuite:
             await hf.runs.create("a", agent="langgraph")
             uuid = "1f0c5b4e-0000-6000-8000-00000000000a"
             drafts = [
-                saved(1, "one", is_only=True, step=-1),
-                saved(2, uuid, "one", is_only=True),
+                saved(1, "one", step=-1),
+                saved(2, uuid, "one"),
                 saved(3, "one", space="sub"),
                 saved(4, "four", uuid),
             ]
@@ -78,7 +78,6 @@ class MarksSuite:
                 name="one",
                 version=1,
                 parent="",
-                is_only=True,
                 created_at=clock.now(),
                 tags={"step": -1},
             )
@@ -90,10 +89,6 @@ class MarksSuite:
             in_sub = await marks.latest("a", "sub")
             assert in_sub is not None
             assert in_sub.version == 3
-            child = await marks.only_child("a", "", "one")
-            assert child is not None
-            assert child.name == uuid
-            assert await marks.only_child("a", "", uuid) is None
             assert [mark.version for mark in await marks.of_run("a")] == [1, 2, 3, 4]
             assert await hf.journal.verify("a") == []
 
@@ -158,31 +153,22 @@ class MarksSuite:
             assert await hf.journal.verify("a") == []
 
     @async_test
-    async def test_second_only_child_is_refused(self, backend: Backend) -> None:
+    async def test_marks_form_a_tree(self, backend: Backend) -> None:
         async with backend.open() as hf:
             await hf.runs.create("a")
-            await hf.runs.create("b")
-            assert await commit(hf, "a", saved(1, "one", is_only=True)) == Applied()
-            assert await commit(hf, "a", saved(2, "two", "one", is_only=True)) == Applied()
-            outcome = await commit(hf, "a", saved(3, "three", "one", is_only=True))
-            assert isinstance(outcome, Refused)
-            assert isinstance(outcome.change, AddMark)
-            assert await commit(hf, "a", saved(3, "three", "one")) == Applied()
+            assert await commit(hf, "a", saved(1, "one")) == Applied()
+            twins = (saved(2, "two", "one"), saved(3, "three", "one"))
+            assert await commit(hf, "a", *twins) == Applied()
             assert await commit(hf, "a", saved(4, "four", "one")) == Applied()
-            sub = saved(5, "five", "one", space="sub", is_only=True)
-            assert await commit(hf, "a", sub) == Applied()
-            assert await commit(hf, "b", saved(1, "two", "one", is_only=True)) == Applied()
-            assert isinstance(await commit(hf, "a", saved(6, "six", is_only=True)), Refused)
+            parents = [mark.parent for mark in await store_of(hf).marks.of_run("a")]
+            assert parents == ["", "one", "one", "one"]
             assert await hf.journal.verify("a") == []
 
     @async_test
-    async def test_two_in_one_commit_with_the_same_parent_are_refused(
-        self, backend: Backend
-    ) -> None:
+    async def test_two_in_one_commit_with_the_same_name_are_refused(self, backend: Backend) -> None:
         async with backend.open() as hf:
             await hf.runs.create("a")
-            twins = (saved(1, "one", "p", is_only=True), saved(2, "two", "p", is_only=True))
-            outcome = await commit(hf, "a", *twins)
+            outcome = await commit(hf, "a", saved(1, "one"), saved(2, "one", "p"))
             assert isinstance(outcome, Refused)
             assert await store_of(hf).marks.of_run("a") == []
             assert await hf.checkpoints.history("a") == []
@@ -193,16 +179,13 @@ class MarksSuite:
             await hf.runs.create("a")
             await commit(hf, "a", saved(1, "root"))
             twins = [
-                await commit_of(hf, "a", saved(2, name, "root", is_only=True))
-                for name in ("left", "right")
+                await commit_of(hf, "a", saved(2, "same", "root"), written(side))
+                for side in ("left", "right")
             ]
             store = store_of(hf)
             outcomes = await asyncio.gather(*(store.submit(twin) for twin in twins))
             assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Applied", "Conflict"]
-            loser = twins[outcomes.index(Conflict())].changes[-1]
-            assert isinstance(loser, AddMark)
-            again = saved(3, loser.marked.name, "root", is_only=True)
-            assert isinstance(await commit(hf, "a", again), Refused)
+            assert isinstance(await commit(hf, "a", saved(3, "same", "root")), Refused)
             assert len(await store.marks.of_run("a")) == 2
 
     @async_test
@@ -214,23 +197,20 @@ class MarksSuite:
             runs = [f"run-{n}" for n in range(8)]
             for run_id in runs:
                 await hf.runs.create(run_id)
-            await commit(hf, "run-5", saved(1, "root", is_only=True))
+            await commit(hf, "run-5", saved(1, "new"))
             version = {run_id: 2 if run_id == "run-5" else 1 for run_id in runs}
-            batch = [
-                await commit_of(hf, run_id, saved(version[run_id], "new", is_only=True))
-                for run_id in runs
-            ]
+            batch = [await commit_of(hf, run_id, saved(version[run_id], "new")) for run_id in runs]
             outcomes = await asyncio.gather(*(store.submit(each) for each in batch))
             refused = [run_id for run_id, o in zip(runs, outcomes, strict=True) if o != Applied()]
             assert refused == ["run-5"]
-            assert _names(await store.marks.page(MarkFilter(name="new"))) == ["new"] * 7
+            assert _names(await store.marks.page(MarkFilter(name="new"))) == ["new"] * 8
 
     @async_test
     async def test_commit_that_is_sent_again_counts_once(self, backend: Backend) -> None:
         async with backend.open() as hf:
             await hf.runs.create("a")
             store = store_of(hf)
-            first = await commit_of(hf, "a", saved(1, "one", is_only=True), written("one"))
+            first = await commit_of(hf, "a", saved(1, "one"), written("one"))
             assert [await store.submit(first) for _ in range(2)] == [Applied()] * 2
             assert len(await store.writes.of_run("a")) == 1
             last = await commit_of(hf, "a", pruned((1, 1)), erased((1, 3)))
@@ -266,7 +246,7 @@ class MarksSuite:
             await hf.runs.create("a")
             for version in range(1, 7):
                 name = f"n{version}"
-                await commit(hf, "a", saved(version, name, is_only=False), written(name))
+                await commit(hf, "a", saved(version, name), written(name))
             assert await commit(hf, "a", pruned((1, 2), (4, 5))) == Applied()
             store = store_of(hf)
             assert _names(await store.marks.of_run("a")) == ["n3", "n6"]
@@ -277,7 +257,7 @@ class MarksSuite:
             assert [w.name for w in await store.writes.of_run("a")] == ["n6"]
             assert await hf.journal.verify("a") == []
             # What was dropped may be used again.
-            assert await commit(hf, "a", saved(7, "n1", is_only=True)) == Applied()
+            assert await commit(hf, "a", saved(7, "n1")) == Applied()
 
     @async_test
     async def test_one_commit_adds_drops_and_erases_in_order(self, backend: Backend) -> None:
@@ -285,14 +265,14 @@ class MarksSuite:
             async with backend.open() as hf:
                 run_id = commits.__name__
                 await hf.runs.create(run_id)
-                await commit(hf, run_id, written("b"), saved(1, "a", "root", is_only=True))
+                await commit(hf, run_id, written("b"), saved(1, "a", "root"))
                 await commits(
                     hf,
                     run_id,
                     written("a"),
-                    saved(2, "b", "a", is_only=True),
+                    saved(2, "b", "a"),
                     pruned((1, 2)),
-                    saved(3, "a", "root", is_only=True),
+                    saved(3, "a", "root"),
                     written("a"),
                     erased((4, 5)),
                 )
@@ -310,11 +290,11 @@ class MarksSuite:
     async def test_outside_writers_save_marks_and_drop_them(self, backend: Backend) -> None:
         async with backend.open() as hf:
             await hf.runs.create("a")
-            assert await commit_late(hf, "a", saved(1, "one", is_only=True)) == "decided"
+            assert await commit_late(hf, "a", saved(1, "one")) == "decided"
             assert await commit_late(hf, "a", written("one")) == "decided"
-            assert await commit_late(hf, "a", saved(2, "two", "one", is_only=True)) == "decided"
+            assert await commit_late(hf, "a", saved(2, "two", "one")) == "decided"
             with pytest.raises(IntegrityError, match="contradict its journal"):
-                await commit_late(hf, "a", saved(3, "three", "one", is_only=True))
+                await commit_late(hf, "a", saved(3, "two"))
             assert _names(await store_of(hf).marks.of_run("a")) == ["one", "two"]
             await asyncio.gather(
                 commit_late(hf, "a", written("two")), commit_late(hf, "a", pruned((1, 2)))
@@ -464,7 +444,7 @@ class MarksSuite:
     ) -> None:
         async with backend.open() as hf:
             await hf.runs.create("a")
-            await commit(hf, "a", saved(1, "one", is_only=True, **_DATA), written("one"))
+            await commit(hf, "a", saved(1, "one", **_DATA), written("one"))
             await commit(hf, "a", saved(2, "two", "one"), written("two"), written("one"))
             await commit(hf, "a", saved(3, "three", "two"), pruned((2, 2)))
             store = store_of(hf)

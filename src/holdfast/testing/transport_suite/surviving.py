@@ -67,9 +67,7 @@ class SurvivingSuite:
                     assert await got.ack()
 
     @async_test
-    async def test_frozen_worker_acknowledges_nothing_that_is_another_s(
-        self, carrier: Carrier
-    ) -> None:
+    async def test_frozen_worker_is_told_that_it_lost_its_message(self, carrier: Carrier) -> None:
         async with opened(carrier) as transport:
             await transport.publish("inbox", b"", key="one")
             worker = await _start_worker(carrier, "late", "inbox", "1", str(LEASE))
@@ -80,8 +78,8 @@ class SurvivingSuite:
                 got = await consumer.next()
                 assert (got.key, got.attempt) == ("one", 2)
                 os.kill(worker.pid, signal.SIGCONT)
-                await worker.stdout.read()
+                assert await worker.stdout.read() == b"False\n"
                 assert await worker.wait() == 0
-                assert await got.ack()
+                await got.ack()
                 await transport.publish("inbox", b"", key="two")
                 assert (await consumer.next()).key == "two"

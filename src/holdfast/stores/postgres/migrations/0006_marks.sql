@@ -8,16 +8,12 @@ CREATE TABLE marks (
     version bigint NOT NULL,
     name bytea NOT NULL,
     parent bytea NOT NULL,
-    is_only boolean NOT NULL,
     created_at bigint NOT NULL,
     tags json NOT NULL,
     PRIMARY KEY (tenant, run_id, space, version)
 );
 
 CREATE UNIQUE INDEX marks_by_name ON marks (tenant, run_id, space, name);
-
--- What stops two that are the only one from continuing the same mark.
-CREATE UNIQUE INDEX marks_only ON marks (tenant, run_id, space, parent) WHERE is_only;
 
 CREATE TABLE writes (
     tenant text COLLATE "C" NOT NULL,
@@ -34,7 +30,7 @@ CREATE INDEX journal_erasures ON journal (tenant, run_id, seq) WHERE kind = 'BOD
 -- Statistics of a store in use, as in 0003.
 INSERT INTO marks
 SELECT '', md5((n / 50)::text), '', n, decode(md5(n::text), 'hex'),
-       decode(md5((n - 1)::text), 'hex'), true, n, '{}'
+       decode(md5((n - 1)::text), 'hex'), n, '{}'
 FROM generate_series(1, 1000) AS n;
 INSERT INTO writes
 SELECT '', md5((n / 50)::text), '', decode(md5((n / 2)::text), 'hex'), n

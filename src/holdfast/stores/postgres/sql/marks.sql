@@ -1,12 +1,11 @@
 -- name: add_mark
 -- Part of a commit. What checkpoints are called, in the commit of their entries. One whose name was
--- used is left out, and a second one that would be the only one to continue the same mark: the
--- commit is refused for it.
-INSERT INTO marks (tenant, run_id, space, name, version, parent, is_only, created_at, tags)
+-- used is left out: the commit is refused for it.
+INSERT INTO marks (tenant, run_id, space, name, version, parent, created_at, tags)
 SELECT :tenant, m.run_id, m.space, decode(m.name, 'base64'), m.version,
-       decode(m.parent, 'base64'), m.is_only, m.created_at, m.tags::json
+       decode(m.parent, 'base64'), m.created_at, m.tags::json
 FROM json_to_recordset(:marks)
-     AS m (run_id text, space text, name text, version bigint, parent text, is_only boolean,
+     AS m (run_id text, space text, name text, version bigint, parent text,
            created_at bigint, tags text)
 WHERE (m.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ON CONFLICT DO NOTHING
@@ -30,34 +29,28 @@ WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
 
 -- name: get_mark
 -- One mark of a run by its name.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags::text
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
 FROM marks
 WHERE tenant = $1 AND run_id = $2 AND space = $3 AND name = $4;
 
 -- name: get_latest_mark
 -- The mark of the newest version in a space of a run.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags::text
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
 FROM marks
 WHERE tenant = $1 AND run_id = $2 AND space = $3
 ORDER BY version DESC
 LIMIT 1;
 
--- name: get_only_child
--- The one that is the only one to continue a mark.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags::text
-FROM marks
-WHERE tenant = $1 AND run_id = $2 AND space = $3 AND parent = $4 AND is_only;
-
 -- name: list_marks_of_run
 -- All marks of a run, the oldest version first.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags::text
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
 FROM marks
 WHERE tenant = $1 AND run_id = $2
 ORDER BY version;
 
 -- name: page_marks_of_space
 -- A page of the marks in a space of a run, newest version first; NULL means any.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags::text
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
 FROM marks
 WHERE tenant = $1 AND run_id = $7 AND space = $8 AND version < $2
   AND ($3::bytea IS NULL OR name < $3)
@@ -71,7 +64,7 @@ LIMIT $4;
 
 -- name: page_marks_of_run
 -- The same over all spaces of a run.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags::text
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
 FROM marks
 WHERE tenant = $1 AND run_id = $7 AND version < $2
   AND ($3::bytea IS NULL OR name < $3)
@@ -85,7 +78,7 @@ LIMIT $4;
 
 -- name: page_marks
 -- A page of marks over all runs, from the last name on; NULL means any.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags::text
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
 FROM marks
 WHERE tenant = $1 AND version < $2
   AND ($3::bytea IS NULL OR name < $3)
@@ -100,7 +93,7 @@ LIMIT $4;
 
 -- name: list_tagged_marks
 -- Marks over all runs that match one of the tags wanted (a JSON array of objects).
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags::text
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
 FROM marks
 WHERE tenant = $1
   AND EXISTS (

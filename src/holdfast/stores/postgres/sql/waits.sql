@@ -92,6 +92,12 @@ UPDATE waits
 SET deadline = $3, progress_at = $4, progress = CASE $5 WHEN '' THEN progress ELSE $5 END
 WHERE tenant = $1 AND wait_id = $2 AND status = 'open';
 
+-- name: claim_open_wait
+-- Keep an open wait for whoever is about to answer it.
+UPDATE waits
+SET claimed_by = $3, claimed_until = $4
+WHERE tenant = $1 AND wait_id = $2 AND status = 'open';
+
 -- name: get_wait
 -- One wait.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
@@ -158,14 +164,28 @@ ORDER BY opened_at, wait_id
 LIMIT $4;
 
 -- name: find_due_waits
--- Open waits whose deadline has passed, the earliest first; not of runs that are damaged or have
--- newer entries than the schema given. Each run
+-- Open waits whose deadline has passed, the earliest first; not those that somebody is about to
+-- answer, nor of runs that are damaged or have newer entries than the schema given. Each run
 -- is for one sweep only.
 SELECT w.run_id, w.wait_id
 FROM waits w
 JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.run_id
 WHERE w.tenant = $1 AND w.status = 'open' AND w.deadline > 0 AND w.deadline <= $2
+  AND w.claimed_until <= $2
   AND r.blocked_reason <> 'corruption' AND r.schema <= $4 AND w.run_id <> ALL ($5::text[])
+ORDER BY w.deadline, w.wait_id
+LIMIT $3
+FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- name: find_due_waits_of_agents
+-- The same, for peers of the runs of some agents only.
+SELECT w.run_id, w.wait_id
+FROM waits w
+JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.run_id
+WHERE w.tenant = $1 AND w.status = 'open' AND w.deadline > 0 AND w.deadline <= $2
+  AND w.claimed_until <= $2 AND w.kind = 'peer'
+  AND r.blocked_reason <> 'corruption' AND r.schema <= $4 AND w.run_id <> ALL ($5::text[])
+  AND r.agent = ANY ($6::text[])
 ORDER BY w.deadline, w.wait_id
 LIMIT $3
 FOR NO KEY UPDATE OF r SKIP LOCKED;

@@ -8,16 +8,12 @@ CREATE TABLE marks (
     version INTEGER NOT NULL,
     name BLOB NOT NULL,
     parent BLOB NOT NULL,
-    is_only INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     tags TEXT NOT NULL,
     PRIMARY KEY (tenant, run_id, space, version)
 ) WITHOUT ROWID, STRICT;
 
 CREATE UNIQUE INDEX marks_by_name ON marks (tenant, run_id, space, name);
-
--- What stops two that are the only one from continuing the same mark.
-CREATE UNIQUE INDEX marks_only ON marks (tenant, run_id, space, parent) WHERE is_only = 1;
 
 CREATE TABLE writes (
     tenant TEXT NOT NULL,
@@ -35,7 +31,6 @@ CREATE INDEX journal_erasures ON journal (tenant, run_id, seq) WHERE kind = 'BOD
 INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES
     ('marks', 'marks', '500000 500000 50 40 1'),
     ('marks', 'marks_by_name', '500000 500000 50 40 1'),
-    ('marks', 'marks_only', '500000 500000 50 40 1'),
     ('writes', 'writes', '500000 500000 50 40 2 1'),
     ('journal', 'journal_erasures', '1000 1000 2 1');
 

@@ -1,8 +1,8 @@
 -- name: add_mark
 -- What a checkpoint is called, in the commit of its entry; nothing is stored for a name that was
--- used, or for a second one that would be the only one to continue the same mark.
-INSERT INTO marks (tenant, run_id, space, name, version, parent, is_only, created_at, tags)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+-- used.
+INSERT INTO marks (tenant, run_id, space, name, version, parent, created_at, tags)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 ON CONFLICT DO NOTHING;
 
 -- name: drop_writes
@@ -20,34 +20,28 @@ DELETE FROM marks WHERE tenant = ?1 AND run_id = ?2 AND version BETWEEN ?3 AND ?
 
 -- name: get_mark
 -- One mark of a run by its name.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags
+SELECT tenant, run_id, space, name, version, parent, created_at, tags
 FROM marks
 WHERE tenant = ?1 AND run_id = ?2 AND space = ?3 AND name = ?4;
 
 -- name: get_latest_mark
 -- The mark of the newest version in a space of a run.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags
+SELECT tenant, run_id, space, name, version, parent, created_at, tags
 FROM marks
 WHERE tenant = ?1 AND run_id = ?2 AND space = ?3
 ORDER BY version DESC
 LIMIT 1;
 
--- name: get_only_child
--- The one that is the only one to continue a mark.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags
-FROM marks
-WHERE tenant = ?1 AND run_id = ?2 AND space = ?3 AND parent = ?4 AND is_only = 1;
-
 -- name: list_marks_of_run
 -- All marks of a run, the oldest version first.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags
+SELECT tenant, run_id, space, name, version, parent, created_at, tags
 FROM marks
 WHERE tenant = ?1 AND run_id = ?2
 ORDER BY version;
 
 -- name: page_marks_of_space
 -- A page of the marks in a space of a run, newest version first; NULL means any.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags
+SELECT tenant, run_id, space, name, version, parent, created_at, tags
 FROM marks
 WHERE tenant = ?1 AND run_id = ?7 AND space = ?8 AND version < ?2
   AND (?3 IS NULL OR name < ?3)
@@ -58,7 +52,7 @@ LIMIT ?4;
 
 -- name: page_marks_of_run
 -- The same over all spaces of a run.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags
+SELECT tenant, run_id, space, name, version, parent, created_at, tags
 FROM marks
 WHERE tenant = ?1 AND run_id = ?7 AND version < ?2
   AND (?3 IS NULL OR name < ?3)
@@ -69,7 +63,7 @@ LIMIT ?4;
 
 -- name: page_marks
 -- A page of marks over all runs, from the last name on; NULL means any.
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags
+SELECT tenant, run_id, space, name, version, parent, created_at, tags
 FROM marks
 WHERE tenant = ?1 AND version < ?2
   AND (?3 IS NULL OR name < ?3)
@@ -81,7 +75,7 @@ LIMIT ?4;
 
 -- name: list_tagged_marks
 -- Marks over all runs that match one of the tags wanted (a JSON array of objects).
-SELECT tenant, run_id, space, name, version, parent, is_only, created_at, tags
+SELECT tenant, run_id, space, name, version, parent, created_at, tags
 FROM marks m
 WHERE tenant = ?1
   AND EXISTS (SELECT 1 FROM json_each(?2) AS w WHERE holdfast_tags_match(m.tags, w.value))

@@ -61,6 +61,12 @@ UPDATE waits
 SET deadline = ?3, progress_at = ?4, progress = iif(?5 = '', progress, ?5)
 WHERE tenant = ?1 AND wait_id = ?2 AND status = 'open';
 
+-- name: claim_open_wait
+-- Keep an open wait for whoever is about to answer it.
+UPDATE waits
+SET claimed_by = ?3, claimed_until = ?4
+WHERE tenant = ?1 AND wait_id = ?2 AND status = 'open';
+
 -- name: get_wait
 -- One wait.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
@@ -112,15 +118,30 @@ ORDER BY opened_at, wait_id
 LIMIT ?4;
 
 -- name: find_due_waits
--- Open waits whose deadline has passed, the earliest first; not of runs that are damaged or have
--- newer entries than the schema given.
+-- Open waits whose deadline has passed, the earliest first; not those that somebody is about to
+-- answer, nor of runs that are damaged or have newer entries than the schema given.
 SELECT run_id, wait_id
 FROM waits
-WHERE tenant = ?1 AND status = 'open' AND deadline > 0 AND deadline <= ?2
+WHERE tenant = ?1 AND status = 'open' AND deadline > 0 AND deadline <= ?2 AND claimed_until <= ?2
   AND NOT EXISTS (
       SELECT 1 FROM runs r
       WHERE r.tenant = ?1 AND r.run_id = waits.run_id
         AND (r.blocked_reason = 'corruption' OR r.schema > ?4)
+  )
+ORDER BY deadline, wait_id
+LIMIT ?3;
+
+-- name: find_due_waits_of_agents
+-- The same, for peers of the runs of some agents only (a JSON array of names).
+SELECT run_id, wait_id
+FROM waits
+WHERE tenant = ?1 AND status = 'open' AND deadline > 0 AND deadline <= ?2 AND claimed_until <= ?2
+  AND kind = 'peer'
+  AND EXISTS (
+      SELECT 1 FROM runs r
+      WHERE r.tenant = ?1 AND r.run_id = waits.run_id
+        AND r.blocked_reason <> 'corruption' AND r.schema <= ?4
+        AND r.agent IN (SELECT value FROM json_each(?5))
   )
 ORDER BY deadline, wait_id
 LIMIT ?3;

@@ -1,0 +1,74 @@
+"""A task on its way into the store: the parts of its state, and a wait for each open call."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from holdfast.engine.waits import WaitSpec
+from holdfast.errors import MisuseError
+from holdfast.kernel.peers import PEER
+from holdfast.peers import answers
+from holdfast.peers.rows import Call
+
+
+def parts_of(stored: Mapping[str, Any], *, agent_name: str, since: int) -> dict[str, Any]:
+    """The state of the run: what a checkpoint dict has, but for the calls, which are rows."""
+    left_out = {"active_peer_sub_tasks", "security_references"}
+    kept = {name: value for name, value in stored.items() if name not in left_out}
+    return {**kept, "agent_name": agent_name, "since": since}
+
+
+def specs_of(stored: Mapping[str, Any], default_timeout_seconds: float) -> list[list[WaitSpec]]:
+    """A wait for each open call, those of an invocation together, in the order of the calls."""
+    groups: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for sub_task_id, correlation_data in stored["active_peer_sub_tasks"].items():
+        invocation_id = _invocation_of(correlation_data, stored)
+        groups.setdefault(invocation_id, []).append((sub_task_id, correlation_data))
+    known: dict[str, dict[str, Any]] = stored["parallel_tool_calls"]
+    for invocation_id, calls in known.items():
+        _check_complete(invocation_id, calls, len(groups.get(invocation_id, ())))
+    return [
+        [
+            _spec(sub_task_id, data, default_timeout_seconds, invocation_id, known)
+            for sub_task_id, data in calls
+        ]
+        for invocation_id, calls in groups.items()
+    ]
+
+
+def _invocation_of(correlation_data: object, stored: Mapping[str, Any]) -> str:
+    if not isinstance(correlation_data, dict):
+        raise MisuseError("the correlation data of a sub-task is a dict")
+    data = cast("dict[str, Any]", correlation_data)
+    return str(data.get("invocation_id") or stored["current_invocation_id"] or stored["task_id"])
+
+
+def _check_complete(invocation_id: str, calls: Mapping[str, Any], still_open: int) -> None:
+    """Raise if an answer was claimed in memory and not recorded: it would be lost."""
+    missing = calls.get("total", 0) - calls.get("completed", 0) - still_open
+    if missing > 0:
+        raise MisuseError(
+            f"{missing} answers of invocation {invocation_id} were claimed in memory and not "
+            "recorded there; record them first, then pause"
+        )
+
+
+def _spec(
+    sub_task_id: str,
+    correlation_data: dict[str, Any],
+    default_timeout_seconds: float,
+    invocation_id: str,
+    known: Mapping[str, Mapping[str, Any]],
+) -> WaitSpec:
+    timeout = correlation_data.get("timeout_seconds")
+    if timeout is None:
+        timeout = default_timeout_seconds
+    if type(timeout) not in (int, float) or timeout <= 0:
+        raise MisuseError(f"timeout_seconds of sub-task {sub_task_id} is {timeout!r}; give seconds")
+    before = int(known.get(invocation_id, {}).get("completed", 0))
+    return WaitSpec(
+        wait_id=sub_task_id,
+        kind=PEER,
+        name=str(correlation_data.get("peer_agent_name") or answers.tool_of(correlation_data)),
+        timeout_seconds=timeout,
+        payload=Call(invocation_id, correlation_data, before),
+    )

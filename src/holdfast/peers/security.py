@@ -1,0 +1,89 @@
+"""What of a security context may be stored: references to secrets, never a secret itself."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from inspect import isawaitable
+from typing import Any, Final, cast
+
+from holdfast.telemetry import log
+
+REFERENCE: Final = "secret://"
+LEFT_OUT: Final = "[a secret, not stored]"
+_LONG: Final = 16
+_SECRET_KEY: Final = re.compile(
+    "token|secret|passw|credential|authori[sz]ation|jwt|key|cookie", re.I
+)
+
+Remint = Callable[[str], object | Awaitable[object]]
+"""Makes the value that a reference stands for, such as a fresh token."""
+
+
+def is_reference(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(REFERENCE)
+
+
+def references_of(security_context: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+    """For each key the reference that stands for its value; a value without one is left out."""
+    kept: dict[str, str] = {}
+    for key, value in security_context.items():
+        reference = value if is_reference(value) else known.get(key)
+        if reference is None:
+            log.warning(
+                "security_context[%r] is not stored, because no reference to it is known; give "
+                "one as security_references[%r] = 'secret://…' to have it again after a pause",
+                key,
+                key,
+            )
+        else:
+            kept[key] = reference
+    return kept
+
+
+def secrets_in(security_context: Mapping[str, Any]) -> list[str]:
+    """The long texts under keys that say they are secret, wherever they are; the longest first.
+
+    Others, such as a user's id, may stand in the state for good reason.
+    """
+    found: list[str] = []
+    _collect(security_context, found, is_secret=False)
+    return sorted(found, key=len, reverse=True)
+
+
+def _collect(value: object, found: list[str], *, is_secret: bool) -> None:
+    if isinstance(value, bytes | bytearray):
+        value = value.decode(errors="replace")
+    if isinstance(value, str):
+        if is_secret and len(value) >= _LONG and not is_reference(value):
+            found.append(value)
+    elif isinstance(value, Mapping):
+        for key, each in cast("Mapping[object, object]", value).items():
+            says_so = _SECRET_KEY.search(str(key)) is not None
+            _collect(each, found, is_secret=is_secret or says_so)
+    elif isinstance(value, list | tuple):
+        for each in cast("Iterable[object]", value):
+            _collect(each, found, is_secret=is_secret)
+
+
+def without(value: Any, secrets: Iterable[str]) -> Any:
+    """A copy of plain data in which no text contains one of the secrets."""
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, LEFT_OUT)
+        return value
+    if isinstance(value, dict):
+        pairs = cast("dict[Any, Any]", value).items()
+        return {without(key, secrets): without(each, secrets) for key, each in pairs}
+    if isinstance(value, list | tuple):
+        return [without(each, secrets) for each in cast("Iterable[Any]", value)]
+    return value
+
+
+async def reminted(references: Mapping[str, str], remint: Remint | None) -> dict[str, Any]:
+    """The values that references stand for now; without a hook they stay references."""
+    if remint is None:
+        return dict(references)
+    made: dict[str, Any] = {}
+    for key, reference in references.items():
+        value = remint(reference)
+        made[key] = await value if isawaitable(value) else value
+    return made
