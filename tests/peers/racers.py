@@ -1,6 +1,7 @@
 """Agents for `victims` whose peers answer in the moment their callers give up."""
 
 import asyncio
+import functools
 import json
 import random
 import time
@@ -12,7 +13,8 @@ import holdfast
 from holdfast.errors import PeerTimedOut
 from tests.agents.ledger import Ledger
 
-JITTER_SECONDS = 0.02
+EARLIEST_SECONDS, LATEST_SECONDS = -0.25, 0.05
+"""When a peer ends, from its deadline on: its reply is there two commits later."""
 
 
 def make_callers(_: Ledger) -> Sequence[holdfast.Agent[..., Any]]:
@@ -27,14 +29,14 @@ def make_callers(_: Ledger) -> Sequence[holdfast.Agent[..., Any]]:
 
 
 def make_peers(ledger: Ledger) -> Sequence[holdfast.Agent[..., Any]]:
-    deadlines: dict[str, float] = {}
     chance = random.Random()
 
     @holdfast.agent
     async def punctual(run: holdfast.Run, how: str) -> str:
-        if not deadlines:
-            deadlines.update(json.loads(deadlines_beside(ledger.path).read_text()))
-        due = deadlines[run.run_id] + chance.uniform(-JITTER_SECONDS, JITTER_SECONDS)
+        beside = deadlines_beside(ledger.path)
+        while run.run_id not in (known := read(beside)):
+            await asyncio.sleep(0.1)
+        due = known[run.run_id] + chance.uniform(EARLIEST_SECONDS, LATEST_SECONDS)
         await asyncio.sleep(max(0.0, due - time.time()))
         return "answered"
 
@@ -43,3 +45,21 @@ def make_peers(ledger: Ledger) -> Sequence[holdfast.Agent[..., Any]]:
 
 def deadlines_beside(ledger: Path) -> Path:
     return ledger.with_name("deadlines.json")
+
+
+def read(path: Path) -> dict[str, float]:
+    """The deadlines of all peers, as they were when the file was last written."""
+    try:
+        return parsed(path, path.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return {}
+
+
+@functools.lru_cache(maxsize=1)
+def parsed(path: Path, _: int) -> dict[str, float]:
+    return json.loads(path.read_text())
+
+
+def write(path: Path, deadlines: dict[str, float]) -> None:
+    path.with_suffix(".new").write_text(json.dumps(deadlines))
+    path.with_suffix(".new").replace(path)

@@ -5,7 +5,6 @@ judges.
 """
 
 import asyncio
-import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,14 +14,17 @@ import pytest
 import holdfast
 from holdfast.clock import MICROSECONDS
 from tests.agents.ledger import Ledger
-from tests.backends import Backend
-from tests.peers.racers import deadlines_beside, make_callers
+from tests.agents.sweeping import GENTLY
+from tests.backends import Backend, Raw
+from tests.peers.racers import deadlines_beside, make_callers, write
 from tests.peers.sweeping import Side, owed
 
-RACES, CHAOS_RACES = 500, 10_000
-APART_SECONDS = 0.006
-START_SECONDS = 2.0
+ROUND = 250
+ROUNDS, CHAOS_ROUNDS = 2, 40
+APART_SECONDS = 0.008
+START_SECONDS = 0.5
 LIMIT_SECONDS = 300.0
+ALIVE = "SELECT 1 FROM runs WHERE status IN ('ready', 'running', 'waiting', 'blocked') LIMIT 1"
 SETTLED = "'WAIT_RESOLVED', 'WAIT_EXPIRED', 'WAIT_CANCELLED'"
 
 
@@ -30,8 +32,9 @@ SETTLED = "'WAIT_RESOLVED', 'WAIT_EXPIRED', 'WAIT_CANCELLED'"
 def test_answer_in_the_instant_of_the_timeout_counts_once_or_not_at_all(
     backend: Backend, tmp_path: Path, is_chaos: bool
 ) -> None:
-    races = CHAOS_RACES if is_chaos else RACES
-    asyncio.run(race(backend, tmp_path, races))
+    rounds = CHAOS_ROUNDS if is_chaos else ROUNDS
+    races = rounds * ROUND
+    asyncio.run(race(backend, tmp_path, rounds))
     with backend.raw() as raw:
         waits = Counter(raw.rows("SELECT status, count(*) FROM waits GROUP BY status"))
         settled = raw.rows(
@@ -52,38 +55,48 @@ def test_answer_in_the_instant_of_the_timeout_counts_once_or_not_at_all(
     assert answers == {told[status]: count for status, count in waits}
 
 
-async def race(backend: Backend, folder: Path, races: int) -> None:
+async def race(backend: Backend, folder: Path, rounds: int) -> None:
     ledger = folder / "ledger"
-    await prepare(backend.url, races)
     makes = ("tests.peers.racers:make_peers", "tests.peers.racers:make_callers")
-    sides = [Side(backend, ledger, make, at_once=64) for make in makes]
+    sides = [Side(backend, ledger, make, at_once=ROUND) for make in makes]
     with backend.raw() as raw:
-        rows = raw.rows("SELECT wait_id FROM waits ORDER BY opened_at, wait_id")
-        first = time.time() + START_SECONDS
-        deadlines = {wait: first + n * APART_SECONDS for n, (wait,) in enumerate(rows)}
-        deadlines_beside(ledger).write_text(json.dumps(deadlines))
-        for wait, due in deadlines.items():
-            moment = int(due * MICROSECONDS)
-            raw.execute("UPDATE waits SET deadline = ? WHERE wait_id = ?", moment, wait)
-        for side in sides:
-            await side.begin()
-        sql = "SELECT count(*) FROM runs WHERE status NOT IN ('completed', 'cancelled', 'failed')"
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while raw.rows(sql) != [(0,)] or owed(raw):
-                await asyncio.sleep(0.1)
+        for number in range(rounds):
+            await prepare(backend.url, number * ROUND)
+            for side in sides:
+                await side.begin()
+            running = "SELECT count(*) FROM runs WHERE status = 'running' AND agent = 'punctual'"
+            async with asyncio.timeout(LIMIT_SECONDS):
+                while raw.rows(running) != [(ROUND,)]:
+                    await asyncio.sleep(0.05)
+                set_deadlines(raw, deadlines_beside(ledger))
+                while raw.rows(ALIVE) or owed(raw):
+                    await asyncio.sleep(0.05)
+            for side in sides:
+                assert await side.stop() in GENTLY
     for side in sides:
-        await side.stop()
         side.close()
 
 
-async def prepare(url: str, races: int) -> None:
-    """So many callers, each left to its peer."""
+def set_deadlines(raw: Raw, path: Path) -> None:
+    """Let the waits be due one after another, from now on; their peers read when."""
+    rows = raw.rows("SELECT wait_id FROM waits WHERE status = 'open' ORDER BY wait_id")
+    first = time.time() + START_SECONDS
+    deadlines = {wait: first + n * APART_SECONDS for n, (wait,) in enumerate(rows)}
+    for wait, due in deadlines.items():
+        moment = int(due * MICROSECONDS)
+        raw.execute("UPDATE waits SET deadline = ? WHERE wait_id = ?", moment, wait)
+    write(path, deadlines)
+
+
+async def prepare(url: str, first: int) -> None:
+    """Callers of one round, each left to its peer."""
     (racer,) = make_callers(Ledger(Path()))
     async with holdfast.Holdfast(url, agents=[racer]) as hf:
-        await asyncio.gather(*(hf.start(racer, run_id=f"c{n}") for n in range(races)))
+        numbers = range(first, first + ROUND)
+        await asyncio.gather(*(hf.start(racer, run_id=f"c{n}") for n in numbers))
         worker = hf.new_worker(concurrency=32)
         working = asyncio.create_task(worker.run())
-        while (await hf.info()).runs.get("waiting", 0) < races:
+        while (await hf.info()).runs.get("waiting", 0) < ROUND:
             await asyncio.sleep(0.05)
         worker.stop()
         await working
