@@ -13,7 +13,7 @@ import holdfast
 from holdfast.errors import PeerTimedOut
 from tests.agents.ledger import Ledger
 
-EARLIEST_SECONDS, LATEST_SECONDS = -0.25, 0.05
+EARLIEST_SECONDS, LATEST_SECONDS = -0.5, 0.05
 """When a peer ends, from its deadline on: its reply is there two commits later."""
 
 
