@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import apsw
+
 import holdfast
 from holdfast.errors import ConflictError
 from tests.agents.ledger import Ledger
@@ -65,6 +67,15 @@ class Side:
         """Whether the worker stands still, as the kernel tells."""
         status = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8")
         return status.rpartition(")")[2].split()[0] == "T"
+
+    def is_in_the_way(self) -> bool:
+        """Whether it was stopped while its heart wrote: a file of SQLite is locked then."""
+        try:
+            with self.backend.raw() as raw:
+                raw.execute("UPDATE runs SET status = status WHERE run_id = ?", "")
+        except apsw.BusyError:
+            return True
+        return False
 
     async def ended(self) -> int:
         code = await asyncio.to_thread(self._child.ask, "wait")
