@@ -409,3 +409,30 @@ async def test_blocking_tool_of_a_cancelled_peer_is_journaled_to_its_end(store: 
         assert (found.effect.status, found.result) == ("completed", "receipt")
         assert (await kinds(hf, wait_id))[-1] == "EFFECT_COMPLETED"
         assert (await hf.waits.get(wait_id)).status == "cancelled"
+
+
+@async_test
+async def test_reply_that_is_too_large_to_be_sent_fails_the_call_at_once(
+    store: str, tmp_path: Path
+) -> None:
+    transport = f"sqlite:///{tmp_path}/between.db"
+
+    @holdfast.agent(name="research")
+    async def verbose(run: holdfast.Run, question: str) -> str:
+        run.artifacts.append("x" * 40_000)
+        return "y" * 40_000
+
+    @holdfast.agent
+    async def asker(run: holdfast.Run) -> str:
+        try:
+            return await run.peer("research", "gold")
+        except PeerFailed as error:
+            return str(error)
+
+    there = str(tmp_path / "there.db")
+    async with (
+        served(store, transport, [asker]) as hf,
+        served(there, transport, [verbose], max_body_bytes=60_000),
+    ):
+        told = await hf.run(asker, timeout=30)
+        assert "its answer and artifacts have 80," in told
