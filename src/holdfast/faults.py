@@ -25,6 +25,14 @@ POINTS: Final = (
     "tool.before_call",
     "tool.after_call",
     "tool.before_verify",
+    "outbox.before_take",
+    "outbox.after_take",
+    "outbox.after_delivery",
+    "outbox.after_ack",
+    "relay.before_publish",
+    "relay.after_publish",
+    "receiver.before_commit",
+    "receiver.after_commit",
 )
 
 _trigger: Callable[[str], None] | None = None

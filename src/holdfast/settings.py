@@ -74,8 +74,15 @@ def _store_failure(value: str) -> str | None:
 
 def _transport(value: str) -> str | None:
     is_store = value.startswith(("sqlite:///", "postgresql://", "postgres://"))
-    is_fit = not value or is_store or all(map(_is_broker, value.split(",")))
+    is_fit = not value or is_store or all(map(_is_broker, _brokers(value)))
     return None if is_fit else "must be empty, a broker's URL (nats://127.0.0.1:4222) or a store's"
+
+
+def _brokers(value: str) -> list[str]:
+    """The URL of each broker; those after the first may leave out what they share with it."""
+    first, *others = value.split(",")
+    scheme = first.partition("://")[0]
+    return [first, *(url if "://" in url else f"{scheme}://{url}" for url in others if url)]
 
 
 def _is_broker(url: str) -> bool:
@@ -124,7 +131,7 @@ def shown_store(url: str) -> str:
 
 def shown_transport(url: str) -> str:
     """A transport's URL as it may be shown and logged: without user, password and token."""
-    return ",".join(map(_shown_broker, filter(None, url.split(","))))
+    return ",".join(map(_shown_broker, filter(None, _brokers(url))))
 
 
 def _shown_broker(url: str) -> str:

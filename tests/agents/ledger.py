@@ -19,19 +19,19 @@ class Line(NamedTuple):
 
 class Ledger:
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     def write(self, what: str, run: str, turn: int, key: str = "-") -> None:
-        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(file, f"{what} {run} {turn} {key}\n".encode())
         finally:
             os.close(file)
 
     def lines(self) -> list[Line]:
-        if not self._path.exists():
+        if not self.path.exists():
             return []
-        split = (line.split() for line in self._path.read_text().splitlines())
+        split = (line.split() for line in self.path.read_text().splitlines())
         return [Line(what, run, int(turn), key) for what, run, turn, key in split]
 
     def has(self, what: str, key: str) -> bool:

@@ -29,7 +29,7 @@ class Sweep:
         self.store = store
         self.turns = turns
         self.ledger = Ledger(folder / "ledger")
-        (self.agent,) = named(make)(self.ledger)
+        self.agent, *_ = named(make)(self.ledger)
         self.chance = random.Random(seed)
         self.kills = 0
         self.unblocked = 0

@@ -1,10 +1,13 @@
-"""Workers to be killed: `python -m tests.agents.victims STORE LEDGER [MODULE:MAKE]`.
+"""Workers to be killed, by commands.
+
+    python -m tests.agents.victims STORE LEDGER [MODULE:MAKE [TRANSPORT [CONCURRENCY]]]
 
 MAKE is a function from a `Ledger` to the agents of the worker; the spender unless it is named.
 
 The process imports everything once and forks a worker for each command, so that the next victim is
-there at once. A command is [fault point or "", how often to pass it]; the answer is the worker's
-pid. "wait" waits until it is gone, and answers how it ended.
+there at once. A command is [fault point or "", how often to pass it, and "stop" if it is not to be
+killed there, but stopped as by Ctrl-Z]; the answer is the worker's pid. "wait" waits until it is
+gone, and answers how it ended.
 """
 
 import asyncio
@@ -13,13 +16,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 import holdfast
 from holdfast import Happened, Key, Message, NotDone, Settings, ToolCall
 from holdfast.agents.cadence import Cadence
+from holdfast.faults import install
 from holdfast.testing import arm
 from tests.agents.ledger import Ledger
 
@@ -77,8 +81,8 @@ def spender(ledger: Ledger, cadence: Cadence = "turn") -> holdfast.Agent[[int], 
     return agent
 
 
-def settings() -> Settings:
-    return Settings(lease_seconds=LEASE_SECONDS, wakeup_poll_seconds=0.1)
+def settings(transport: str = "") -> Settings:
+    return Settings(lease_seconds=LEASE_SECONDS, wakeup_poll_seconds=0.1, transport=transport)
 
 
 Make = Callable[[Ledger], Sequence[holdfast.Agent[..., Any]]]
@@ -93,14 +97,18 @@ def named(path: str) -> Make:
     return getattr(importlib.import_module(module), name)
 
 
-async def work(store: str, ledger: Ledger, make: Make) -> None:
-    async with holdfast.Holdfast(store, agents=make(ledger), settings=settings()) as hf:
-        worker = hf.new_worker(concurrency=4)
+async def work(
+    store: str, ledger: Ledger, make: Make, transport: str = "", at_once: str = "4"
+) -> None:
+    given = settings(transport)
+    async with holdfast.Holdfast(store, agents=make(ledger), settings=given) as hf:
+        worker = hf.new_worker(concurrency=int(at_once))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.run()
 
 
-def main(store: str, ledger: Ledger, make: Make) -> None:
+def main(begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Take commands; `begin` is what a victim does."""
     pid = 0
     for line in sys.stdin:
         command = json.loads(line)
@@ -109,11 +117,23 @@ def main(store: str, ledger: Ledger, make: Make) -> None:
             continue
         pid = os.fork()
         if pid == 0:
-            if command[0]:
+            if command[2:]:
+                stop_at(*command[:2])
+            elif command[0]:
                 arm(command[0], "kill", skip=command[1])
-            asyncio.run(work(store, ledger, make))
+            asyncio.run(begin())
             os._exit(0)
         say(pid)
+
+
+def stop_at(point: str, skip: int) -> None:
+    left = iter(range(skip, -1, -1))
+
+    def stop(reached: str) -> None:
+        if reached == point and next(left, -1) == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    install(stop)
 
 
 def say(what: Any) -> None:
@@ -122,5 +142,6 @@ def say(what: Any) -> None:
 
 
 if __name__ == "__main__":
-    made = named(sys.argv[3]) if len(sys.argv) > 3 else make_spender
-    main(sys.argv[1], Ledger(Path(sys.argv[2])), made)
+    store, ledger, *more = sys.argv[1:]
+    make = named(more[0]) if more else make_spender
+    main(lambda: work(store, Ledger(Path(ledger)), make, *more[1:]))

@@ -16,7 +16,7 @@ from holdfast.errors import InvalidSetting, MisuseError, StoreClosed, TransportU
 from holdfast.kernel.messages import OUTBOX, MessageStatus
 from holdfast.peers import Transport, open_transport
 from holdfast.peers.transports.jetstream_names import locate_nats, token
-from holdfast.settings import Settings
+from holdfast.settings import Settings, shown_transport
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.nats import NatsServer, nats_server
 from holdfast.testing.store_suite import async_test
@@ -134,6 +134,15 @@ def test_nats_url_says_where_and_how() -> None:
     assert "cret" not in repr(at)
     assert "cret" not in at.shown
     assert locate_nats("nats://token@a").connecting() == {"token": "token"}
+    for url in ("nats://me:s%40cret@a:1,b:2?replicas=3", "nats://me:s%40cret@a:1,nats://b:2"):
+        assert locate_nats(Settings(transport=url).transport).servers == (
+            "nats://a:1",
+            "nats://b:2",
+        )
+        assert shown_transport(url) == "nats://a:1,nats://b:2"
+    several = locate_nats("nats://me:s%40cret@a:1,nats://me:s%40cret@b:2,nats://c:3?replicas=3")
+    assert several.servers == ("nats://a:1", "nats://b:2", "nats://c:3")
+    assert (several.user, several.password, several.replicas) == ("me", "s@cret", 3)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +154,8 @@ def test_nats_url_says_where_and_how() -> None:
         "nats://u:secret@host?replicas=0",
         "nats://u:secret@host?strem=X",
         "nats://u:secret@host?stream=a.b",
+        "nats://u:secret@host,tls://u:secret@other",
+        "nats://u:secret@host,nats://me:secret@other",
     ],
 )
 def test_nats_url_that_is_none_is_refused(url: str) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import faults
 from holdfast.engine import peers
 from holdfast.engine.context import Context
 from holdfast.engine.queues import Queues
@@ -22,7 +23,6 @@ from holdfast.kernel.peers import Note
 from holdfast.telemetry import log
 
 _BATCH: Final = 256
-_LEASE_SECONDS: Final = 30.0
 _TRIES: Final = 10
 
 _notes: Final = msgspec.json.Decoder(Note, strict=False)
@@ -40,11 +40,13 @@ class Outbox:
         self._context = context
         self._queues = Queues(context)
         self._waits = Waits(context)
+        self._lease = context.settings.lease_seconds
 
     async def deliver(self) -> int:
         """Deliver everything that is due now; how many messages that were."""
         delivered = 0
-        while taken := await self._queues.take(OUTBOX, lease=_LEASE_SECONDS, limit=_BATCH):
+        while taken := await self._queues.take(OUTBOX, lease=self._lease, limit=_BATCH):
+            faults.point("outbox.after_take")
             await asyncio.gather(*map(self._deliver, taken))
             delivered += len(taken)
         return delivered
@@ -62,7 +64,10 @@ class Outbox:
         """Deliver whatever becomes due, until this is cancelled."""
         while True:
             try:
-                taken = await self._queues.take_or_wait(OUTBOX, lease=_LEASE_SECONDS, limit=_BATCH)
+                faults.point("outbox.before_take")
+                taken = await self._queues.take_or_wait(OUTBOX, lease=self._lease, limit=_BATCH)
+                if taken:
+                    faults.point("outbox.after_take")
                 await asyncio.gather(*map(self._deliver, taken))
             except UnavailableError as error:
                 log.warning("what runs owe each other was not delivered yet: %s", error)
@@ -76,7 +81,9 @@ class Outbox:
         except (HoldfastError, msgspec.MsgspecError) as error:
             await put_off(self._queues, message, error, tries=_TRIES)
         else:
+            faults.point("outbox.after_delivery")
             await self._queues.ack(message)
+            faults.point("outbox.after_ack")
 
     async def _carry_out(self, message: Message, note: Note) -> None:
         match note.kind:

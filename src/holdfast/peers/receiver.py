@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+from holdfast import faults
 from holdfast.agents.work import Work
 from holdfast.engine import peers
 from holdfast.engine.context import Context
@@ -24,7 +25,6 @@ from holdfast.peers.envelopes import Alive, Answer, Asks, Cancel, Envelope, Repl
 from holdfast.peers.transports.contract import Delivery, Transport
 from holdfast.telemetry import log
 
-_LEASE_SECONDS: Final = 30.0
 _PREFETCH: Final = 32
 _TRIES: Final = 20
 _AT_ONCE: Final = 64
@@ -44,7 +44,7 @@ class Receiver:
     async def keep_receiving(self, queue: str) -> None:
         """Take whatever comes in a queue, until this is cancelled or the transport closed."""
         async for delivery in self._transport.consume(
-            queue, lease=_LEASE_SECONDS, prefetch=_PREFETCH
+            queue, lease=self._context.settings.lease_seconds, prefetch=_PREFETCH
         ):
             await self._free.acquire()
             task = asyncio.create_task(self._take(delivery))
@@ -60,11 +60,13 @@ class Receiver:
     async def _take(self, delivery: Delivery) -> None:
         try:
             envelope = envelopes.decode(delivery.body)
+            faults.point("receiver.before_commit")
             if isinstance(envelope, Request) and self._waits_for_boundary(envelope.agent):
                 if not await self._work_on(envelope, delivery):
                     return await delivery.retry(1.0, "its work was not stored")
             else:
                 await self._carry_out(envelope)
+            faults.point("receiver.after_commit")
         except UnavailableError as error:
             log.warning("a message of a peer waits: %s", error)
             await delivery.retry(1.0, str(error)[:1000])
@@ -92,7 +94,7 @@ class Receiver:
         created = peers.creation(
             agent=request.agent, given=request.input, reply_to=request.reply_to
         )
-        keeping = asyncio.create_task(_keep(delivery))
+        keeping = asyncio.create_task(_keep(delivery, self._context.settings.lease_seconds))
         try:
             return await self._work.take_in(request.wait_id, created, request.input)
         finally:
@@ -133,9 +135,9 @@ class Receiver:
                     log.warning("an answer came for nobody: %s", error)
 
 
-async def _keep(delivery: Delivery) -> None:
+async def _keep(delivery: Delivery, lease: float) -> None:
     """Let nobody else be given a message while its run is worked on."""
     while True:
-        await asyncio.sleep(_LEASE_SECONDS / 3)
+        await asyncio.sleep(lease / 3)
         with contextlib.suppress(HoldfastError):
             await delivery.extend()

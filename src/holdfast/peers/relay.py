@@ -10,12 +10,12 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from holdfast import codec
+from holdfast import codec, faults
 from holdfast.engine.context import Context
 from holdfast.engine.journal import body_of
 from holdfast.engine.outbox import note_of, put_off
 from holdfast.engine.queues import Queues
-from holdfast.engine.replies import intact_entry, reply_of
+from holdfast.engine.replies import PeerReply, intact_entry, reply_of
 from holdfast.errors import HoldfastError, IntegrityError, UnavailableError
 from holdfast.kernel import indexes, peers
 from holdfast.kernel.journal import Entry
@@ -27,7 +27,6 @@ from holdfast.peers.transports.contract import Transport
 from holdfast.telemetry import log
 
 _BATCH: Final = 64
-_LEASE_SECONDS: Final = 30.0
 _TRIES: Final = 20
 
 
@@ -45,7 +44,7 @@ class Relay:
         while True:
             try:
                 taken = await self._queues.take_or_wait(
-                    OUTGOING, lease=_LEASE_SECONDS, limit=_BATCH
+                    OUTGOING, lease=self._context.settings.lease_seconds, limit=_BATCH
                 )
                 await self.send(taken)
             except UnavailableError as error:
@@ -64,13 +63,15 @@ class Relay:
             try:
                 note = note_of(message)
                 envelope = await self._envelope(message, note)
+                faults.point("relay.before_publish")
                 await self._transport.publish(
                     peers.queue_at(note.address),
-                    envelopes.encode(envelope),
+                    _body_of(envelope, most=self._context.settings.max_body_bytes),
                     key=message.message_id,
                     headers={"content-type": envelopes.CONTENT_TYPE, "kind": note.kind},
                     ordering=message.ordering,
                 )
+                faults.point("relay.after_publish")
             except UnavailableError as error:
                 for left in messages[at:]:
                     await self._queues.retry(left, delay=0.5, note=str(error)[:1000])
@@ -126,6 +127,19 @@ class Relay:
             question={**question, "place": b""},
             answer_to=peers.at_queue(own),
         )
+
+
+def _body_of(envelope: Envelope, *, most: int) -> bytes:
+    """An envelope as it is sent; a reply that is too large for that is one that failed."""
+    body = envelopes.encode(envelope)
+    if len(body) <= most or not isinstance(envelope, Reply):
+        return body
+    error = (
+        f"its answer and artifacts have {len(body):,} bytes, and at most {most:,} are sent "
+        "(setting max_body_bytes); let it keep them elsewhere and answer where they are"
+    )
+    failed = PeerReply(status="failed", error=error)
+    return envelopes.encode(Reply(wait_id=envelope.wait_id, reply=failed))
 
 
 def _payload(entry: Entry, wait_id: str) -> dict[str, Any]:

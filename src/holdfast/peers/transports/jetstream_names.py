@@ -6,6 +6,7 @@ A queue or a key may be any name; on the server each is one token of a subject.
 """
 
 import hashlib
+import re
 import ssl
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -84,7 +85,7 @@ def message_id(queue: str, key: str) -> str:
 
 def locate_nats(url: str) -> NatsLocation:
     """Read a NATS URL; raises InvalidSetting for what is none. No error quotes a password."""
-    parts = urlsplit(url)
+    parts = urlsplit(_joined(url))
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(given.keys() - _OPTIONS)
     if unknown:
@@ -110,6 +111,21 @@ def locate_nats(url: str) -> NatsLocation:
         patience=_number(given, "patience", float, 30.0),
         **words,
     )
+
+
+def _joined(url: str) -> str:
+    """One URL of several with commas between them: `nats://a:4222,nats://b:4222`."""
+    first, *others = re.split(r",(?=\w+://)", url)
+    scheme, _, rest = first.partition("://")
+    login = rest.rpartition("@")[0]
+    hosts: list[str] = []
+    for other in others:
+        known = other.removeprefix(f"{scheme}://")
+        has_login = "@" in known
+        if known == other or (has_login and known.rpartition("@")[0] != login):
+            raise InvalidSetting("the servers of a NATS URL have the same scheme and login")
+        hosts.append(known.rpartition("@")[2])
+    return ",".join([first, *hosts])
 
 
 def _number(
