@@ -21,7 +21,7 @@ TASKS, PARTS = 200, 10
 NODE_SECONDS = 4.0
 
 
-@pytest.mark.mission("S0-001", "S0-002", "S0-020", "S0-021")
+@pytest.mark.mission("S0-020", "S0-021")
 def test_mesh_in_one_store_under_constant_kills(
     backend: Backend, tmp_path: Path, seed: int, is_chaos: bool
 ) -> None:
@@ -38,7 +38,7 @@ async def mesh_in_one_store(backend: Backend, tmp_path: Path, seed: int, *, is_c
         await judge(mesh, tasks)
 
 
-@pytest.mark.mission("S0-001", "S0-002", "S0-020", "S0-021")
+@pytest.mark.mission("S0-020", "S0-021")
 def test_mesh_across_stores_and_a_cluster_that_loses_servers(
     tmp_path: Path, seed: int, is_chaos: bool
 ) -> None:

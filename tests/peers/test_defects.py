@@ -320,7 +320,7 @@ async def test_counts_of_repeats_and_attempts_are_kept_over_a_pause(store: str) 
     assert len(tries) == 3  # one call and its two retries, not again after the pause
 
 
-@pytest.mark.mission("S2-001", "S2-028", "S2-033")
+@pytest.mark.mission("S2-028", "S2-033")
 @async_test
 async def test_late_response_leaves_one_result_for_each_call(backend: Backend) -> None:
     looped = holdfast.AgentLoop(

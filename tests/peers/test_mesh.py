@@ -12,7 +12,7 @@ from tests.peers.mesh import Mesh
 TASKS, PARTS = 20, 10
 
 
-@pytest.mark.mission("S0-001", "S0-002", "S0-020", "S0-021")
+@pytest.mark.mission("S0-020", "S0-021")
 @async_test
 async def test_tasks_and_their_parts_elsewhere_each_end_once(tmp_path: Path, seed: int) -> None:
     here, there = (SQLiteBackend(tmp_path / name) for name in ("here.db", "there.db"))
