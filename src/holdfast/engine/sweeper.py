@@ -56,11 +56,11 @@ async def sweep(context: Context) -> float:
 
 async def _pause(context: Context) -> float:
     """The seconds until something will be due, or until it must be looked again."""
+    now = context.now()
     deadlines = [
-        await context.store.waits.next_deadline(),
+        await context.store.waits.next_deadline(now),
         await context.store.runs.next_ready_at(),
     ]
-    now = context.now()
     pauses = [(moment - now) / MICROSECONDS for moment in deadlines if moment and moment > now]
     return min([_longest_pause(context), *pauses])
 

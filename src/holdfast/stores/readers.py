@@ -206,8 +206,8 @@ class WaitReader(_Reads):
     async def groups(self, run_id: str) -> list[Group]:
         return await self._all(self._shapes.group, "list_groups", run_id)
 
-    async def next_deadline(self) -> int | None:
-        return (await self._rows("next_deadline"))[0][0]
+    async def next_deadline(self, after: int) -> int | None:
+        return (await self._rows("next_deadline", after))[0][0]
 
     async def open_questions(self, *, after: tuple[int, str], limit: int) -> list[Wait]:
         return await self._all(self._shapes.wait, "list_open_questions", *after, limit)

@@ -191,10 +191,10 @@ LIMIT $3
 FOR NO KEY UPDATE OF r SKIP LOCKED;
 
 -- name: next_deadline
--- When the next open wait is due.
+-- When the next open wait is due after a moment: those before it are expired, or held by a claim.
 SELECT min(deadline)
 FROM waits
-WHERE tenant = $1 AND status = 'open' AND deadline > 0;
+WHERE tenant = $1 AND status = 'open' AND deadline > 0 AND deadline > $2;
 
 -- name: delete_wait_rows
 -- Forget a run's waits before they are rebuilt from the journal.

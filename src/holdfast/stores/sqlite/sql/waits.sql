@@ -147,10 +147,10 @@ ORDER BY deadline, wait_id
 LIMIT ?3;
 
 -- name: next_deadline
--- When the next open wait is due.
+-- When the next open wait is due after a moment: those before it are expired, or held by a claim.
 SELECT min(deadline)
 FROM waits
-WHERE tenant = ?1 AND status = 'open' AND deadline > 0;
+WHERE tenant = ?1 AND status = 'open' AND deadline > 0 AND deadline > ?2;
 
 -- name: delete_wait_rows
 -- Forget a run's waits before they are rebuilt from the journal.
