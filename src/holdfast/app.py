@@ -315,7 +315,8 @@ class Holdfast:
             self._work, self.leases, concurrency=concurrency, agents=agents, heart=heart
         )
         if self._exchange is not None:
-            worker.beside.append(partial(self._exchange.serve, worker.agents))
+            serve = partial(self._exchange.serve, worker.agents, concurrency=concurrency)
+            worker.beside.append(serve)
         return worker
 
     async def _start(

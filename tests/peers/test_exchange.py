@@ -238,3 +238,149 @@ async def test_signs_of_life_cross_the_transport(
 
         assert await until(is_told)
         await hf.runs.cancel("r")
+
+
+@async_test
+async def test_answers_and_cancels_find_the_store_that_has_the_run(
+    store: str, elsewhere: str, transport: str, tmp_path: Path
+) -> None:
+    """Two stores serve the same agent: what is about a run goes to the one that has it."""
+
+    @holdfast.agent
+    async def asked(run: holdfast.Run, topic: str) -> str:
+        return await run.ask(f"Which {topic}?")
+
+    @holdfast.agent
+    async def asker(run: holdfast.Run) -> list[str]:
+        calls = (run.peer("asked", str(n), timeout=60) for n in range(6))
+        return [*await run.gather(*calls)]
+
+    third = str(tmp_path / "third.db")
+    async with (
+        served(store, transport, [asker]) as hf,
+        served(elsewhere, transport, [asked]) as one,
+        served(third, transport, [asked]) as two,
+    ):
+
+        async def all_asked(run_id: str) -> Any:
+            found = await hf.approvals.list(run_id=run_id)
+            return found if len(found) == 6 else None
+
+        handle = await hf.start(asker, run_id="r")
+        for question in await until(lambda: all_asked("r")):
+            await hf.approvals.answer(question.wait_id, question.prompt, by="ann")
+        assert await handle.result(timeout=30) == [f"Which {n}?" for n in range(6)]
+        await hf.start(asker, run_id="c")
+        await until(lambda: all_asked("c"))
+        await hf.runs.cancel("c")
+
+        async def all_cancelled() -> bool:
+            ended = [
+                *await one.runs.list(status="cancelled"),
+                *await two.runs.list(status="cancelled"),
+            ]
+            real = [run for run in ended if run.input_digest]
+            return len(real) == 6
+
+        assert await until(all_cancelled)
+
+
+@async_test
+async def test_tasks_that_wait_for_their_boundary_hold_up_nobody(
+    store: str, elsewhere: str, transport: str
+) -> None:
+    """Replies are taken and cancels arrive while every place for such tasks is in use."""
+    begun: list[str] = []
+
+    @holdfast.agent(cadence="boundary")
+    async def slow(run: holdfast.Run, question: str) -> None:
+        begun.append(question)
+        await asyncio.sleep(3600)
+
+    @holdfast.agent
+    async def asker(run: holdfast.Run) -> None:
+        await run.gather(*(run.peer("slow", str(n)) for n in range(20)))
+
+    @holdfast.agent
+    async def quick(run: holdfast.Run) -> str:
+        return await run.peer("research", "gold")
+
+    async with (
+        served(store, transport, [asker, quick, slow]) as hf,
+        served(elsewhere, transport, [research, asker]) as theirs,
+    ):
+        await theirs.start(asker, run_id="many")
+
+        async def are_begun() -> bool:
+            return len(begun) >= 8
+
+        await until(are_begun)
+        assert await hf.run(quick, timeout=30) == "found gold"
+        await theirs.runs.cancel("many")
+
+        async def none_is_left() -> bool:
+            return not hf._work._passes  # pyright: ignore[reportPrivateUsage] - what is worked on here
+
+        assert await until(none_is_left)
+
+
+@async_test
+async def test_exchange_begins_again_when_its_store_was_away(
+    store: str, elsewhere: str, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [holdfast.errors.StoreUnavailable("away"), RuntimeError("a bug")]
+    async with served(elsewhere, transport, [research]):
+        made = holdfast.Settings(transport=transport, wakeup_poll_seconds=0.1)
+        async with holdfast.Holdfast(store, agents=[caller], settings=made) as hf:
+            known = hf._context.store.store_id  # pyright: ignore[reportPrivateUsage] - fails for a while
+
+            async def store_id() -> str:
+                if failures:
+                    raise failures.pop()
+                return await known()
+
+            monkeypatch.setattr(hf._context.store, "store_id", store_id)  # pyright: ignore[reportPrivateUsage] - the same
+            assert (await hf.run(caller, ["gold"], timeout=30))[0] == "found gold"
+            assert failures == []
+
+
+@async_test
+async def test_poison_is_set_aside(elsewhere: str, transport: str) -> None:
+    between = open_transport(transport)
+    await between.open()
+    async with served(elsewhere, transport, [research]) as theirs:
+        queue = envelopes.queue_of_store("default", await theirs._context.store.store_id())  # pyright: ignore[reportPrivateUsage] - where its replies go
+        for number, deadline in enumerate((2**63 - 5, -1)):
+            asks = envelopes.Asks(
+                wait_id="w",
+                question_id=f"q{number}",
+                kind="question",
+                deadline=deadline,
+                question={},
+                answer_to="queue:agents.x",
+            )
+            await between.publish(queue, envelopes.encode(asks), key=f"{number}")
+
+        async def are_buried() -> Any:
+            dead = await between.dead_letters(queue)
+            return dead if len(dead) == 2 else None
+
+        for letter in await until(are_buried):
+            assert "no person is asked" in letter.reason
+    await between.close()
+
+
+def test_queues_of_tenants_are_never_the_same() -> None:
+    queues = {
+        envelopes.queue_of_agent(tenant, name)
+        for tenant, name in [
+            ("default", "acme/x"),
+            ("default", "@4:acme.x"),
+            ("acme", "x"),
+            ("acme.x", "x"),
+            ("acme", "x.x"),
+        ]
+    }
+    assert len(queues) == 5
+    with pytest.raises(holdfast.errors.InvalidIdentifier):
+        envelopes.queue_of_agent("default", "x" * 250)

@@ -418,3 +418,135 @@ async def test_what_is_no_call_of_a_peer_is_refused_before_anything_is_written(s
         holdfast.agent(peers="research")(research.function)
     with pytest.raises(MisuseError):
         holdfast.agent(peers=["research", research])(broken.function)
+
+
+@async_test
+async def test_sign_of_life_does_not_shorten_the_time_for_a_person(store: str) -> None:
+    @holdfast.agent
+    async def asker(run: holdfast.Run, word: str) -> str:
+        asked, _ = await run.gather(run.ask("Which one?"), run.sleep(seconds=0.01))
+        return asked
+
+    @holdfast.agent
+    async def teller(run: holdfast.Run, word: str) -> str:
+        await run.report(word)
+        return word
+
+    @holdfast.agent
+    async def middle(run: holdfast.Run, word: str) -> str:
+        asked, _ = await run.gather(run.peer("asker", word), run.peer("teller", word))
+        return asked
+
+    @holdfast.agent
+    async def caller(run: holdfast.Run) -> str:
+        return await run.peer("middle", "a", timeout=1)
+
+    async with holdfast.Holdfast(store, agents=[caller, middle, asker, teller]) as hf:
+        await start(hf, caller)
+        await advance(hf, "r")
+        (upper,) = await hf.waits.of_run("r")
+        await advance(hf, upper.wait_id)
+        lower = {wait.name: wait.wait_id for wait in await hf.waits.of_run(upper.wait_id)}
+        await advance(hf, lower["asker"])
+        await advance(hf, lower["teller"])
+        day = 86_400_000_000
+        assert (await hf.waits.get(upper.wait_id)).deadline > upper.deadline + day
+        (asked,) = await hf.approvals.list(run_id="r")
+        await hf.approvals.answer(asked.wait_id, "this", by="ann")
+        await hf.waits.expire_due()
+        await advance(hf, lower["asker"])
+        await hf.leases.outbox.deliver()
+        assert (await hf.waits.get(upper.wait_id)).deadline < upper.deadline + day
+
+
+@async_test
+async def test_answer_that_cannot_be_given_back_is_a_failure_of_the_call(store: str) -> None:
+    @holdfast.agent
+    async def deep(run: holdfast.Run) -> Any:
+        value: Any = "bottom"
+        for _ in range(200):
+            value = [value]
+        return value
+
+    @holdfast.agent
+    async def caller(run: holdfast.Run) -> str:
+        try:
+            return await run.peer("deep")
+        except PeerFailed as error:
+            return str(error)
+
+    async with holdfast.Holdfast(store, agents=[caller, deep]) as hf:
+        told = await hf.run(caller, timeout=30)
+        assert "'deep' failed: its answer cannot be given back" in told
+
+
+@async_test
+async def test_known_peer_is_helped_beside_many_that_nobody_serves(store: str) -> None:
+    @holdfast.agent
+    async def caller(run: holdfast.Run) -> list[str]:
+        async def one(name: str, number: int) -> str:
+            try:
+                return await run.peer(name, f"{number}", timeout=2)
+            except PeerTimedOut:
+                return "nobody"
+
+        names = [*["nobody"] * 20, "research"]
+        return [*await run.gather(*(one(name, n) for n, name in enumerate(names)))]
+
+    async with holdfast.Holdfast(store, agents=[caller, research]) as hf:
+        answers = await hf.run(caller, timeout=60)
+        assert answers == [*["nobody"] * 20, "found 20"]
+
+
+@async_test
+async def test_input_is_what_was_given_whatever_it_looks_like(store: str) -> None:
+    @holdfast.agent
+    async def echo(run: holdfast.Run, request: dict[str, Any]) -> dict[str, Any]:
+        return request
+
+    @holdfast.agent
+    async def optional(run: holdfast.Run, word: str = "none given") -> str:
+        return word
+
+    @holdfast.agent
+    async def caller(run: holdfast.Run) -> list[Any]:
+        return [
+            await run.peer(echo, {}),
+            await run.peer(echo, {"a": 1}),
+            await run.peer("echo", {"a": 2}),
+            await run.peer(optional),
+            await run.peer(optional, "given"),
+        ]
+
+    calls = [
+        ToolCall("1", "peer_echo", {"request": {"request": {"x": 1}}}),
+        ToolCall("2", "peer_echo", {"request": {}}),
+    ]
+    model = replies(Message.assistant("", tool_calls=calls), Message.assistant("done"))
+    asker = holdfast.AgentLoop(model, peers=[echo], name="asker")
+    async with holdfast.Holdfast(store, agents=[caller, echo, optional, asker]) as hf:
+        answers = await hf.run(caller, timeout=30)
+        assert answers == [{}, {"a": 1}, {"a": 2}, "none given", "given"]
+        await hf.run(asker, "go", run_id="m", timeout=30)
+        talk = (await hf.checkpoints.load("m"))["transcript"]
+        messages = [msgspec.convert(each, Message) for each in talk]
+        results = [result.content for message in messages for result in message.results]
+        assert results == ['{"request":{"x":1}}', "{}"]
+
+
+@async_test
+async def test_report_that_is_none_is_refused(store: str) -> None:
+    @holdfast.agent
+    async def teller(run: holdfast.Run) -> str:
+        with pytest.raises(MisuseError):
+            await run.report("x" * 100_000)
+        with pytest.raises(MisuseError):
+            await run.report(object())
+        return "said nothing"
+
+    @holdfast.agent
+    async def caller(run: holdfast.Run) -> str:
+        return await run.peer(teller)
+
+    async with holdfast.Holdfast(store, agents=[caller, teller]) as hf:
+        assert await hf.run(caller, timeout=30) == "said nothing"

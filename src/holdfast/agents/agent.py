@@ -152,6 +152,14 @@ class Agent(Generic[P, R]):
             for name, value in given.items()
         }
 
+    def named_input(self, given: object) -> Any:
+        """An input that is one value under the name of its parameter, whatever it looks like."""
+        keys = set(cast("dict[str, Any]", given)) if isinstance(given, dict) else set[str]()
+        is_named = bool(keys) and keys <= set(self.parameters)
+        needs_one = any(map(self._is_required, self.parameters))
+        is_whole = is_named or not self.takes_one_input or (given is None and not needs_one)
+        return cast(Any, given) if is_whole else {self.parameters[0]: cast(Any, given)}
+
     def arguments_for(self, message: Any) -> dict[str, Any]:
         """The arguments of the function for one message, whatever that looks like."""
         name = self.parameters[0]

@@ -22,6 +22,7 @@ class Peer(msgspec.Struct, frozen=True):
     name: str
     timeout: float | None = None
     description: str = ""
+    takes_names: bool = False  # its parameters are known here
 
 
 class Known(Protocol):
@@ -64,7 +65,8 @@ def _made(given: str | Peer | Known) -> PeerTool:
     elif isinstance(given, Peer):
         peer = given
     else:
-        peer, types = Peer(given.name, description=given.description), given.input_types
+        types = given.input_types
+        peer = Peer(given.name, description=given.description, takes_names=True)
     names.check(peer.name, what="a peer's name")
     return PeerTool(peer, _tool_for(peer, types))
 

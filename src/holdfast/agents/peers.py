@@ -67,6 +67,7 @@ class Peers:
     async def call(self, peer: str | Agent[..., Any], given: Any, *, timeout: float | None) -> Any:
         """The answer of a peer; raises PeerFailed, PeerTimedOut or PeerCancelled."""
         name = peer.name if isinstance(peer, Agent) else names.check(peer, what="a peer's name")
+        given = peer.named_input(given) if isinstance(peer, Agent) else given
         found = self._waiting.settled_or_left(*self._asked(name, name, given, timeout))
         reply, call = self._reply_of(found), _call_of(found)
         match reply.status:
@@ -81,9 +82,7 @@ class Peers:
 
     def called_by_model(self, peer: Peer, arguments: Mapping[str, Any]) -> Answered | Wait:
         """The answer to a call of a model, or what the run must be left to before."""
-        given = dict(arguments)
-        if list(given) == ["request"]:
-            given = given["request"]
+        given = dict(arguments) if peer.takes_names else arguments["request"]
         asked = self._asked(peer.name, TOOL_PREFIX + peer.name, given, peer.timeout)
         found = self._waiting.recorded(asked[0])
         if found is None:

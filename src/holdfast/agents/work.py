@@ -38,6 +38,7 @@ from holdfast.telemetry import log
 
 CLOSE_SECONDS: Final = 10.0
 _HELPED: Final = 16
+_LOOKED_AT: Final = 1000
 
 
 class Work:
@@ -179,8 +180,10 @@ class Work:
         topic = topic or f"run:{run.run_id}"
         if run.status is not Status.WAITING or len(self._passes) >= _HELPED:
             return
-        for peer in await self.context.store.runs.of_peers(run.run_id, _HELPED):
+        for peer in await self.context.store.runs.of_peers(run.run_id, _LOOKED_AT):
             await self.help_peers(peer, topic)
+            if len(self._passes) >= _HELPED:
+                return
             task = await self.try_to_advance(peer)
             if task is not None:
                 task.add_done_callback(lambda _: self.context.wakeups.notify([topic]))

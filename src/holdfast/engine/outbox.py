@@ -14,9 +14,9 @@ from holdfast import faults
 from holdfast.engine import peers
 from holdfast.engine.context import Context
 from holdfast.engine.queues import Queues
-from holdfast.engine.replies import intact_entry, reply_of
+from holdfast.engine.replies import PeerReply, intact_entry, reply_of
 from holdfast.engine.waits import Waits
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.errors import HoldfastError, MisuseError, UnavailableError
 from holdfast.kernel import indexes
 from holdfast.kernel.messages import OUTBOX, Message
 from holdfast.kernel.peers import Note
@@ -69,7 +69,7 @@ class Outbox:
                 if taken:
                     faults.point("outbox.after_take")
                 await asyncio.gather(*map(self._deliver, taken))
-            except UnavailableError as error:
+            except HoldfastError as error:
                 log.warning("what runs owe each other was not delivered yet: %s", error)
                 await asyncio.sleep(self._context.settings.wakeup_poll_seconds)
 
@@ -89,7 +89,12 @@ class Outbox:
         match note.kind:
             case "reply":
                 reply = await reply_of(self._context, note.subject, note.seq)
-                await peers.answer(self._waits, note.subject, reply)
+                try:
+                    await peers.answer(self._waits, note.subject, reply)
+                except MisuseError as error:
+                    told = f"its answer cannot be given back: {error}"
+                    failed = PeerReply(status="failed", error=told[:1000])
+                    await peers.answer(self._waits, note.subject, failed)
             case "cancel":
                 await peers.cancel(self._context, note.subject)
             case "asks":
@@ -97,7 +102,7 @@ class Outbox:
                 until = peers.asked_until(self._context, indexes.facts_of(entry))
                 await peers.hear_from(self._context, note.subject, until=until)
             case _:
-                await peers.hear_from(self._context, note.subject)
+                await peers.hear_from(self._context, note.subject, is_awake=True)
 
 
 async def put_off(queues: Queues, message: Message, error: Exception, *, tries: int) -> None:

@@ -11,34 +11,32 @@ from holdfast.engine import beginning
 from holdfast.engine.context import Context
 from holdfast.engine.queues import Queues
 from holdfast.engine.replies import PeerReply
+from holdfast.engine.saving import check_size
 from holdfast.engine.waits import Waits
-from holdfast.errors import RunExists, WaitNotFound
+from holdfast.errors import MisuseError, RunExists, WaitNotFound
 from holdfast.kernel import runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.messages import OUTGOING
-from holdfast.kernel.peers import CANCELS, STORE
+from holdfast.kernel.peers import CANCELS, FOR_PEOPLE, STORE
 from holdfast.kernel.runs import Run
 from holdfast.kernel.waits import Wait, WaitStatus
 from holdfast.stores.contract import Decision, ExtendWait, Snapshot
-from holdfast.telemetry import log
 
 _DEEPEST: Final = 64
+_LONGEST_REPORT: Final = 64 * 1024
+_LATEST: Final = 2**60
 _FOR_A_PERSON: Final = 30 * 86_400 * 1_000_000
 """How long a caller waits for a peer that waits for a person without a deadline."""
 
 
 async def answer(of: Waits, wait_id: str, reply: PeerReply) -> bool:
-    """Give a wait the reply of its peer; False if it was late, or nobody waits.
+    """Give a wait the reply of its peer; False if it was late. Raises WaitNotFound.
 
     That a peer has stopped after its caller did is no reply.
     """
-    try:
-        if reply.status == "cancelled" and (await of.get(wait_id)).status is not WaitStatus.OPEN:
-            return False
-        return (await of.resolve(wait_id, reply, by=wait_id)).accepted
-    except WaitNotFound:
-        log.warning("nobody waits for the reply of run %s; it is left alone", wait_id)
+    if reply.status == "cancelled" and (await of.get(wait_id)).status is not WaitStatus.OPEN:
         return False
+    return (await of.resolve(wait_id, reply, by=wait_id)).accepted
 
 
 async def begin(context: Context, run_id: str, *, agent: str, given: object, reply_to: str) -> None:
@@ -58,41 +56,55 @@ def creation(*, agent: str, given: object, reply_to: str) -> Draft:
     return Draft(Kind.RUN_CREATED, facts, codec.encode(given, name="input"))
 
 
-async def cancel(context: Context, run_id: str, *, agent: str = "") -> None:
+async def cancel(context: Context, run_id: str) -> bool:
     """Cancel the run of a peer that nobody waits for any more, unless it has ended.
 
-    With `agent`, one that is not there yet is begun as one that has ended: its request is on the
-    way.
+    False if it is not there.
     """
-    ended = Draft(Kind.RUN_CANCELLED, runs.Ended("whoever called it does not wait for it any more"))
 
     def decide(snapshot: Snapshot) -> Decision:
         run = snapshot.run
         if run is None or run.status in runs.ENDED:
             return Decision(run is not None)
-        return Decision(True, (ended,))
+        return Decision(True, (_given_up(),))
 
     names.check(run_id, what="run id")
-    is_there = await context.decide_late(run_id, decide, topics=CANCELS)
-    if not is_there and agent:
-        facts = runs.Created(agent=names.check(agent, what="agent"))
-        with contextlib.suppress(RunExists):
-            await beginning.begin(context, run_id, [Draft(Kind.RUN_CREATED, facts), ended])
+    return await context.decide_late(run_id, decide, topics=CANCELS)
+
+
+async def begin_cancelled(context: Context, run_id: str, *, agent: str) -> None:
+    """A run that was cancelled before its request came: that finds it ended."""
+    facts = runs.Created(agent=names.check(agent, what="agent"))
+    with contextlib.suppress(RunExists):
+        await beginning.begin(context, run_id, [Draft(Kind.RUN_CREATED, facts), _given_up()])
+
+
+def _given_up() -> Draft:
+    note = "whoever called it does not wait for it any more"
+    return Draft(Kind.RUN_CANCELLED, runs.Ended(note))
 
 
 def asked_until(context: Context, opened: waits.Opened) -> int:
     """Until when a peer may wait for a person."""
-    deadlines = [wait.deadline for wait in opened.waits if wait.deadline]
-    return max(deadlines) if deadlines else context.now() + _FOR_A_PERSON
+    deadlines = [wait.deadline for wait in opened.waits if wait.kind in FOR_PEOPLE]
+    return max(deadlines) if all(deadlines) else context.now() + _FOR_A_PERSON
 
 
-async def hear_from(context: Context, wait_id: str, *, until: int = 0, said: object = None) -> bool:
+async def hear_from(
+    context: Context,
+    wait_id: str,
+    *,
+    until: int = 0,
+    said: object = None,
+    is_awake: bool = False,
+) -> bool:
     """A sign of life of a peer: its wait, and those of all callers above, last longer.
 
-    False if nobody waits for it any more. `said` is kept with the wait for whoever follows it.
+    False if nobody waits for it any more. `said` is kept with the wait for whoever follows it. One
+    that `is_awake` waits for no person any more, so its caller waits no longer than usual either.
     """
-    told = "" if said is None else msgspec.json.encode(codec.decode(codec.encode(said))).decode()
-    heard = wait = await _hear(context, wait_id, until, told)
+    told = "" if said is None else _shown(said)
+    heard = wait = await _hear(context, wait_id, until, told, is_exact=is_awake)
     for _ in range(_DEEPEST):
         caller = None if wait is None else await context.store.runs.get(wait.run_id)
         if caller is None or caller.reply_to != STORE:
@@ -113,6 +125,8 @@ async def pass_on_question(
 ) -> None:
     """Let a caller ask what its peer asks: the answer is sent to the peer, wherever it is."""
     names.check(question_id, what="wait id")
+    if kind not in FOR_PEOPLE or not 0 <= deadline < _LATEST:
+        raise MisuseError(f"no person is asked a {kind!r} until {deadline}")
     facts = waits.WaitFacts(question_id, kind, wait_id, deadline, answer_to)
     opened = waits.Opened(str(ids.uuid7()), 0, (facts,))
     draft = Draft(Kind.WAITS_OPENED, opened, codec.encode({question_id: question}, name="question"))
@@ -137,14 +151,26 @@ async def withdraw_questions(of: Waits, wait_id: str) -> None:
                 await of.cancel(wait.wait_id)
 
 
-async def _hear(context: Context, wait_id: str, until: int, told: str = "") -> Wait | None:
+def _shown(said: object) -> str:
+    """What a peer says as JSON; raises ValueTooLarge if that is no report any more."""
+    told = msgspec.json.encode(codec.decode(codec.encode(said, name="report")))
+    check_size(told, "a report", _LONGEST_REPORT)
+    return told.decode()
+
+
+async def _hear(
+    context: Context, wait_id: str, until: int, told: str = "", *, is_exact: bool = False
+) -> Wait | None:
     """Move the deadline of one wait; None if it is not open."""
 
     def decide(snapshot: Snapshot) -> Decision:
         wait = snapshot.indexes.waits.get(wait_id)
         if wait is None or wait.status is not WaitStatus.OPEN:
             return Decision(None)
-        deadline = max(snapshot.now, until) + wait.patience if wait.patience else wait.deadline
+        deadline = wait.deadline
+        if wait.patience:
+            later = max(snapshot.now, until) + wait.patience
+            deadline = later if is_exact else max(later, deadline)
         return Decision(wait, touches=(ExtendWait(wait_id, deadline, snapshot.now, told),))
 
     return await context.decide_late("", decide, wait_ids=(wait_id,))
@@ -152,7 +178,8 @@ async def _hear(context: Context, wait_id: str, until: int, told: str = "") -> W
 
 async def send_progress(context: Context, run: Run, said: object) -> None:
     """Tell a caller elsewhere how far a run is, as far as its transport is up."""
+    _shown(said)
     headers = {"kind": "progress", "address": run.reply_to, "subject": run.run_id, "seq": "0"}
     body = codec.encode(said, name="progress")
-    key = f"progress/{ids.uuid7()}"
+    key = f"{run.run_id}/progress"  # while one is on its way, no other is added
     await Queues(context).publish(OUTGOING, body, key=key, headers=headers)

@@ -82,10 +82,16 @@ class Queues:
         """Keep it for `lease` seconds from now on; False if it is somebody else's."""
         return await self._move(message, messages.extended(message, clock.seconds(lease)))
 
-    async def retry(self, message: Message, *, delay: float = 0.0, note: str = "") -> bool:
-        """Let it be delivered again, to anybody, after `delay` seconds."""
+    async def retry(
+        self, message: Message, *, delay: float = 0.0, note: str = "", is_counted: bool = True
+    ) -> bool:
+        """Let it be delivered again, to anybody, after `delay` seconds.
+
+        A delivery that could not even be tried is not `is_counted`.
+        """
         names.check_text(note, what="note")
-        return await self._move(message, messages.given_back(message, clock.seconds(delay), note))
+        move = messages.given_back(message, clock.seconds(delay), note, is_counted=is_counted)
+        return await self._move(message, move)
 
     async def dead(self, message: Message, reason: str) -> bool:
         """Deliver it to nobody any more; it is kept with the reason, and its key stays used."""

@@ -94,10 +94,10 @@ def extended(message: Message, lease: int) -> Move:
     )
 
 
-def given_back(message: Message, delay: int, note: str) -> Move:
-    """It is to be delivered again, to anybody."""
-    status = MessageStatus.READY
-    return Move(status=status, delay=delay, attempts=message.attempts, note=note)
+def given_back(message: Message, delay: int, note: str, *, is_counted: bool = True) -> Move:
+    """It is to be delivered again, to anybody; a delivery that is not counted is forgotten."""
+    attempts = message.attempts if is_counted else max(0, message.attempts - 1)
+    return Move(status=MessageStatus.READY, delay=delay, attempts=attempts, note=note)
 
 
 def buried(message: Message, reason: str) -> Move:

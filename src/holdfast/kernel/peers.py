@@ -27,7 +27,7 @@ STORE: Final = "store:"
 CANCELS: Final = ("cancelled", *OWED_TOPICS)
 """Whom it concerns when a run is cancelled: who works on it, and who tells its peers."""
 _QUEUE: Final = "queue:"
-_FOR_PEOPLE: Final = frozenset({QUESTION, "approval"})
+FOR_PEOPLE: Final = frozenset({QUESTION, "approval"})
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
@@ -82,7 +82,7 @@ def _asked(run: Run | None, entry: Entry, facts: waits.Opened) -> list[AddMessag
     return [
         _owe(entry, "asks", run.reply_to, run.run_id, f"asks/{wait.wait_id}")
         for wait in facts.waits
-        if wait.kind in _FOR_PEOPLE
+        if wait.kind in FOR_PEOPLE
     ]
 
 

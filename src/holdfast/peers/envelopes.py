@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast import codec
+from holdfast import codec, names
 from holdfast.engine.replies import PeerReply
 from holdfast.errors import HoldfastError, UnsupportedValue
 
@@ -47,6 +47,7 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):
 
     wait_id: str
     said: Any = None
+    is_awake: bool = False
 
 
 class Asks(msgspec.Struct, frozen=True, kw_only=True, tag="asks"):
@@ -86,19 +87,20 @@ def decode(body: bytes) -> Envelope:
 
 
 def queue_of_agent(tenant: str, name: str) -> str:
-    """Where the agent of a name takes requests."""
-    return f"agents.{_prefix(tenant)}{name}"
+    """Where the agent of a name takes requests; raises InvalidIdentifier if it is too long."""
+    return names.check(f"{_prefix('agents', tenant)}{name}", what="the queue of an agent")
 
 
 def agent_of_queue(tenant: str, queue: str) -> str:
     """The agent that takes requests in a queue."""
-    return queue.removeprefix(queue_of_agent(tenant, ""))
+    return queue.removeprefix(_prefix("agents", tenant))
 
 
 def queue_of_store(tenant: str, store_id: str) -> str:
     """Where the runs of a store take replies."""
-    return f"replies.{_prefix(tenant)}{store_id}"
+    return f"{_prefix('replies', tenant)}{store_id}"
 
 
-def _prefix(tenant: str) -> str:
-    return "" if tenant == DEFAULT_TENANT else f"{tenant}/"
+def _prefix(what: str, tenant: str) -> str:
+    """Of the default tenant it is short; those of others are never the beginning of another's."""
+    return f"{what}." if tenant == DEFAULT_TENANT else f"{what}@{len(tenant)}:{tenant}."

@@ -37,10 +37,11 @@ class Exchange:
     def begin(self) -> None:
         """Send what is owed and take replies from now on; once."""
         if self._working is None:
-            self._working = asyncio.create_task(self._work())
+            self._working = asyncio.create_task(_until_it_works(self._work))
 
-    async def serve(self, agents: Sequence[str]) -> None:
+    async def serve(self, agents: Sequence[str], *, concurrency: int) -> None:
         """Take requests for agents, until this is cancelled."""
+        self._receiver.most_tasks = concurrency
         self.begin()
         await self._is_up.wait()
         tenant = self._context.tenant
@@ -52,6 +53,7 @@ class Exchange:
         if self._working is not None:
             self._working.cancel()
             await asyncio.wait([self._working])
+            await self._receiver.close()
             await self._transport.close()
 
     async def _work(self) -> None:
@@ -60,7 +62,9 @@ class Exchange:
         tenant = self._context.tenant
         queue = envelopes.queue_of_store(tenant, await self._context.store.store_id())
         relay = Relay(self._context, self._transport, reply_to=at_queue(queue))
-        await asyncio.gather(relay.keep_sending(), self._receive(queue))
+        async with asyncio.TaskGroup() as both:
+            both.create_task(relay.keep_sending())
+            both.create_task(self._receive(queue))
 
     async def _receive(self, queue: str) -> None:
         await _until_it_works(lambda: self._receiver.keep_receiving(queue))
@@ -72,4 +76,6 @@ async def _until_it_works(work: Callable[[], Awaitable[None]]) -> None:
             return await work()
         except HoldfastError as error:
             log.warning("peers elsewhere are not reached just now: %s", error)
-            await asyncio.sleep(_AGAIN_SECONDS)
+        except Exception:
+            log.exception("what goes between peers broke, and begins again")
+        await asyncio.sleep(_AGAIN_SECONDS)

@@ -7,7 +7,8 @@ ended already.
 
 import asyncio
 import contextlib
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from holdfast import faults
 from holdfast.agents.work import Work
@@ -28,6 +29,9 @@ from holdfast.telemetry import log
 _PREFETCH: Final = 32
 _TRIES: Final = 20
 _AT_ONCE: Final = 64
+_TASKS: Final = 8
+_FOR_OTHERS: Final = 8
+_PAUSE_SECONDS: Final = 0.2
 
 
 class Receiver:
@@ -39,7 +43,10 @@ class Receiver:
         self._work = work
         self._waits = Waits(context)
         self._free = asyncio.Semaphore(_AT_ONCE)
-        self._working: set[asyncio.Task[None]] = set()
+        self._taking: set[asyncio.Task[None]] = set()
+        self.most_tasks = _TASKS
+        """How many runs that are not stored yet are worked on at once."""
+        self._tasks = 0
 
     async def keep_receiving(self, queue: str) -> None:
         """Take whatever comes in a queue, until this is cancelled or the transport closed."""
@@ -47,77 +54,112 @@ class Receiver:
             queue, lease=self._context.settings.lease_seconds, prefetch=_PREFETCH
         ):
             await self._free.acquire()
-            task = asyncio.create_task(self._take(delivery))
-            self._working.add(task)
-            task.add_done_callback(self._taken)
+            self._begin(self._take(delivery)).add_done_callback(lambda _: self._free.release())
 
-    def _taken(self, task: "asyncio.Task[None]") -> None:
-        self._free.release()
-        self._working.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a message of a peer was not taken, and comes again: %s", error)
+    async def close(self) -> None:
+        """Leave what is being taken: it comes again."""
+        for task in self._taking:
+            task.cancel()
+        await asyncio.gather(*self._taking, return_exceptions=True)
+
+    def _begin(self, taking: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(taking)
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+        return task
 
     async def _take(self, delivery: Delivery) -> None:
+        """Deal with a message; a task that is not stored before its boundary holds up nobody."""
         try:
             envelope = envelopes.decode(delivery.body)
+        except MisuseError as error:
+            return await self._bury(delivery, error)
+        if isinstance(envelope, Request) and self._waits_for_boundary(envelope.agent):
+            if self._tasks >= self.most_tasks:
+                return await delivery.retry(_PAUSE_SECONDS, "there was no room for it")
+            self._begin(self._answered(delivery, self._work_on(envelope, delivery)))
+        else:
+            await self._answered(delivery, self._carry_out(envelope, delivery.attempt))
+
+    async def _answered(self, delivery: Delivery, dealing: Coroutine[Any, Any, str]) -> None:
+        """Acknowledge a message after what it asks for is stored; what cannot be comes again."""
+        try:
             faults.point("receiver.before_commit")
-            if isinstance(envelope, Request) and self._waits_for_boundary(envelope.agent):
-                if not await self._work_on(envelope, delivery):
-                    return await delivery.retry(1.0, "its work was not stored")
-            else:
-                await self._carry_out(envelope)
+            not_yet = await dealing
             faults.point("receiver.after_commit")
         except UnavailableError as error:
             log.warning("a message of a peer waits: %s", error)
             await delivery.retry(1.0, str(error)[:1000])
-        except MisuseError as error:
-            log.error("message %s of a peer is dead: %s", delivery.key, error)
-            await delivery.dead(str(error)[:1000])
-        except HoldfastError as error:
-            if delivery.attempt >= _TRIES:
-                log.error("message %s of a peer is dead: %s", delivery.key, error)
-                await delivery.dead(str(error)[:1000])
+        except Exception as error:
+            if isinstance(error, MisuseError) or delivery.attempt >= _TRIES:
+                await self._bury(delivery, error)
             else:
                 await delivery.retry(min(60.0, 0.1 * 2**delivery.attempt), str(error)[:1000])
         else:
-            await delivery.ack()
+            if not_yet:
+                await delivery.retry(_PAUSE_SECONDS, not_yet)
+            else:
+                await delivery.ack()
+
+    async def _bury(self, delivery: Delivery, error: Exception) -> None:
+        log.error("message %s of a peer is dead: %s", delivery.key, error)
+        await delivery.dead(str(error)[:1000])
 
     def _waits_for_boundary(self, agent: str) -> bool:
         """Whether a request is acknowledged at the first boundary of its run, or at its end."""
         agents = self._work.agents
         return agent in agents and agents.get(agent).rules.cadence == "boundary"
 
-    async def _work_on(self, request: Request, delivery: Delivery) -> bool:
+    async def _work_on(self, request: Request, delivery: Delivery) -> str:
         """Work on a request until it is stored; it stays this consumer's meanwhile."""
         if await self._context.store.runs.get(request.wait_id) is not None:
-            return True  # it came before
+            return ""  # it came before
         created = peers.creation(
             agent=request.agent, given=request.input, reply_to=request.reply_to
         )
         keeping = asyncio.create_task(_keep(delivery, self._context.settings.lease_seconds))
+        self._tasks += 1
         try:
-            return await self._work.take_in(request.wait_id, created, request.input)
+            is_stored = await self._work.take_in(request.wait_id, created, request.input)
+            return "" if is_stored else "its work was not stored"
         finally:
+            self._tasks -= 1
             keeping.cancel()
 
-    async def _carry_out(self, envelope: Envelope) -> None:
-        context = self._context
+    async def _carry_out(self, envelope: Envelope, attempt: int) -> str:
+        """Do what a message asks for; why it cannot be done yet, if it cannot.
+
+        What is about a run or a wait that is not here may be for another store that takes messages
+        from the same queue: it gets a chance.
+        """
+        is_last = attempt >= _FOR_OTHERS
+        try:
+            is_here = await self._do(envelope)
+        except WaitNotFound as error:
+            if not is_last:
+                return str(error)
+            log.warning("nobody waits for this any more, it is left alone: %s", error)
+            return ""
+        if is_here or not isinstance(envelope, Cancel):
+            return ""
+        if not is_last:
+            return "there is no such run"
+        await peers.begin_cancelled(self._context, envelope.wait_id, agent=envelope.agent)
+        return ""
+
+    async def _do(self, envelope: Envelope) -> bool:
+        """Do what a message asks for; False if it is about a run that is not here."""
+        context, of = self._context, self._waits
         match envelope:
-            case Request():
-                await peers.begin(
-                    context,
-                    envelope.wait_id,
-                    agent=envelope.agent,
-                    given=envelope.input,
-                    reply_to=envelope.reply_to,
-                )
+            case Request(wait_id=wait_id, agent=agent, input=given, reply_to=reply_to):
+                await peers.begin(context, wait_id, agent=agent, given=given, reply_to=reply_to)
             case Cancel():
-                await peers.cancel(context, envelope.wait_id, agent=envelope.agent)
+                return await peers.cancel(context, envelope.wait_id)
             case Reply():
-                await peers.answer(self._waits, envelope.wait_id, envelope.reply)
-                await peers.withdraw_questions(self._waits, envelope.wait_id)
-            case Alive():
-                await peers.hear_from(context, envelope.wait_id, said=envelope.said)
+                await peers.answer(of, envelope.wait_id, envelope.reply)
+                await peers.withdraw_questions(of, envelope.wait_id)
+            case Alive(wait_id=wait_id, said=said, is_awake=is_awake):
+                await peers.hear_from(context, wait_id, said=said, is_awake=is_awake)
             case Asks():
                 await peers.pass_on_question(
                     context,
@@ -129,10 +171,8 @@ class Receiver:
                     answer_to=envelope.answer_to,
                 )
             case Answer():
-                try:
-                    await self._waits.resolve(envelope.question_id, envelope.value, by=envelope.by)
-                except WaitNotFound as error:
-                    log.warning("an answer came for nobody: %s", error)
+                await of.resolve(envelope.question_id, envelope.value, by=envelope.by)
+        return True
 
 
 async def _keep(delivery: Delivery, lease: float) -> None:

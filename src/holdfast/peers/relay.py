@@ -47,7 +47,7 @@ class Relay:
                     OUTGOING, lease=self._context.settings.lease_seconds, limit=_BATCH
                 )
                 await self.send(taken)
-            except UnavailableError as error:
+            except HoldfastError as error:
                 log.warning("messages to peers wait: %s", error)
                 await asyncio.sleep(self._context.settings.wakeup_poll_seconds)
 
@@ -69,12 +69,13 @@ class Relay:
                     _body_of(envelope, most=self._context.settings.max_body_bytes),
                     key=message.message_id,
                     headers={"content-type": envelopes.CONTENT_TYPE, "kind": note.kind},
-                    ordering=message.ordering,
+                    ordering="" if note.kind == "cancel" else note.subject,
                 )
                 faults.point("relay.after_publish")
             except UnavailableError as error:
                 for left in messages[at:]:
-                    await self._queues.retry(left, delay=0.5, note=str(error)[:1000])
+                    note_ = str(error)[:1000]
+                    await self._queues.retry(left, delay=0.5, note=note_, is_counted=False)
                 return
             except (HoldfastError, msgspec.MsgspecError) as error:
                 await put_off(self._queues, message, error, tries=_TRIES)
@@ -86,7 +87,7 @@ class Relay:
             agent = envelopes.agent_of_queue(self._context.tenant, peers.queue_at(note.address))
             return Cancel(wait_id=note.subject, agent=agent)
         if note.kind == "alive":
-            return Alive(wait_id=note.subject)
+            return Alive(wait_id=note.subject, is_awake=True)
         if note.kind == "progress":
             return Alive(wait_id=note.subject, said=codec.decode(message.body))
         if note.kind == "reply":
@@ -97,7 +98,7 @@ class Relay:
             case "request":
                 return self._request(entry, note)
             case "asks":
-                return await self._asks(entry, message, note)
+                return self._asks(entry, message, note)
             case "answer":
                 return Answer(question_id=note.subject, value=body_of(entry), by=entry.actor)
             case _:
@@ -113,19 +114,17 @@ class Relay:
             caller=entry.run_id,
         )
 
-    async def _asks(self, entry: Entry, message: Message, note: Note) -> Asks:
+    def _asks(self, entry: Entry, message: Message, note: Note) -> Asks:
         question_id = message.message_id.rpartition("/")[2]
         (wait,) = [w for w in indexes.facts_of(entry).waits if w.wait_id == question_id]
-        run = await self._context.store.runs.get(entry.run_id)
         question = _payload(entry, question_id)
-        own = envelopes.queue_of_agent(self._context.tenant, run.agent if run else "")
         return Asks(
             wait_id=note.subject,
             question_id=question_id,
             kind=wait.kind,
             deadline=wait.deadline,
             question={**question, "place": b""},
-            answer_to=peers.at_queue(own),
+            answer_to=self._reply_to,
         )
 
 
