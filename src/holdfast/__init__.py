@@ -28,6 +28,7 @@ from holdfast.engine.checkpoints import State
 from holdfast.engine.costs import Budget, Cost, Costs
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.owed import Owed
 from holdfast.engine.replies import PeerReply
 from holdfast.engine.travel import PlannedEffect, TravelPlan
 from holdfast.engine.waits import WaitSpec
@@ -76,6 +77,7 @@ __all__ = [
     "LogDiff",
     "Message",
     "NotDone",
+    "Owed",
     "Peer",
     "PeerReply",
     "PeerUpdate",

@@ -24,6 +24,7 @@ from holdfast.engine.effects import Effects
 from holdfast.engine.heart import Heart
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
+from holdfast.engine.owed import Messages
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
@@ -97,6 +98,7 @@ class Holdfast:
         self.effects = Effects(self._context)
         self.waits = Waits(self._context)
         self.signals = Signals(self._context)
+        self.messages = Messages(self._context)
         self.approvals = Approvals(self._context)
         self.budgets = Budgets(self._context)
         self.schedules = Schedules(self._context, self.runs, self._agents)

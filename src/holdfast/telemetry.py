@@ -13,8 +13,9 @@ BATCH_COMMITTED: Final = "store.batch_committed"
 BATCH_HALVED: Final = "store.batch_halved"
 COMMIT_CONFLICT: Final = "engine.commit_conflict"
 CHECKPOINT_CORRUPTED: Final = "engine.checkpoint_corrupted"
+WARM_STATE: Final = "engine.warm_state"
 
-NAMES: Final = (BATCH_COMMITTED, BATCH_HALVED, COMMIT_CONFLICT, CHECKPOINT_CORRUPTED)
+NAMES: Final = (BATCH_COMMITTED, BATCH_HALVED, COMMIT_CONFLICT, CHECKPOINT_CORRUPTED, WARM_STATE)
 
 Sink = Callable[[str, int], None]
 

@@ -19,7 +19,8 @@ import pytest
 from holdfast import sync
 from holdfast.cli import demo, demo_bank, demo_process, demo_show
 from holdfast.cli.demo_process import Child
-from holdfast.cli.demo_show import Plan, Showing, Timeline
+from holdfast.cli.demo_show import Plan, Showing
+from holdfast.cli.demo_stage import Timeline
 from holdfast.errors import HoldfastError
 from holdfast.kernel.runs import Status
 

@@ -303,3 +303,46 @@ def test_refund_of_a_graph_is_paid_once_though_it_is_killed(moment: str, tmp_pat
     history = run(tmp_path, "langgraph", "--history")
     assert history.stdout.splitlines()[-1].endswith("6 messages, next -"), history.stdout
     assert holdfast(tmp_path, "audit", "verify", *store).returncode == 0
+
+
+@pytest.mark.mission("S0-003", "S0-019")
+@pytest.mark.parametrize("options", [(), ("--nats",)], ids=["one store", "nats"])
+def test_trip_is_planned_though_an_instance_is_killed(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(tmp_path))
+    done = run(tmp_path, "peers", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    before, _, timeline = done.stdout.partition("from the journals:\n")
+    victim = before.splitlines()[-2].partition(": ")[2].removesuffix(" is gone")
+    lines = timeline.splitlines()
+    lost = [line.split()[2] for line in lines if line.endswith(f"{victim} is lost")]
+    assert lost, "it had a run in hand"
+    for run_of in lost:
+        holders = [line.split(maxsplit=3)[3] for line in lines if f"s  {run_of} " in line]
+        assert holders[0] == f"{victim} works on it"
+        assert any("works on it" in line and not line.startswith(victim) for line in holders[1:]), (
+            "another goes on"
+        )
+    assert sum("has the answer of" in line for line in lines) == 3
+    assert lines[-1].startswith("final answer: Oslo: fly to Oslo at 9:40, stay in a room")
+    assert list(tmp_path.iterdir()) == [], "nothing is left over"
+
+
+def test_ctrl_c_ends_the_trip_and_its_instances(tmp_path: Path) -> None:
+    environment = ENVIRONMENT | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command("peers"), env=environment, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        pids = child.stdout.readline().partition(": ")[2].split(", ")
+        while "is gone" not in child.stdout.readline():
+            assert child.poll() is None, "it ended by itself"
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=LIMIT_SECONDS)
+    assert child.returncode == 130
+    assert list(tmp_path.iterdir()) == [], "nothing is left over"
+    assert len(pids) == 3
+    for pid in map(int, pids):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

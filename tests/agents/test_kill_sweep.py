@@ -22,7 +22,7 @@ POINTS = [
 REPEATED = {*POINTS} - {"batch.after_commit", "tool.after_call"}
 
 
-@pytest.mark.mission("S0-004", "S4-001", "S4-003", "S4-046")
+@pytest.mark.mission("S0-004", "S0-112", "S4-001", "S4-003", "S4-046")
 @pytest.mark.chaos(backend=["postgres"], point=REPEATED)
 @pytest.mark.parametrize("point", POINTS)
 @async_test

@@ -20,6 +20,7 @@ from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
+from holdfast.engine.owed import Messages
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
@@ -44,6 +45,7 @@ FACES = [
     Checkpoints,
     Effects,
     Waits,
+    Messages,
     Signals,
     Approvals,
     Budgets,

@@ -35,6 +35,7 @@ PUBLIC = [
     "LogDiff",
     "Message",
     "NotDone",
+    "Owed",
     "Peer",
     "PeerReply",
     "PeerUpdate",

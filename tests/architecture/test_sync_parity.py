@@ -22,6 +22,7 @@ from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
+from holdfast.engine.owed import Messages
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits, WaitSpec
@@ -36,6 +37,7 @@ PAIRS: list[tuple[type, type]] = [
     (Checkpoints, sync.Checkpoints),
     (Effects, sync.Effects),
     (Waits, sync.Waits),
+    (Messages, sync.Messages),
     (Signals, sync.Signals),
     (Approvals, sync.Approvals),
     (Budgets, sync.Budgets),

@@ -1,8 +1,11 @@
 """Two companies that share a transport and no database, for tests of what goes between them."""
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import holdfast
@@ -34,3 +37,28 @@ async def until(is_so: Callable[[], Any]) -> Any:
         while not (found := await is_so()):
             await asyncio.sleep(0.02)
         return found
+
+
+_LOCK = """
+import sys, apsw
+connection = apsw.Connection(sys.argv[1])
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@asynccontextmanager
+async def write_lock(path: Path) -> AsyncIterator[None]:
+    """Another process has the write lock of a SQLite file."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _LOCK, str(path), stdin=PIPE, stdout=PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert (await process.stdout.readline()).strip() == b"locked"
+    try:
+        yield
+    finally:
+        process.stdin.close()
+        await process.wait()

@@ -1,214 +1,298 @@
-"""When a task is stored and acknowledged: at its acceptance, or at its first boundary; and what
-happens when it cannot be stored."""
+"""Calls of peers at the boundary: in memory or left, answered or timed out, one claim decides."""
 
 import asyncio
-import logging
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
-from holdfast.errors import RunFailed
-from holdfast.settings import Settings
+from holdfast import LeasedRun, Message, Peer, Settings, ToolCall, WaitSpec
+from holdfast.engine.journal import body_of
+from holdfast.engine.waits import PeerRun
+from holdfast.errors import HoldfastError, PeerTimedOut, RunCancelled, RunNotFound
+from holdfast.kernel import indexes
+from holdfast.kernel.waits import WaitStatus
+from holdfast.telemetry import BATCH_COMMITTED
+from holdfast.testing import ManualClock
+from holdfast.testing.faults import armed
 from holdfast.testing.store_suite import async_test
-from tests.agents.crashing import kinds
-from tests.conftest import OwnPostgres
-from tests.peers.exchanging import served, until
+from tests.agents.crashing import advance, kinds, start
+from tests.backends import Backend, SQLiteBackend
 
 
-@pytest.fixture
-def transport(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/between.db"
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> str:
-    return str(tmp_path / "elsewhere.db")
-
-
-@holdfast.agent
-async def caller(run: holdfast.Run, agent: str) -> Any:
-    return await run.peer(agent, "gold")
-
-
-@pytest.mark.mission("S0-006", "S0-013", "S0-032")
-@async_test
-async def test_task_without_a_boundary_is_one_commit_at_its_end(
-    store: str, elsewhere: str, transport: str
-) -> None:
-    stored: list[int] = []
-
-    @holdfast.agent(cadence="boundary")
-    async def quick(run: holdfast.Run, question: str) -> str:
-        await run.step(asyncio.sleep, 0)
-        await run.checkpoint()
-        stored.append(len(await hf.runs.list()))
-        return f"found {question}"
-
-    async with (
-        served(elsewhere, transport, [caller]) as theirs,
-        served(store, transport, [quick]) as hf,
-    ):
-        assert await theirs.run(caller, "quick", timeout=30) == "found gold"
-        assert stored == [0]
-        (run,) = await hf.runs.list()
-        assert await kinds(hf, run.run_id) == ["RUN_CREATED", "RUN_LEASED", "RUN_COMPLETED"]
-        assert await hf.journal.verify(run.run_id) == []
-
-
-@pytest.mark.mission("S0-010")
-@async_test
-async def test_task_with_an_effect_is_stored_before_the_effect(
-    store: str, elsewhere: str, transport: str
-) -> None:
-    stored: list[int] = []
-
-    @holdfast.tool(effect="mutate")
-    async def pay(cents: int) -> str:
-        stored.append(len(await hf.runs.list()))
-        return "paid"
-
-    @holdfast.agent(cadence="boundary", tools=[pay])
-    async def payer(run: holdfast.Run, question: str) -> str:
-        return await run.call(pay, 5)
-
-    async with (
-        served(elsewhere, transport, [caller]) as theirs,
-        served(store, transport, [payer]) as hf,
-    ):
-        assert await theirs.run(caller, "payer", timeout=30) == "paid"
-        assert stored == [1]
-
-
-@async_test
-async def test_task_that_was_lost_before_its_boundary_comes_again(
-    store: str, elsewhere: str, transport: str
-) -> None:
-    begun = asyncio.Event()
-    tries: list[str] = []
-
-    @holdfast.agent(cadence="boundary")
-    async def slow(run: holdfast.Run, question: str) -> str:
-        tries.append(run.run_id)
-        if len(tries) == 1:
-            begun.set()
-            await asyncio.sleep(3600)
-        return f"found {question}"
-
-    async with served(elsewhere, transport, [caller]) as theirs:
-        handle = await theirs.start(caller, "slow")
-        async with served(store, transport, [slow]) as hf:
-            await asyncio.wait_for(begun.wait(), 20)
-            assert await hf.runs.list() == []
-            await hf._work.cancel_passes()  # pyright: ignore[reportPrivateUsage] - the process ends here
-        async with served(store, transport, [slow]) as hf:
-            assert await handle.result(timeout=30) == "found gold"
-            assert len(tries) == 2
-            assert len(await hf.runs.list()) == 1
-
-
-@async_test
-async def test_request_that_is_worked_on_twice_has_one_run_and_one_answer(
-    store: str, elsewhere: str, transport: str
-) -> None:
-    """Two instances are given the same request: the first commit has the run."""
-    both, begun = asyncio.Event(), []
-
-    @holdfast.agent(cadence="boundary")
-    async def twin(run: holdfast.Run, question: str) -> str:
-        begun.append(run.run_id)
-        if len(begun) == 2:
-            both.set()
-        await both.wait()
-        return f"found {question}"
-
-    async with (
-        served(elsewhere, transport, [caller]) as theirs,
-        served(store, transport, [twin]) as one,
-        served(store, transport, [twin]) as two,
-    ):
-        handle = await theirs.start(caller, "twin")
-
-        async def is_begun() -> Any:
-            return begun
-
-        (run_id,) = (await until(is_begun))[:1]
-        working = [hf for hf in (one, two) if hf._work._passes]  # pyright: ignore[reportPrivateUsage] - which of them works on it
-        other = two if working[0] is one else one
-        from holdfast.engine import peers
-
-        created = peers.creation(agent="twin", given="gold", reply_to="queue:replies.nobody")
-        again = asyncio.create_task(other._work.take_in(run_id, created, "gold"))  # pyright: ignore[reportPrivateUsage] - a second delivery
-        await both.wait()
-        outcomes = {await again}
-        await until(one.runs.list)
-        (run,) = await one.runs.list()
-        assert run.run_id == run_id
-        assert (await kinds(one, run_id)).count("RUN_COMPLETED") == 1
-        assert outcomes <= {True, False}
-        if run.reply_to.endswith("nobody"):
-            await theirs.runs.cancel(handle.run_id)
-        else:
-            assert await handle.result(timeout=30) == "found gold"
-
-
-@pytest.mark.mission("S0-023", "S0-076")
-@async_test
-async def test_agent_goes_on_in_memory_while_its_store_is_away(
-    own_postgres: OwnPostgres, caplog: pytest.LogCaptureFixture
-) -> None:
-    server = own_postgres()
-    seen: list[Any] = []
-
-    @holdfast.agent
-    async def patient(run: holdfast.Run, question: str) -> str:
-        talk = run.log("talk", str)
-        if not talk:
-            talk.append("first")
-            await run.checkpoint()
-        server.kill()
-        talk.append("second")
-        seen.append(await run.checkpoint())
-        talk.append("third")
-        asyncio.get_running_loop().call_later(1.0, server.restart)
-        return " ".join(talk)
-
-    settings = Settings(
-        on_store_failure="memory", busy_timeout_seconds=0.3, lease_seconds=60, tenant="t"
+def call(wait_id: str, *, begins: bool = False) -> WaitSpec:
+    return WaitSpec(
+        wait_id=wait_id,
+        kind="peer",
+        name="research",
+        timeout_seconds=60,
+        payload={"function_call_id": f"call of {wait_id}"},
+        address="store:",
+        peer_run=PeerRun("research", wait_id) if begins else None,
     )
-    async with holdfast.Holdfast(server.url(), agents=[patient], settings=settings) as hf:
-        with caplog.at_level(logging.WARNING, "holdfast"):
-            answer = await hf.run(patient, "x", run_id="r", timeout=60)
-        assert answer == "first second third"
-        assert seen == [None]
-        assert (await hf.checkpoints.load("r"))["talk"] == ["first", "second", "third"]
-        assert await hf.journal.verify("r") == []
-        assert any("goes on in memory" in record.getMessage() for record in caplog.records)
 
 
+async def held_or_left(hf: holdfast.Holdfast, *, in_memory: bool) -> tuple[LeasedRun, str]:
+    """A run with two open calls: still in somebody's hands, or left to its peers."""
+    held = await hf.runs.open("r")
+    group = await held.open_waits([call("a"), call("b")], suspend=not in_memory)
+    return held, group
+
+
+IN_MEMORY = pytest.mark.parametrize("in_memory", [True, False], ids=["in memory", "left"])
+
+
+@pytest.mark.mission("S0-008", "S0-080", "S2-010", "S2-013", "S2-014", "S2-016")
+@IN_MEMORY
 @async_test
-async def test_agent_stops_by_default_when_its_store_is_away(own_postgres: OwnPostgres) -> None:
-    server = own_postgres()
-    entered: list[int] = []
+async def test_reply_finds_its_task_in_memory_or_left_and_the_last_one_lets_it_go_on(
+    store: str, in_memory: bool
+) -> None:
+    async with holdfast.open(store) as hf:
+        held, group = await held_or_left(hf, in_memory=in_memory)
+        other = hf.another_worker()
+        assert (await other.waits.resolve("b", "of b")).accepted
+        assert [(r.wait_id, r.value) for r in await other.waits.results("r", group)] == [
+            ("b", "of b")
+        ]
+        assert (await hf.waits.get("a")).status is WaitStatus.OPEN
+        assert (await hf.runs.get("r")).status == ("running" if in_memory else "waiting")
+        assert (await other.waits.resolve("a", "of a")).accepted
+        if in_memory:
+            assert not await held.suspend(group), "all are in: it goes on where it is"
+        else:
+            held = await other.leases.take("r", only_ready=True)
+        assert [(r.wait_id, r.value) for r in await held.results(group)] == [
+            ("a", "of a"),
+            ("b", "of b"),
+        ]
+        assert (await kinds(hf, "r")).count("WAIT_RESOLVED") == 2
+
+
+@pytest.mark.mission("S0-077", "S0-078", "S2-014")
+@IN_MEMORY
+@async_test
+async def test_many_claims_of_a_call_succeed_once_and_reading_it_claims_nothing(
+    store: str, in_memory: bool
+) -> None:
+    async with holdfast.open(store) as hf:
+        _, group = await held_or_left(hf, in_memory=in_memory)
+        others = [hf.another_worker() for _ in range(8)]
+        read = await asyncio.gather(*(other.waits.get("a") for other in others))
+        assert {(wait.status, wait.name) for wait in read} == {("open", "research")}
+        (opened,) = [e for e in await hf.journal.read("r") if e.kind == "WAITS_OPENED"]
+        correlation: Any = body_of(opened)
+        assert correlation["a"] == {"function_call_id": "call of a"}
+        answers = await asyncio.gather(
+            *(other.waits.resolve("a", n) for n, other in enumerate(others))
+        )
+        (first,) = [n for n, answer in enumerate(answers) if answer.accepted]
+        assert (await hf.waits.get("a")).duplicates == 7
+        assert [(r.wait_id, r.value) for r in await hf.waits.results("r", group)] == [("a", first)]
+
+
+@pytest.mark.mission("S0-083", "S2-017", "S2-018", "S2-019")
+@IN_MEMORY
+@pytest.mark.parametrize("answered_first", [True, False], ids=["answer first", "timeout first"])
+@async_test
+async def test_timeout_must_claim_its_call_wherever_the_task_is(
+    store: str, in_memory: bool, answered_first: bool
+) -> None:
+    clock = ManualClock()
+    async with holdfast.open(store, clock=clock) as hf:
+        held, group = await held_or_left(hf, in_memory=in_memory)
+        await hf.waits.resolve("b", "of b")
+        if answered_first:
+            await hf.waits.resolve("a", "of a")
+        clock.advance(61)
+        assert await hf.another_worker().waits.expire_due() == (0 if answered_first else 1)
+        assert (await hf.waits.resolve("a", "late")).accepted is False
+        if in_memory:
+            assert not await held.suspend(group)
+        else:
+            held = await hf.leases.take("r", only_ready=True)
+        ended = {r.wait_id: (r.status, r.value) for r in await held.results(group)}
+        expired = ("expired", None)
+        assert ended == {"a": ("resolved", "of a") if answered_first else expired, "b": ended["b"]}
+        entries = [e for e in await hf.journal.read("r") if e.kind == "WAIT_EXPIRED"]
+        told = [indexes.facts_of(entry).wait_id for entry in entries]
+        assert told == ([] if answered_first else ["a"])
+
+
+@pytest.mark.mission("S0-083")
+@async_test
+async def test_call_in_a_store_that_is_only_memory_times_out_too() -> None:
+    @holdfast.agent
+    async def caller(run: holdfast.Run) -> str:
+        try:
+            return await run.peer("nobody", 1, timeout=0.1)
+        except PeerTimedOut as error:
+            return str(error)
+
+    async with holdfast.Holdfast("memory://", agents=[caller]) as hf:
+        assert "timed out after 0.1 seconds" in await hf.run(caller, timeout=30)
+
+
+@pytest.mark.mission("S2-011", "S2-032")
+@async_test
+async def test_answer_in_time_disarms_the_timeout_which_costs_no_commit(store: str) -> None:
+    async def answered(run_id: str, timeout: float | None) -> tuple[int, list[str]]:
+        clock, counts = ManualClock(), Counter[str]()
+
+        def count(name: str, amount: int) -> None:
+            counts[name] += amount
+
+        async with holdfast.open(store, clock=clock, telemetry=count) as hf:
+            held = await hf.runs.open(run_id)
+            spec = WaitSpec(wait_id=f"{run_id}/a", kind="peer", timeout_seconds=timeout)
+            await held.open_waits([spec], suspend=True)
+            await hf.waits.resolve(f"{run_id}/a", "found")
+            held = await hf.leases.take(run_id, only_ready=True)
+            await held.complete("done")
+            commits = counts[BATCH_COMMITTED]
+            clock.advance(3600)
+            assert await hf.waits.expire_due() == 0
+            assert (await hf.waits.get(f"{run_id}/a")).status is WaitStatus.RESOLVED
+            return commits, await kinds(hf, run_id)
+
+    assert await answered("timed", 60) == await answered("untimed", None)
+
+
+@pytest.mark.mission("S0-084")
+@async_test
+async def test_sweeper_sleeps_until_the_next_deadline_and_no_longer(store: str) -> None:
+    clock = ManualClock()
+    settings = Settings(wakeup_poll_seconds=10, sweep_seconds=10)
+    async with holdfast.open(store, clock=clock, settings=settings) as hf:
+        assert await hf.leases.tend() > 9
+        held = await hf.runs.open("r")
+        await held.open_waits([WaitSpec(wait_id="a", timeout_seconds=0.25)], suspend=True)
+        fresh = hf.another_worker()
+        assert 0 < await fresh.leases.tend() <= 0.25
+        clock.advance(0.25)
+        await hf.another_worker().leases.tend()
+        assert (await hf.waits.get("a")).status is WaitStatus.EXPIRED
+
+
+@pytest.mark.mission("S0-076")
+@async_test
+async def test_calls_that_cannot_be_stored_leave_the_task_in_memory_and_nothing_half_written(
+    backend: Backend,
+) -> None:
+    # In PostgreSQL a commit is one statement, so there is nothing inside it to fail at.
+    point = "commit.after_entries" if backend.name == "sqlite" else "batch.after_begin"
+    async with holdfast.open(backend.url) as hf:
+        held = await hf.runs.open("r")
+        before = await kinds(hf, "r")
+        calls = [call("a", begins=True), call("b", begins=True)]
+        with armed(point, "raise"), pytest.raises((HoldfastError, RuntimeError)):
+            await held.open_waits(calls, suspend=True)
+        assert await kinds(hf, "r") == before
+        assert await hf.waits.of_run("r") == []
+        with pytest.raises(RunNotFound):
+            await hf.runs.get("a")
+        assert (await hf.runs.get("r")).status == "running"
+        await held.open_waits(calls, suspend=True)
+        assert (await hf.runs.get("r")).status == "waiting"
+        assert [(await hf.runs.get(n)).status for n in ("a", "b")] == ["ready", "ready"]
+
+
+@pytest.mark.mission("S0-087", "S2-021", "S2-022", "S2-024", "S2-025")
+@async_test
+async def test_timeout_is_the_result_of_its_own_call_and_resumes_when_all_are_in(
+    store: str,
+) -> None:
+    clock = ManualClock()
 
     @holdfast.agent
-    async def careful(run: holdfast.Run) -> str:
-        entered.append(len(entered))
-        if len(entered) == 1:
-            server.kill()
-            try:
-                run.value("x", int, 0).set(1)
-                await run.checkpoint()
-            finally:
-                server.restart()
-        return "done"
+    async def research(run: holdfast.Run, request: str) -> str:
+        return f"found {request}"
 
-    settings = Settings(busy_timeout_seconds=0.3, lease_seconds=2)
-    async with holdfast.Holdfast(server.url(), agents=[careful], settings=settings) as hf:
-        try:
-            answer = await hf.run(careful, run_id="r", timeout=60)
-        except (RunFailed, holdfast.errors.UnavailableError):
-            answer = await hf.run(careful, run_id="r", timeout=60)
-        assert answer == "done"
-        assert len(entered) == 2
+    async def model(talk: list[Message]) -> Message:
+        calls = [
+            ToolCall("first", "peer_silent", {"request": "x"}),
+            ToolCall("second", "peer_research", {"request": "gold"}),
+        ]
+        return Message.assistant("", calls) if len(talk) == 1 else Message.assistant("done")
+
+    looped = holdfast.AgentLoop(
+        model, peers=[Peer("silent", timeout=5), Peer("research", timeout=600)], name="looped"
+    )
+    async with holdfast.Holdfast(store, agents=[looped, research], clock=clock) as hf:
+        await start(hf, looped, "go")
+        await advance(hf, "r")
+        calls = {wait.name: wait.wait_id for wait in await hf.waits.of_run("r")}
+        clock.advance(6)
+        assert await hf.waits.expire_due() == 1
+        await hf.leases.outbox.deliver()
+        assert (await hf.runs.get(calls["peer_silent"])).status == "cancelled"
+        assert (await hf.runs.get("r")).status == "waiting", "not earlier than all are in"
+        await advance(hf, calls["peer_research"])
+        assert (await hf.runs.get("r")).status == "ready"
+        await advance(hf, "r")
+        assert await hf.runs.result("r") == "done"
+        talk = (await hf.checkpoints.load("r"))["transcript"]
+        messages = [msgspec.convert(each, Message) for each in talk]
+        results = {r.call_id: r.content for message in messages for r in message.results}
+        assert results == {
+            "first": "Request to peer agent tool 'peer_silent' timed out after 5 seconds.",
+            "second": "found gold",
+        }
+
+
+@pytest.mark.mission("S0-091")
+@pytest.mark.parametrize("is_answered", [True, False], ids=["no call is open", "a call is open"])
+@async_test
+async def test_cancel_closes_every_record_and_tells_the_caller(
+    store: str, is_answered: bool
+) -> None:
+    @holdfast.agent
+    async def research(run: holdfast.Run, topic: str) -> str:
+        return f"found {topic}"
+
+    @holdfast.agent
+    async def caller(run: holdfast.Run) -> str:
+        return await run.peer(research, "gold")
+
+    async with holdfast.Holdfast(store, agents=[caller, research]) as hf:
+        await start(hf, caller)
+        await advance(hf, "r")
+        (wait,) = await hf.waits.of_run("r")
+        if is_answered:
+            await advance(hf, wait.wait_id)
+        handle = await hf.another_worker().start(caller, run_id="r")
+        await handle.cancel(by="ann")
+        await hf.leases.outbox.deliver()
+        with pytest.raises(RunCancelled):
+            await handle.result(timeout=30)
+        closed = await hf.waits.get(wait.wait_id)
+        assert closed.status == ("resolved" if is_answered else "cancelled")
+        peer = await hf.runs.get(wait.wait_id)
+        assert peer.status == ("completed" if is_answered else "cancelled")
+
+
+@pytest.mark.mission("S0-007")
+@async_test
+async def test_sessions_checkpoints_calls_and_effects_are_in_one_file(tmp_path: Path) -> None:
+    @holdfast.tool(effect="idempotent")
+    async def note(text: str) -> str:
+        return text
+
+    @holdfast.agent
+    async def research(run: holdfast.Run, topic: str) -> str:
+        return f"found {topic}"
+
+    @holdfast.agent(tools=[note])
+    async def clerk(run: holdfast.Run, message: str) -> str:
+        return await run.call(note, await run.peer(research, message))
+
+    backend = SQLiteBackend(tmp_path / "agents.db")
+    async with holdfast.Holdfast(backend.url, agents=[clerk, research]) as hf:
+        assert await hf.session(clerk, "ann").send("gold", timeout=30) == "found gold"
+    assert {path.name.partition("-")[0] for path in tmp_path.iterdir()} == {"agents.db"}
+    with backend.raw() as raw:
+        for table in ("runs", "journal", "checkpoints", "waits", "effects", "signals"):
+            assert raw.rows(f"SELECT count(*) FROM {table}")[0][0] > 0, table

@@ -348,6 +348,53 @@ async def test_cancelled_agent_is_interrupted_at_its_next_await(store: str) -> N
             await waiting
 
 
+async def play(hf: holdfast.Holdfast, run_id: str) -> None:
+    """One pass over a run by this very worker."""
+    await hf._work.start_pass(await hf.leases.take(run_id))  # pyright: ignore[reportPrivateUsage] - what a worker does
+
+
+@pytest.mark.mission("S0-008", "S0-080")
+@async_test
+async def test_warm_instance_uses_its_memory_but_the_store_decides_what_was_answered(
+    store: str,
+) -> None:
+    counted: list[str] = []
+
+    @holdfast.agent
+    async def caller(run: holdfast.Run) -> list[str]:
+        talk = run.log("talk", str)
+        if not talk:
+            talk.append("before")
+            await run.checkpoint()
+        answer = await run.peer("research", f"gold {len(talk)}")
+        return [*talk, answer]
+
+    def count(name: str, amount: int) -> None:
+        counted.append(name)
+
+    async with (
+        holdfast.Holdfast(store, agents=[caller, research], telemetry=count) as hf,
+        holdfast.Holdfast(store, agents=[caller, research]) as other,
+    ):
+        for run_id, reader in (("warm", hf), ("cold", other)):
+            await start(hf, caller, run_id=run_id)
+            await play(hf, run_id)
+            (wait,) = await hf.waits.of_run(run_id)
+            await play(other, wait.wait_id)
+            await play(reader, run_id)
+            assert await hf.runs.result(run_id) == ["before", "found gold 1"]
+        assert counted.count("engine.warm_state") == 1
+        await start(hf, caller, run_id="edited")
+        await play(hf, "edited")
+        await other.runs.rewind("edited", 1, by="ann", edits={"talk": ["changed", "twice"]})
+        await play(hf, "edited")
+        assert counted.count("engine.warm_state") == 1
+        (open_wait,) = [w for w in await hf.waits.of_run("edited") if w.status == "open"]
+        await play(hf, open_wait.wait_id)
+        await play(hf, "edited")
+        assert await hf.runs.result("edited") == ["changed", "twice", "found gold 2"]
+
+
 @async_test
 async def test_what_is_no_call_of_a_peer_is_refused_before_anything_is_written(store: str) -> None:
     refused: list[str] = []

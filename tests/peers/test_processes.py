@@ -102,7 +102,7 @@ async def test_killed_between_claim_and_record_a_silent_peer_times_out(store: st
         assert await service.restore_task("task-1") is not None
 
 
-@pytest.mark.mission("S0-018", "S0-092")
+@pytest.mark.mission("S0-018", "S0-092", "S0-111")
 @async_test
 async def test_killed_after_restore_another_instance_goes_on(store: str) -> None:
     async with holdfast.open(store) as hf:
@@ -122,7 +122,7 @@ async def test_killed_after_restore_another_instance_goes_on(store: str) -> None
 
 
 @pytest.mark.mission("S0-005", "S0-020", "S0-021", "S0-044", "S0-048", "S0-049")
-@pytest.mark.mission("S0-095", "S0-103", "S0-104", "S0-113")
+@pytest.mark.mission("S0-095", "S0-103", "S0-104", "S0-111", "S0-113")
 @async_test
 async def test_racing_instances_claim_each_answer_once_and_lose_none(backend: Backend) -> None:
     names = [sub_task("task-1", "inv-1", number) for number in range(CALLS[backend.name])]

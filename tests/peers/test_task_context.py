@@ -186,7 +186,7 @@ def test_retry_counts_go_there_and_back() -> None:
 # Sub-tasks in memory.
 
 
-@pytest.mark.mission("S2-002", "S2-006", "S2-007")
+@pytest.mark.mission("S0-111", "S2-002", "S2-006", "S2-007")
 def test_sub_task_is_claimed_once_however_many_threads_try() -> None:
     made = TaskExecutionContext("task")
     for number in range(200):

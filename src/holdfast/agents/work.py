@@ -18,7 +18,7 @@ from holdfast.clock import MICROSECONDS
 from holdfast.engine import turns, unstored
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.leased_run import LeasedRun, state_of
 from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
 from holdfast.errors import (
@@ -122,6 +122,8 @@ class Work:
     async def _play(self, working: Pass) -> Ending:
         """Pass over a run, and tell whoever waits for it."""
         ending = await working.play()
+        if working.held.run.status is Status.WAITING:
+            self._leases.warm.keep(working.run_id, state_of(working.held))
         if working.held.run.reply_to:
             await self._leases.outbox.deliver_if_due()
         return ending
@@ -152,8 +154,10 @@ class Work:
     async def _is_lost(self, run_id: str, lease_seq: int) -> bool:
         """Whether it was others who ended a lease; its holder knows what he does himself."""
         run = await self.context.store.runs.get(run_id)
-        is_taken = run is not None and run.status is Status.RUNNING and run.lease_seq != lease_seq
-        return run is None or is_taken or run.status is Status.CANCELLED
+        if run is None:
+            return False  # it is not stored yet
+        is_taken = run.status is Status.RUNNING and run.lease_seq != lease_seq
+        return is_taken or run.status is Status.CANCELLED
 
     async def try_to_advance(self, run: Run) -> "asyncio.Task[Ending] | None":
         """Pass over a run if it wants a worker, and its agent is known here."""

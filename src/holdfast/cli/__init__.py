@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "journal": "Read the record of a run, or follow it.",
     "effects": "See calls whose outcome is open, and say what became of them.",
     "approvals": "Answer what runs ask people, and approve their calls.",
+    "messages": "See what is under way between runs and their peers.",
     "schedules": "See what is started again and again, and when it is due.",
     "worker": "Work on runs until stopped.",
     "workers": "See who works on runs.",

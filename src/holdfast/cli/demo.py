@@ -14,15 +14,15 @@ from typing import Final
 import click
 
 from holdfast import settings
+from holdfast.cli import demo_peers, demo_stage
 from holdfast.cli.demo_agent import LIMIT_SECONDS
-from holdfast.cli.demo_show import Plan, Showing, Timeline, Worker
+from holdfast.cli.demo_show import Plan, Showing, Worker
 from holdfast.cli.options import Options, common
 from holdfast.cli.output import say, write
 from holdfast.cli.records import Record
 from holdfast.cli.text import count, printable
 
 MOMENTS: Final = ("before", "during", "after")
-_COLORS: Final = {"demo": "yellow", "bank": "cyan"}
 
 
 class _Demos(click.Group):
@@ -37,6 +37,9 @@ class _Demos(click.Group):
 @click.group(cls=_Demos)
 def command() -> None:
     """See an agent survive kill -9; `holdfast demo` alone is `holdfast demo crash`."""
+
+
+command.add_command(demo_peers.peers)
 
 
 @command.command()
@@ -63,25 +66,17 @@ def crash(options: Options, *, at: str, without: bool, manual: bool) -> None:
         raise click.UsageError("without Holdfast there is no store, and no run that has an id")
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         plan = Plan(
-            store=None if without else _store(options.store, Path(folder)),
+            store=None if without else demo_stage.store_for(options.store, Path(folder)),
             tenant=options.tenant,
             at=at,
             by_hand=_Keyboard() if manual else None,
             folder=Path(folder),
         )
-        timeline = Timeline(_tell if options.output.is_for_people else _tell_nobody)
+        timeline = demo_stage.timeline_for(options.output)
         record = Showing(plan, timeline).play()
     shown = None if options.store is None else settings.shown_store(options.store)
     record |= {"without": without, "manual": manual, "store": shown}
     options.output.one(record, ids="run_id", draw=_conclude)
-
-
-def _store(given: str | None, folder: Path) -> str:
-    if given is None:
-        return str(folder / "demo.db")
-    if not settings.locate_store(given).location:
-        raise click.UsageError("a store in memory dies with its process; name a file")
-    return given
 
 
 class _Keyboard:
@@ -108,17 +103,6 @@ class _Keyboard:
         if not typed:
             self._input = None
         return b"\n" in typed
-
-
-def _tell(seconds: float, who: str, what: str) -> None:
-    color = _COLORS.get(who, "green")
-    # Colours are left out by click where nobody would see them.
-    click.echo(f"{seconds:6.2f} s  {click.style(f'{who:<14}', fg=color)}  {printable(what)}")
-    sys.stdout.flush()
-
-
-def _tell_nobody(seconds: float, who: str, what: str) -> None:
-    """Programs read the timeline in the object at the end."""
 
 
 def _conclude(record: Record) -> None:

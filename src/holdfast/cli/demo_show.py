@@ -9,7 +9,7 @@ import json
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import msgspec
 from holdfast import ids
 from holdfast.cli import demo_bank
 from holdfast.cli.demo_process import Child, Event, Wire
+from holdfast.cli.demo_stage import Timeline
 from holdfast.cli.demo_worker import LEASE_SECONDS, Orders
 from holdfast.cli.records import Record
 from holdfast.cli.text import count, moment
@@ -32,7 +33,6 @@ from holdfast.sync import Holdfast
 MANUAL_SECONDS: Final = 600.0
 _MANUAL_THINKING_SECONDS: Final = 0.5
 
-Tell = Callable[[float, str, str], None]
 Trigger = Callable[["Worker"], bool]
 """Asked again and again in a showing by hand: whether the demo is to kill the worker itself."""
 
@@ -43,20 +43,6 @@ class Worker(Child):
     @property
     def who(self) -> str:
         return f"worker {self.pid}"
-
-
-@dataclass
-class Timeline:
-    """What happened, in order; each line is told as it comes."""
-
-    tell_line: Tell
-    lines: list[Record] = field(default_factory=list[Record])
-    began: float = field(default_factory=time.monotonic)
-
-    def tell(self, who: str, what: str) -> None:
-        seconds = round(time.monotonic() - self.began, 3)
-        self.lines.append({"seconds": seconds, "who": who, "what": what})
-        self.tell_line(seconds, who, what)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +83,10 @@ class Showing:
             charges = self._ledger()
             record = killed | {"at": at, "resumed_pid": resumed}
             record |= self._judge_plainly(held) if hf is None else self._judge(hf)
-        seconds = round(time.monotonic() - self._timeline.began, 3)
         counts = {"charges": len(charges), "model_calls": self._replies, "ledger": charges}
-        return record | counts | {"seconds": seconds, "timeline": self._timeline.lines}
+        return (
+            record | counts | {"seconds": self._timeline.seconds, "timeline": self._timeline.lines}
+        )
 
     def _open(self) -> Holdfast:
         return Holdfast(self._plan.store, settings=Settings(tenant=self._plan.tenant))

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.agents.messages import Message
 from holdfast.agents.tools import Tool
 from holdfast.app import Holdfast
-from holdfast.cli import demo_agent
+from holdfast.cli import demo_agent, demo_voice
 from holdfast.cli.demo_agent import Bank
 from holdfast.settings import Settings
 
@@ -48,7 +48,7 @@ class Work:
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
-        self._me = f"worker {os.getpid()}"
+        self._me = _me()
 
     def do(self) -> None:
         """Bring the run to its end."""
@@ -61,9 +61,7 @@ class Work:
         self.say("ended", f"ends: {answer!r}")
 
     def say(self, event: str, what: str) -> None:
-        line = msgspec.json.encode({"who": self._me, "event": event, "what": what[:300]})
-        # One write: others write to the same pipe, and lines must not mix.
-        os.write(sys.stdout.fileno(), line + b"\n")
+        demo_voice.say(self._me, event, what)
 
     async def _run(self, store: str, tools: Sequence[Tool[..., object]]) -> str:
         orders = self._orders
@@ -90,22 +88,12 @@ class Work:
             threading.Event().wait()
 
 
-def _end_with_stdin() -> None:
-    while os.read(sys.stdin.fileno(), 1024):
-        pass
-    os._exit(1)
-
-
 def main() -> int:
-    work = Work(msgspec.json.decode(sys.stdin.buffer.readline(), type=Orders))
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
-    try:
-        work.do()
-    except Exception as error:
-        # Whatever it is: the demo ends with it, and tells it.
-        work.say("failed", f"{type(error).__name__}: {error}")
-        return 1
-    return 0
+    return demo_voice.obey(Orders, _me(), lambda orders: Work(orders).do())
+
+
+def _me() -> str:
+    return f"worker {os.getpid()}"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from holdfast.engine.context import Context
 from holdfast.engine.erasures import erased_among
-from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.errors import Fenced, HoldfastError, OutcomeUnknown
 from holdfast.kernel import indexes, journal, leases, signals, waits
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import ORIGIN, Draft, Entry, Origin, Position
@@ -170,7 +170,9 @@ class Head:
     def _seal(self, plan: Plan) -> _Pending:
         context, before = self._context, self.run
         origin = Origin(before.tenant, before.run_id, context.worker, context.now())
-        sealed = seal_all(before, self.position, plan.drafts, origin)
+        # What is not stored yet is made of its first entry, whenever that is sealed.
+        known = before if self.position.seq else None
+        sealed = seal_all(known, self.position, plan.drafts, origin)
         run = sealed.run or before
         commit = Commit(
             run.tenant,
@@ -243,6 +245,8 @@ class Head:
 
     async def _fold_later(self) -> None:
         later = await read_after(self._context, self.run.run_id, self.position)
+        if later and not self.position.seq:
+            raise Fenced(f"run {self.run.run_id} was begun by somebody else: stop working on it")
         if self._on_later is None:
             leases.check_not_fenced(self._lease_seq, later)
         else:

@@ -19,6 +19,7 @@ from holdfast.engine.heart import Heart
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.strays import Strays
+from holdfast.engine.warm import Warm
 from holdfast.errors import (
     CheckpointCorrupted,
     Fenced,
@@ -32,8 +33,11 @@ from holdfast.errors import (
 from holdfast.kernel import leases
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import Status
+from holdfast.kernel.state import Parts
 from holdfast.stores.contract import Beat, Decision, Snapshot, Sweep
-from holdfast.telemetry import log
+from holdfast.telemetry import WARM_STATE, log
+
+_NO_LIMIT = 2**62
 
 
 class Leases:
@@ -48,6 +52,7 @@ class Leases:
         self.sweeper = sweeper.Sweeper(context)
         self.outbox = Outbox(context)
         self._taking: set[asyncio.Task[Any]] = set()
+        self.warm = Warm()
         self.strays = Strays(context)
 
     async def take(
@@ -207,14 +212,22 @@ class Leases:
         if found is None or found.run.lease_seq != lease_seq:
             raise Fenced(f"run {run_id} was taken by another worker just after it was leased here")
         try:
-            newest = await load_newest(self._context, run_id)
+            parts = await self._state_of(run_id)
         except IntegrityError as damage:
             await sweeper.block_damaged(self._context, run_id, damage)
             raise
         head = Head(self._context, found.run, found.position)
-        held = LeasedRun(self._context, head, newest.parts)
+        held = LeasedRun(self._context, head, parts)
         self.strays.add(held)
         return held
+
+    async def _state_of(self, run_id: str) -> Parts:
+        newest = await self._context.store.checkpoints.page(run_id, before=_NO_LIMIT, limit=1)
+        parts = self.warm.take(run_id, newest[0].version if newest else 0)
+        if parts is None:
+            return (await load_newest(self._context, run_id)).parts
+        self._context.telemetry.count(WARM_STATE)
+        return parts
 
     async def stay_alive(self) -> None:
         """Count as alive from now on, for as long as this process lives."""

@@ -163,6 +163,11 @@ class Parts:
             return [codec.decode(self.data_of(raw)) for raw in self.logs[name].items]
         return codec.decode(self.data_of(self.values[name])) if name in self.values else default
 
+    @property
+    def live_bytes(self) -> int:
+        """How much of it is alive, but for names and lengths."""
+        return self._inline_bytes + sum(map(len, self.bodies.values()))
+
     def worthwhile_base(self) -> Base | None:
         """A base, if loading reads twice what is alive and a base would halve that."""
         if self._delta_bytes <= max(self._base_from, 2 * self._inline_bytes + SLACK_BYTES):

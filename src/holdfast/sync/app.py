@@ -21,6 +21,7 @@ from holdfast.sync.engine import (
     Effects,
     Journal,
     Leases,
+    Messages,
     Runs,
     Signals,
     Waits,
@@ -77,6 +78,7 @@ class Holdfast(Face[app.Holdfast]):
         self.effects = Effects(self._loop, self._inner.effects)
         self.waits = Waits(self._loop, self._inner.waits)
         self.signals = Signals(self._loop, self._inner.signals)
+        self.messages = Messages(self._loop, self._inner.messages)
         self.approvals = Approvals(self._loop, self._inner.approvals)
         self.budgets = Budgets(self._loop, self._inner.budgets)
         self.schedules = Schedules(self._loop, self._inner.schedules)

@@ -13,6 +13,7 @@ from holdfast.engine import (
     journal,
     leased_run,
     leases,
+    owed,
     runs,
     signals,
     sweeper,
@@ -21,6 +22,7 @@ from holdfast.engine import (
 from holdfast.engine.checkpoints import State
 from holdfast.engine.costs import Budget, Costs
 from holdfast.engine.effects import Begun, EffectRequest
+from holdfast.engine.owed import Owed
 from holdfast.engine.travel import TravelPlan
 from holdfast.engine.waits import WaitSpec
 from holdfast.kernel.budgets import Account, Reservation
@@ -416,6 +418,17 @@ class Waits(Face[waits.Waits]):
 
     def expire_due(self, *, limit: int = sweeper.BATCH) -> int:
         return self._call(self._inner.expire_due, limit=limit)
+
+
+@blocking(owed.Messages)
+class Messages(Face[owed.Messages]):
+    """What is under way between runs and their peers."""
+
+    def list(self, *, dead: bool = False, limit: int = 100) -> list[Owed]:
+        return self._call(self._inner.list, dead=dead, limit=limit)
+
+    def requeue(self, message_id: str) -> bool:
+        return self._call(self._inner.requeue, message_id)
 
 
 @blocking(signals.Signals)
