@@ -1,6 +1,6 @@
 """Workers to be killed, by commands.
 
-    python -m tests.agents.victims STORE LEDGER [MODULE:MAKE [TRANSPORT [CONCURRENCY]]]
+    python -m tests.agents.victims STORE LEDGER [MODULE:MAKE [TRANSPORT [CONCURRENCY LEASE]]]
 
 MAKE is a function from a `Ledger` to the agents of the worker; the spender unless it is named.
 
@@ -81,8 +81,8 @@ def spender(ledger: Ledger, cadence: Cadence = "turn") -> holdfast.Agent[[int], 
     return agent
 
 
-def settings(transport: str = "") -> Settings:
-    return Settings(lease_seconds=LEASE_SECONDS, wakeup_poll_seconds=0.1, transport=transport)
+def settings(transport: str = "", lease: float = LEASE_SECONDS) -> Settings:
+    return Settings(lease_seconds=lease, wakeup_poll_seconds=0.1, transport=transport)
 
 
 Make = Callable[[Ledger], Sequence[holdfast.Agent[..., Any]]]
@@ -98,9 +98,14 @@ def named(path: str) -> Make:
 
 
 async def work(
-    store: str, ledger: Ledger, make: Make, transport: str = "", at_once: str = "4"
+    store: str,
+    ledger: Ledger,
+    make: Make,
+    transport: str = "",
+    at_once: str = "4",
+    lease: str = str(LEASE_SECONDS),
 ) -> None:
-    given = settings(transport)
+    given = settings(transport, float(lease))
     async with holdfast.Holdfast(store, agents=make(ledger), settings=given) as hf:
         worker = hf.new_worker(concurrency=int(at_once))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)

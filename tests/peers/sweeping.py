@@ -13,6 +13,7 @@ import holdfast
 from holdfast.errors import ConflictError
 from tests.agents.ledger import Ledger
 from tests.agents.sweeping import END_SECONDS, GENTLY, Sweep
+from tests.agents.victims import LEASE_SECONDS
 from tests.backends import Backend, Raw
 from tests.peers.callers import ROLES
 from tests.processes import Child
@@ -53,10 +54,17 @@ class Side:
     """The workers of one of two stores, one victim at a time."""
 
     def __init__(
-        self, backend: Backend, ledger: Path, make: str, transport: str = "", *, at_once: int = 4
+        self,
+        backend: Backend,
+        ledger: Path,
+        make: str,
+        transport: str = "",
+        *,
+        at_once: int = 4,
+        lease: float = LEASE_SECONDS,
     ) -> None:
         self.backend = backend
-        arguments = (backend.url, ledger, make, transport, at_once)
+        arguments = (backend.url, ledger, make, transport, at_once, lease)
         self._child = Child("tests.agents.victims", *arguments)
         self.pid = 0
 
