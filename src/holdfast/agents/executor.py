@@ -105,6 +105,7 @@ class Pass:
             task = asyncio.current_task()
             if task is None or not self.is_interrupted or task.uncancel():
                 raise
+            log.info("run %s was cancelled or taken by others, and is left", self.run_id)
             return Ending(False)
         except HoldfastError as error:
             return await self._give_up(error)
@@ -285,7 +286,7 @@ class Pass:
             if self._run is not None:
                 called = self._run.called_effects
                 await engine_effects.take_back(self.context, self.held.run, called)
-            is_gone = isinstance(error, Fenced | RunEnded)
+            is_gone = self.is_interrupted or isinstance(error, Fenced | RunEnded)
             if not is_gone and self.held.run.status is Status.RUNNING:
                 await self._forget_edits()
                 delay = AFTER_ERROR_SECONDS if error is not None else 0.0
