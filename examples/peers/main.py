@@ -168,7 +168,9 @@ def told(entry: Entry, calls: dict[str, str], holder: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nats", action="store_true", help="peers elsewhere, NATS between")
     asked = parser.parse_args()
     with (

@@ -16,6 +16,7 @@ import apsw
 import click
 import pytest
 
+import holdfast
 from holdfast import Run, agent, cli, errors, sync
 from holdfast.cli import exits, progress
 from holdfast.cli.output import Output
@@ -543,3 +544,49 @@ def test_reader_that_goes_away_is_no_error(shared: Path) -> None:
         assert tail.process.wait(LIMIT_SECONDS) == exits.Exit.BROKEN_PIPE
         assert tail.process.stderr is not None
         assert tail.process.stderr.read() == ""
+
+
+# Peers.
+
+
+def test_caller_is_shown_with_its_peers_and_they_are_listed_by_it(tmp_path: Path) -> None:
+    @holdfast.agent
+    async def fine(run: holdfast.Run) -> str:
+        await run.report({"page": 1})
+        return "fine"
+
+    @holdfast.agent
+    async def caller(run: holdfast.Run) -> str:
+        answer = await run.peer(fine)
+        return answer + await run.peer("nobody")
+
+    store = tmp_path / "store.db"
+    with sync.open(str(store), agents=[caller, fine]) as hf:
+        handle = hf.start(caller, run_id="caller")
+        with pytest.raises(errors.RunWaiting):
+            handle.result(timeout=2)
+        first = next(wait for wait in hf.waits.of_run("caller") if wait.name == "fine")
+        assert not hf.waits.resolve(first.wait_id, "again").accepted
+    found = ask("runs", "show", "caller", store=store)
+    calls = {call["peer"]: call for call in found["peers"]}
+    told = {name: (call["status"], call["run_status"]) for name, call in calls.items()}
+    assert told == {"fine": ("resolved", "completed"), "nobody": ("open", "ready")}
+    assert set(calls["fine"]) == keys_of("runs", "A call of a peer") - {
+        *("open", "resolved", "expired", "cancelled", "open_waits")
+    }
+    assert (calls["fine"]["duplicates"], calls["fine"]["progress"]) == (1, {"page": 1})
+    assert all(MOMENT.fullmatch(call["deadline"]) for call in calls.values())
+    (wait,) = found["open_waits"]
+    assert set(wait) == keys_of("runs", "A wait")
+    assert (wait["patience_seconds"], wait["claimed_until"], wait["progress_at"]) == (
+        600,
+        None,
+        None,
+    )
+    people = run("runs", "show", "caller", store=store).stdout
+    assert re.search(rf"{calls['fine']['wait_id']} +fine +resolved +completed", people)
+    listed = run("runs", "list", "--parent", "caller", "-o", "ids", store=store).stdout.split()
+    assert set(listed) == {call["wait_id"] for call in calls.values()}
+    ready = ask("runs", "list", "--parent", "caller", "--status", "ready", store=store)
+    assert [(row["agent"], row["parent_id"]) for row in ready] == [("nobody", "caller")]
+    assert ask("runs", "list", "--parent", listed[0], store=store) == []

@@ -82,6 +82,7 @@ def test_store_that_was_named_keeps_the_runs_and_the_end_tells_how_to_look(tmp_p
         (["--store", "no/folder/demo.db"], 4),
         (["--tasks", "0"], 2),
         (["--nats", "http://here"], 2),
+        (["--nats", "nats://127.0.0.1:1"], 8),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else str(value),
 )

@@ -346,3 +346,10 @@ def test_ctrl_c_ends_the_trip_and_its_instances(tmp_path: Path) -> None:
     for pid in map(int, pids):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_help_of_the_peers_tells_each_way_to_run_it_on_a_line_of_its_own(tmp_path: Path) -> None:
+    lines = run(tmp_path, "peers", "--help").stdout.splitlines()
+    assert (
+        len([line for line in lines if line.startswith("    python examples/peers/main.py")]) == 2
+    )

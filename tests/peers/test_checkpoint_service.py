@@ -107,10 +107,11 @@ async def test_claim_of_an_unknown_sub_task_gives_none(store: str) -> None:
 async def test_results_are_counted_and_kept_in_order(store: str) -> None:
     async with opened(store) as (_, service):
         await service.checkpoint_task(task(calls=3), AGENT)
-        told = [
-            await service.record_parallel_result("task-1", "inv-1", {"n": number})
-            for number in range(3)
-        ]
+        told: list[tuple[int, int]] = []
+        for number in range(3):
+            claimed = await service.claim_peer_sub_task(sub_task("task-1", "inv-1", number))
+            assert claimed is not None
+            told.append(await service.record_parallel_result("task-1", "inv-1", {"n": number}))
         assert told == [(1, 3), (2, 3), (3, 3)]
         results = await service.get_parallel_results("task-1", "inv-1")
         assert results == [{"n": 0}, {"n": 1}, {"n": 2}]

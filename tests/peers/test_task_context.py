@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.peers import TaskExecutionContext
+from holdfast.peers.security import LEFT_OUT
 from tests.peers.tasks import REFERENCE, call, sub_task, task
 
 TOKEN = "eyJhbGciOi.J0b2tlbi1ieXRlcw.c2lnbmF0dXJl"
@@ -252,3 +253,31 @@ def test_token_with_a_reference_is_stored_as_that() -> None:
     assert stored["security_context"] == {"auth_token": REFERENCE, "subject": "secret://subject"}
     assert TOKEN not in json.dumps(stored)
     assert stored["a2a_context"]["user_id"] == "a-user-with-a-long-name"
+
+
+@pytest.mark.mission("S0-108")
+def test_short_secret_is_taken_out_wherever_it_stands_and_names_stay() -> None:
+    made = TaskExecutionContext(
+        "task-7",
+        {"user_id": "user-1", "password": "hunter2", "note": "say hunter2 twice: hunter2"},
+        security_context={
+            "auth": "hunter2",
+            "pin": b"0417",
+            "kind": "task",
+            "subject": "user-1",
+            "user": {"jwt": "ey.1", "name": "user-1"},
+            "credentials": {"id": "AK47"},
+            "seal": ["flag", "abc"],
+        },
+    )
+    made.flags["flag"] = "abc"
+    made.flags["flagged"] = "0417"
+    made.current_invocation_id = "inv-task"
+    made.register_peer_sub_task("sub-task-1", {"header": "Bearer ey.1", "id": "AK47"})
+    stored = made.to_checkpoint_dict()
+    text = json.dumps(stored)
+    assert not any(secret in text for secret in ("hunter2", "0417", "ey.1", "AK47"))
+    assert stored["a2a_context"]["user_id"] == "user-1"
+    assert (stored["task_id"], stored["current_invocation_id"]) == ("task-7", "inv-task")
+    assert stored["flags"] == {LEFT_OUT: "abc", "flagged": LEFT_OUT}
+    assert list(stored["active_peer_sub_tasks"]) == ["sub-task-1"]

@@ -186,6 +186,35 @@ async def test_result_without_an_id_is_for_the_call_it_names(
         assert await service.get_parallel_results("task-1", "inv-1") == ["zero", "one", result]
 
 
+@async_test
+async def test_result_that_comes_again_without_an_id_is_not_taken_for_another_calls(
+    store: str, clock: ManualClock
+) -> None:
+    async with opened(store, clock) as (hf, service):
+        await service.checkpoint_task(task(calls=4), AGENT)
+        other = CheckpointService(hf)
+        before = len(await hf.journal.read("task-1"))
+        with pytest.raises(MisuseError, match=r"4 calls .* sub_task_id"):
+            await service.record_parallel_result("task-1", "inv-1", "whose?")
+        assert await other.claim_peer_sub_task(SECOND) is not None
+        with pytest.raises(MisuseError, match="0 of them are claimed by this service"):
+            await service.record_parallel_result("task-1", "inv-1", "whose?")
+        assert len(await hf.journal.read("task-1")) == before
+        assert await other.record_parallel_result("task-1", "inv-1", "one") == (1, 4)
+        with pytest.raises(MisuseError, match="3 calls"):
+            await other.record_parallel_result("task-1", "inv-1", "one")
+        named = {"function_call_id": "call-0", "payload": "zero"}
+        assert await service.record_parallel_result("task-1", "inv-1", named) == (2, 4)
+        assert await service.record_parallel_result("task-1", "inv-1", named) == (2, 4)
+        assert (await hf.waits.get(FIRST)).duplicates == 1
+        for number in (2, 3):
+            name = sub_task("task-1", "inv-1", number)
+            assert await service.claim_peer_sub_task(name) is not None
+        with pytest.raises(MisuseError, match="2 of them are claimed by this service"):
+            await service.record_parallel_result("task-1", "inv-1", "whose?")
+        assert await service.get_parallel_results("task-1", "inv-1") == [named, "one"]
+
+
 @pytest.mark.mission("S0-106")
 @async_test
 async def test_answers_that_came_before_the_pause_are_counted(

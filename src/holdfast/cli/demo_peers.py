@@ -3,6 +3,7 @@
 The instances are real processes, the kills are real SIGKILLs, and the counts are the store's.
 """
 
+import asyncio
 import contextlib
 import logging
 import tempfile
@@ -19,7 +20,9 @@ from holdfast.cli.options import Options, common
 from holdfast.cli.output import say, write
 from holdfast.cli.records import Record
 from holdfast.cli.text import count, printable
+from holdfast.peers.transports import open_transport
 
+_PATIENCE_SECONDS: Final = 3
 _MANY: Final = click.IntRange(1, 1000)
 
 
@@ -58,9 +61,10 @@ def peers(
             seed=seed,
             folder=Path(folder),
         )
-        settings.Settings(
-            transport=plan.transport
-        )  # refused here, not in a process that nobody sees
+        # Refused here, not in a process that nobody sees.
+        settings.Settings(transport=plan.transport)
+        if nats:
+            asyncio.run(_reach(nats))
         timeline = demo_stage.timeline_for(options.output)
         with contextlib.ExitStack() as stack:
             advance = _nobody
@@ -73,6 +77,15 @@ def peers(
     if record["problems"]:
         say(f"the demo failed: {count(len(record['problems']), 'promise')} did not hold")
     return Exit.FAILED if record["problems"] else Exit.OK
+
+
+async def _reach(url: str) -> None:
+    """Raises in a few seconds if no server lets us in."""
+    query = "&" if "?" in url else "?"
+    patience = "" if "patience=" in url else f"{query}patience={_PATIENCE_SECONDS}"
+    transport = open_transport(url + patience)
+    await transport.open()
+    await transport.close()
 
 
 def _nobody() -> None:

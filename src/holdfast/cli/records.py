@@ -11,10 +11,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast.cli.text import moment
+from holdfast.clock import MICROSECONDS
 from holdfast.engine.journal import body_of
 from holdfast.errors import IntegrityError
 from holdfast.kernel import indexes
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.waits import Wait
 
 Record = dict[str, Any]
 
@@ -25,6 +27,25 @@ def record_of(value: msgspec.Struct) -> Record:
         field.name: _plain(field.name, getattr(value, field.name))
         for field in msgspec.structs.fields(value)
     }
+
+
+def wait_record(wait: Wait) -> Record:
+    """A wait: what its peer said last as data, and how long a sign of life lasts in seconds."""
+    record = record_of(wait)
+    patience = record.pop("patience")
+    return record | {
+        "claimed_until": moment(wait.claimed_until),
+        "patience_seconds": patience / MICROSECONDS if patience else None,
+        "progress": progress_of(wait),
+    }
+
+
+def progress_of(wait: Wait) -> Any:
+    """What the peer said last; None if it said nothing, or that cannot be read."""
+    try:
+        return msgspec.json.decode(wait.progress) if wait.progress else None
+    except msgspec.DecodeError:
+        return None
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -8,17 +8,18 @@ import click
 
 from holdfast import codec, names
 from holdfast.agents.questions import FOR_PEOPLE
-from holdfast.cli import budgets, inputs, output, travel, workers
+from holdfast.cli import budgets, called, inputs, output, travel, workers
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import Output, say, write
-from holdfast.cli.records import Record, entry_record, record_of
+from holdfast.cli.records import Record, entry_record, record_of, wait_record
 from holdfast.cli.text import count, printable, short, to_json
 from holdfast.engine.costs import Budget
 from holdfast.errors import InputDiffers, RunEnded, RunExists
 from holdfast.kernel import effects, runs
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind
+from holdfast.kernel.peers import PEER
 from holdfast.kernel.runs import BlockedReason, Run, Status
 from holdfast.kernel.signals import WAIT_KIND as SIGNAL
 from holdfast.kernel.waits import WaitStatus
@@ -72,12 +73,15 @@ command.add_command(budgets.costs)
     "--status", type=click.Choice([s.value for s in Status]), help="Only runs in this state."
 )
 @click.option("--agent", help="Only runs of this agent.")
+@click.option("--parent", metavar="RUN", help="Only runs that this run began, as those of peers.")
 @click.option("--limit", type=Count, default=100, show_default=True, help="At most so many.")
 @common
-def list_(options: Options, *, status: str | None, agent: str | None, limit: int) -> None:
+def list_(
+    options: Options, *, status: str | None, agent: str | None, parent: str | None, limit: int
+) -> None:
     """List runs, newest first."""
     with options.open_existing() as hf:
-        found = hf.runs.list(status=status, agent=agent, limit=limit)
+        found = hf.runs.list(status=status, agent=agent, parent_id=parent, limit=limit)
     options.output.many(map(record_of, found), ids="run_id", draw=_draw_runs)
     if len(found) == limit and options.output.is_for_people:
         say(f"these are the newest {limit}; there may be more: --limit")
@@ -169,7 +173,7 @@ def _create(
 @click.option("--follow", is_flag=True, help="Show its entries as they come, until it has ended.")
 @common
 def show(options: Options, *, run: str, follow: bool) -> Exit:
-    """Show a run: its row, input, result, what it still needs from outside, and why it stands."""
+    """Show a run: its row, input, result, peers, what it needs from outside, and why it stands."""
     with options.open_existing() as hf:
         if follow:
             return _follow(hf, run, options.output, until_blocked=False)
@@ -263,14 +267,14 @@ def _everything(hf: Holdfast, run_id: str) -> Record:
     run = hf.runs.get(run_id)
     newest = hf.checkpoints.history(run_id, limit=1)
     has_ended = run.status in runs.ENDED
+    waits = hf.waits.of_run(run_id)
     return record_of(run) | {
         "note": _why(hf, run, newest[0].seq if newest else 0),
         "version": newest[0].version if newest else 0,
         "input": hf.runs.input(run_id),
         "result": hf.runs.result(run_id) if has_ended else None,
-        "open_waits": [
-            record_of(wait) for wait in hf.waits.of_run(run_id) if wait.status is WaitStatus.OPEN
-        ],
+        "peers": called.records(hf, run_id, waits),
+        "open_waits": [wait_record(wait) for wait in waits if wait.status is WaitStatus.OPEN],
         "unsettled_effects": [record_of(effect) for effect in _unsettled(hf, run_id)],
     }
 
@@ -355,14 +359,18 @@ def _entry_line(record: Record) -> str:
 
 
 def _draw(record: Record) -> None:
-    lists = {"open_waits": _WAIT_COLUMNS, "unsettled_effects": _EFFECT_COLUMNS}
+    tables = {
+        "peers": (called.COLUMNS, record["peers"]),
+        "open_waits": (_WAIT_COLUMNS, [w for w in record["open_waits"] if w["kind"] != PEER]),
+        "unsettled_effects": (_EFFECT_COLUMNS, record["unsettled_effects"]),
+    }
     trace = _traceback(record)
-    hidden = {*lists, *(["result"] if trace else [])}
+    hidden = {*tables, *(["result"] if trace else [])}
     output.fields({name: value for name, value in record.items() if name not in hidden})
-    for name, columns in lists.items():
-        if record[name]:
+    for columns, rows in tables.values():
+        if rows:
             write("")
-            output.table(columns, empty="")(record[name])
+            output.table(columns, empty="")(rows)
     for line in trace:
         write(printable(line))
     if record["status"] == Status.BLOCKED:

@@ -8,7 +8,7 @@ import click
 from holdfast.cli import effects, inputs, output
 from holdfast.cli.options import Options, Ordinal, common
 from holdfast.cli.output import say, write
-from holdfast.cli.records import Record, record_of
+from holdfast.cli.records import Record, record_of, wait_record
 from holdfast.cli.text import count, printable, short
 from holdfast.engine.travel import TravelPlan
 from holdfast.sync import Holdfast
@@ -189,7 +189,7 @@ def _tell_plan(
             | {"then": "sent_again" if str(planned.effect.effect_id) in resend else planned.then}
             for planned in plan.effects
         ],
-        "open_waits": [record_of(wait) for wait in plan.open_waits] if is_rewind else [],
+        "open_waits": [wait_record(wait) for wait in plan.open_waits] if is_rewind else [],
         **_outside(plan, resend),
     }
     options.output.one(record, ids="outside", draw=_draw_plan)

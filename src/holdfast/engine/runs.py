@@ -193,19 +193,25 @@ class Runs:
         *,
         status: Status | str | None = None,
         agent: str | None = None,
+        parent_id: str | None = None,
         limit: int = 100,
         before: Run | None = None,
     ) -> list[Run]:
-        """Runs, newest first; `before` the last one of a page continues a listing."""
+        """Runs, newest first; `before` the last one of a page continues a listing.
+
+        Those with a `parent_id` draw on that run's budgets; the runs of the peers it called do.
+        """
         if status is not None and status not in set(Status):
             raise MisuseError(f"{status!r} is not a status; one of {', '.join(Status)} is")
         names.check_optional(agent, what="agent")
+        names.check_optional(parent_id, what="parent id")
         names.check_count(limit, what="limit")
         after = None if before is None else (before.created_at, before.run_id)
         return await self._context.store.runs.page(
             RunFilter(
                 status=None if status is None else str(status),
                 agent=agent,
+                parent=parent_id,
                 limit=limit,
                 before=after,
             )

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from holdfast import codec, names
+from holdfast import codec, ids, names
 from holdfast.clock import MICROSECONDS
 from holdfast.engine import pausing, sweeper
 from holdfast.engine.checkpoints import Checkpoints
@@ -17,7 +17,15 @@ from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
 from holdfast.engine.pausing import Pause
 from holdfast.engine.waits import CLAIM_SECONDS, Waits
-from holdfast.errors import Fenced, IllegalMove, LeaseHeld, NotFoundError, RunEnded, WaitNotFound
+from holdfast.errors import (
+    Fenced,
+    IllegalMove,
+    LeaseHeld,
+    MisuseError,
+    NotFoundError,
+    RunEnded,
+    WaitNotFound,
+)
 from holdfast.kernel import runs
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.peers import PEER
@@ -70,6 +78,7 @@ class CheckpointService:
         self._calls = Calls(self._context)
         self._outcomes = Outcomes(self._context, self._calls)
         self._held: dict[str, LeasedRun] = {}
+        self._me = f"{self._context.worker}/{ids.uuid7()}"
 
     # The pause.
 
@@ -131,7 +140,10 @@ class CheckpointService:
         the process died, it can be claimed again: nothing is lost between the two.
         """
         row = await self._row(sub_task_id)
-        if row is None or await self._waits.claim(sub_task_id, seconds=seconds) is None:
+        if (
+            row is None
+            or await self._waits.claim(sub_task_id, seconds=seconds, by=self._me) is None
+        ):
             return None
         return {
             **row.call.correlation_data,
@@ -149,9 +161,10 @@ class CheckpointService:
     ) -> tuple[int, int]:
         """Record the result of a call; how many of its invocation are in, and how many there are.
 
-        Without a `sub_task_id` it is the call with the function call id of the result, else one
-        that was claimed here, else the first that is open. For an invocation that is not known it
-        is (0, 0), and nothing else happens.
+        Without a `sub_task_id` it is the call with the function call id of the result, else the one
+        that this service has claimed, else the only one that is open; raises MisuseError if that
+        leaves more than one. For an invocation that is not known it is (0, 0), and nothing else
+        happens.
         """
         if sub_task_id is None:
             row = await self._meant(logical_task_id, invocation_id, result)
@@ -169,10 +182,22 @@ class CheckpointService:
         return resolved.completed, resolved.total
 
     async def _meant(self, task_id: str, invocation_id: str, result: object) -> Row | None:
-        """The call that a result without an id is for, kept for oneself."""
-        for row in await self._outcomes.candidates(task_id, invocation_id, result):
-            is_own = row.wait.claimed_by.startswith(f"{self._context.worker}/")
-            if is_own or await self._waits.claim(row.wait.wait_id) is not None:
+        """The call that a result without an id is for; None if there is none left."""
+        named = await self._outcomes.named(task_id, invocation_id, result)
+        if named is not None:
+            return named
+        found = await self._outcomes.open(task_id, invocation_id)
+        own = [row for row in found if row.wait.claimed_by.startswith(f"{self._me}/")]
+        if len(own) == 1:
+            return own[0]
+        if len(found) > 1:
+            raise MisuseError(
+                f"{len(found)} calls of invocation {invocation_id} of task {task_id} are open, and "
+                f"{len(own)} of them are claimed by this service, so it is not known which one "
+                "this result is for: nothing was recorded; give its sub_task_id"
+            )
+        for row in found:
+            if await self._waits.claim(row.wait.wait_id, by=self._me) is not None:
                 return row
         return None
 

@@ -21,16 +21,23 @@ class Outcomes:
         self._context = context
         self._calls = calls
 
-    async def candidates(self, task_id: str, invocation_id: str, result: object) -> list[Row]:
-        """The open calls that a result may be for: the one it names, those claimed, the others."""
+    async def named(self, task_id: str, invocation_id: str, result: object) -> Row | None:
+        """The call whose function call id a result has: an open one, else one that is over."""
         call_id = answers.call_of(result)
-        found = [row for row in await self._calls.of_task(task_id) if row.is_open]
-        of_invocation = [row for row in found if row.call.invocation_id == invocation_id]
-        named = [r for r in of_invocation if answers.call_of(r.call.correlation_data) == call_id]
-        others = [row for row in of_invocation if row not in named]
         if not call_id:
-            named, others = [], of_invocation
-        return [*named, *sorted(others, key=lambda row: not row.wait.claimed_by)]
+            return None
+        rows = [
+            row
+            for row in await self._calls.of_task(task_id)
+            if row.call.invocation_id == invocation_id
+            and answers.call_of(row.call.correlation_data) == call_id
+        ]
+        return max(rows, key=lambda row: (row.is_open, row.place), default=None)
+
+    async def open(self, task_id: str, invocation_id: str) -> list[Row]:
+        """The calls of an invocation that have no result."""
+        rows = await self._calls.of_task(task_id)
+        return [row for row in rows if row.is_open and row.call.invocation_id == invocation_id]
 
     async def counts(self, task_id: str, invocation_id: str) -> tuple[int, int]:
         found = await self.invocation(task_id, invocation_id)

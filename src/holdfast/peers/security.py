@@ -1,7 +1,7 @@
 """What of a security context may be stored: references to secrets, never a secret itself."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any, Final, cast
 
@@ -9,7 +9,13 @@ from holdfast.telemetry import log
 
 REFERENCE: Final = "secret://"
 LEFT_OUT: Final = "[a secret, not stored]"
+_SHORTEST: Final = 4
 _LONG: Final = 16
+_OPEN_KEY: Final = re.compile(
+    "(^|[^a-z])(id|user|sub|subject|name|mail|email|tenant|roles?|groups?|types?|scopes?|iss"
+    "|issuer|aud|audience|exp|iat|expires?(_at|_in)?)$",
+    re.I,
+)
 _SECRET_KEY: Final = re.compile(
     "token|secret|passw|credential|authori[sz]ation|jwt|key|cookie", re.I
 )
@@ -40,42 +46,58 @@ def references_of(security_context: Mapping[str, Any], known: Mapping[str, str])
 
 
 def secrets_in(security_context: Mapping[str, Any]) -> list[str]:
-    """The long texts under keys that say they are secret, wherever they are; the longest first.
+    """The texts in it that are no references, wherever they are; the longest first.
 
-    Others, such as a user's id, may stand in the state for good reason.
+    Left out are those of fewer than four characters, and those under a key that says who somebody
+    is or what sort of thing something is, as `user_id` does: they may stand in the state for good
+    reason. All below a key that says it is secret counts, whatever it is called.
     """
     found: list[str] = []
-    _collect(security_context, found, is_secret=False)
-    return sorted(found, key=len, reverse=True)
+    _collect(security_context, found, is_below=False)
+    return sorted(set(found), key=len, reverse=True)
 
 
-def _collect(value: object, found: list[str], *, is_secret: bool) -> None:
+def _collect(value: object, found: list[str], *, is_below: bool) -> None:
     if isinstance(value, bytes | bytearray):
         value = value.decode(errors="replace")
     if isinstance(value, str):
-        if is_secret and len(value) >= _LONG and not is_reference(value):
+        if len(value) >= _SHORTEST and not is_reference(value):
             found.append(value)
     elif isinstance(value, Mapping):
         for key, each in cast("Mapping[object, object]", value).items():
-            says_so = _SECRET_KEY.search(str(key)) is not None
-            _collect(each, found, is_secret=is_secret or says_so)
+            is_open = _OPEN_KEY.search(str(key)) is not None
+            if is_open and not is_below and not _is_mapping(each):
+                continue
+            says_so = not is_open and _SECRET_KEY.search(str(key)) is not None
+            _collect(each, found, is_below=is_below or says_so)
     elif isinstance(value, list | tuple):
         for each in cast("Iterable[object]", value):
-            _collect(each, found, is_secret=is_secret)
+            _collect(each, found, is_below=is_below)
 
 
-def without(value: Any, secrets: Iterable[str]) -> Any:
-    """A copy of plain data in which no text contains one of the secrets."""
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def without(value: Any, secrets: Sequence[str]) -> Any:
+    """A copy of plain data in which no text contains one of the secrets.
+
+    A key is changed if it is a secret, or contains a long one: a short one may be in any name.
+    """
     if isinstance(value, str):
         for secret in secrets:
             value = value.replace(secret, LEFT_OUT)
         return value
     if isinstance(value, dict):
         pairs = cast("dict[Any, Any]", value).items()
-        return {without(key, secrets): without(each, secrets) for key, each in pairs}
+        return {_key(key, secrets): without(each, secrets) for key, each in pairs}
     if isinstance(value, list | tuple):
         return [without(each, secrets) for each in cast("Iterable[Any]", value)]
     return value
+
+
+def _key(key: Any, secrets: Sequence[str]) -> Any:
+    return without(key, [each for each in secrets if each == key or len(each) >= _LONG])
 
 
 async def reminted(references: Mapping[str, str], remint: Remint | None) -> dict[str, Any]:

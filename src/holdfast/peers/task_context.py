@@ -7,11 +7,13 @@ import asyncio
 import copy
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from holdfast.peers import security
 from holdfast.peers.answers import timed_out
 from holdfast.telemetry import log
+
+_IDS: Final = frozenset({"task_id", "current_invocation_id"})
 
 
 class TaskExecutionContext:
@@ -192,7 +194,10 @@ class TaskExecutionContext:
                 "retry_counts": self.retry_counts,
             }
             secrets = security.secrets_in(self.security_context)
-            plain: dict[str, Any] = security.without(copy.deepcopy(kept), secrets)
+            plain: dict[str, Any] = {
+                name: value if name in _IDS else security.without(value, secrets)
+                for name, value in copy.deepcopy(kept).items()
+            }
             references = security.references_of(self.security_context, self.security_references)
         return {**plain, "security_context": references, "security_references": dict(references)}
 

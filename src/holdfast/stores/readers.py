@@ -61,6 +61,9 @@ class RunReader(_Reads):
 
     async def page(self, wanted: RunFilter) -> list[Run]:
         page = (*(wanted.before or _NEWEST_TIME), wanted.limit)
+        if wanted.parent is not None:
+            named = wanted.parent, wanted.agent, wanted.status
+            return await self._all(self._shapes.run, "list_runs_by_parent", *page, *named)
         if wanted.agent is not None:
             return await self._all(
                 self._shapes.run, "list_runs_by_agent", *page, wanted.agent, wanted.status

@@ -269,10 +269,18 @@ class Runs(Face[runs.Runs]):
         *,
         status: RunStatus | str | None = None,
         agent: str | None = None,
+        parent_id: str | None = None,
         limit: int = 100,
         before: Run | None = None,
     ) -> list[Run]:
-        return self._call(self._inner.list, status=status, agent=agent, limit=limit, before=before)
+        return self._call(
+            self._inner.list,
+            status=status,
+            agent=agent,
+            parent_id=parent_id,
+            limit=limit,
+            before=before,
+        )
 
 
 @blocking(journal.Journal)

@@ -79,6 +79,26 @@ class RunsSuite:
             assert await hf.runs.list(status="running", agent="x") == []
 
     @async_test
+    async def test_runs_are_listed_by_parent(self, backend: Backend) -> None:
+        clock = ManualClock()
+        async with backend.open(clock=clock) as hf:
+            await hf.runs.create("parent")
+            for n in range(5):
+                await hf.runs.create(f"child-{n}", parent_id="parent", agent=f"agent-{n % 2}")
+                clock.advance(1)
+            await hf.runs.create("grandchild", parent_id="child-0")
+            await hf.runs.cancel("child-4")
+            first = await hf.runs.list(parent_id="parent", limit=3)
+            rest = await hf.runs.list(parent_id="parent", limit=3, before=first[-1])
+            found = [run.run_id for run in first + rest]
+            assert found == [f"child-{n}" for n in reversed(range(5))]
+            even = await hf.runs.list(parent_id="parent", agent="agent-0", status="ready")
+            assert [run.run_id for run in even] == ["child-2", "child-0"]
+            below = await hf.runs.list(parent_id="child-0")
+            assert [run.run_id for run in below] == ["grandchild"]
+            assert await hf.runs.list(parent_id="grandchild") == []
+
+    @async_test
     async def test_completed_run_gives_its_result_and_takes_no_more(self, backend: Backend) -> None:
         async with backend.open() as hf:
             run = await hf.runs.open("a")

@@ -8,6 +8,8 @@ ALTER TABLE waits ADD COLUMN claimed_by text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE waits ADD COLUMN claimed_until bigint NOT NULL DEFAULT 0;
 ALTER TABLE waits ADD COLUMN progress text COLLATE "C" NOT NULL DEFAULT '';
 
+CREATE INDEX runs_by_parent ON runs (tenant, parent_id, created_at, run_id)
+    WHERE parent_id <> '';
 CREATE INDEX waits_for_peers ON waits (tenant, run_id, wait_id)
     WHERE status = 'open' AND kind = 'peer';
 

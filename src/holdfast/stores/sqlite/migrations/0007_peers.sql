@@ -8,6 +8,8 @@ ALTER TABLE waits ADD COLUMN claimed_by TEXT NOT NULL DEFAULT '';
 ALTER TABLE waits ADD COLUMN claimed_until INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE waits ADD COLUMN progress TEXT NOT NULL DEFAULT '';
 
+CREATE INDEX runs_by_parent ON runs (tenant, parent_id, created_at, run_id)
+    WHERE parent_id <> '';
 CREATE INDEX waits_for_peers ON waits (tenant, run_id, wait_id)
     WHERE status = 'open' AND kind = 'peer';
 
@@ -40,6 +42,7 @@ INSERT INTO identity (store_id) VALUES (lower(hex(randomblob(8))));
 
 -- Statistics of a store in use, as in 0002.
 INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES
+    ('runs', 'runs_by_parent', '50000 50000 5 2 1'),
     ('waits', 'waits_for_peers', '10000 10000 5 1'),
     ('messages', 'sqlite_autoindex_messages_1', '10000 10000 2000 1'),
     ('messages', 'messages_due', '10000 10000 2000 1000 2'),

@@ -72,6 +72,21 @@ WHERE tenant = ?1
 ORDER BY created_at DESC, run_id DESC
 LIMIT ?4;
 
+-- name: list_runs_by_parent
+-- The same, of those that have one parent, and of one agent and one status unless those are NULL.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest, schema, reply_to
+FROM runs
+WHERE tenant = ?1
+  AND parent_id = ?5
+  AND parent_id <> ''
+  AND (?6 IS NULL OR agent = ?6)
+  AND (?7 IS NULL OR status = ?7)
+  AND (created_at, run_id) < (?2, ?3)
+ORDER BY created_at DESC, run_id DESC
+LIMIT ?4;
+
 -- name: count_runs
 -- How many runs there are of each status.
 SELECT status, count(*)
