@@ -7,11 +7,13 @@ from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from holdfast import names
+from holdfast.broker_urls import is_broker, read_nats, shown_broker
 from holdfast.errors import InvalidSetting
 
 DEFAULT_STORE: Final = "holdfast.db"
 STORE_FAILURES: Final = ("raise", "memory")
 _MOST: Final = 2**40
+_STORES: Final = ("sqlite:///", "postgresql://", "postgres://")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,24 +75,15 @@ def _store_failure(value: str) -> str | None:
 
 
 def _transport(value: str) -> str | None:
-    is_store = value.startswith(("sqlite:///", "postgresql://", "postgres://"))
-    is_fit = not value or is_store or all(map(_is_broker, _brokers(value)))
-    return None if is_fit else "must be empty, a broker's URL (nats://127.0.0.1:4222) or a store's"
-
-
-def _brokers(value: str) -> list[str]:
-    """The URL of each broker; those after the first may leave out what they share with it."""
-    first, *others = value.split(",")
-    scheme = first.partition("://")[0]
-    return [first, *(url if "://" in url else f"{scheme}://{url}" for url in others if url)]
-
-
-def _is_broker(url: str) -> bool:
+    if not value or value.startswith(_STORES):
+        return None
+    if not is_broker(value):
+        return "must be empty, a broker's URL (nats://127.0.0.1:4222) or a store's"
     try:
-        parts = urlsplit(url)
-        return parts.scheme in ("nats", "tls") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
+        read_nats(value)
+    except InvalidSetting as error:
+        return f"must be a broker's URL without mistakes: {error}"
+    return None
 
 
 _TEXTS: Final = {
@@ -131,13 +124,7 @@ def shown_store(url: str) -> str:
 
 def shown_transport(url: str) -> str:
     """A transport's URL as it may be shown and logged: without user, password and token."""
-    return ",".join(map(_shown_broker, filter(None, _brokers(url))))
-
-
-def _shown_broker(url: str) -> str:
-    parts = urlsplit(url)
-    host = "…" if _is_torn(url) else parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}"
+    return shown_store(url) if url.startswith(_STORES) else shown_broker(url)
 
 
 def _is_torn(url: str) -> bool:

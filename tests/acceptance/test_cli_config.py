@@ -60,14 +60,15 @@ def test_check_lists_every_problem_and_fails(file: Path) -> None:
     done = run("config", "check", str(file))
     assert done.returncode == Exit.USAGE
     told = [line.replace(str(file), "") for line in done.stdout.splitlines()]
-    assert [line.split(" ")[1] for line in told] == [":1:", ":2:", ":3:"]
+    assert [line.split(" ")[1] for line in told] == [":1:", ":1:", ":2:", ":3:"]
     assert "needs session_service: sql" in told[0]
-    assert "did you mean lease_seconds?" in told[1]
+    assert "needs session_db_url" in told[1]
+    assert "did you mean lease_seconds?" in told[2]
     done = run("config", "check", str(file), "--json")
     assert done.returncode == Exit.USAGE
     problems = json.loads(done.stdout)["problems"]
     assert set(problems[0]) == keys_of("config", "A problem")
-    assert [each["line"] for each in problems] == [1, 2, 3]
+    assert [each["line"] for each in problems] == [1, 1, 2, 3]
 
 
 def test_check_warns_of_what_is_legal_and_surprising(file: Path) -> None:

@@ -134,12 +134,13 @@ def test_nats_url_says_where_and_how() -> None:
     assert "cret" not in repr(at)
     assert "cret" not in at.shown
     assert locate_nats("nats://token@a").connecting() == {"token": "token"}
-    for url in ("nats://me:s%40cret@a:1,b:2?replicas=3", "nats://me:s%40cret@a:1,nats://b:2"):
+    for login in ("nats://me:s%40cret@a:1,b:2", "nats://me:s%40cret@a:1,nats://b:2"):
+        url = f"{login}?replicas=3&creds=/etc/x"
         assert locate_nats(Settings(transport=url).transport).servers == (
             "nats://a:1",
             "nats://b:2",
         )
-        assert shown_transport(url) == "nats://a:1,nats://b:2"
+        assert shown_transport(url) == "nats://a:1,nats://b:2?replicas=3&creds=/etc/x"
     several = locate_nats("nats://me:s%40cret@a:1,nats://me:s%40cret@b:2,nats://c:3?replicas=3")
     assert several.servers == ("nats://a:1", "nats://b:2", "nats://c:3")
     assert (several.user, several.password, several.replicas) == ("me", "s@cret", 3)

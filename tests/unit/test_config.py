@@ -94,6 +94,33 @@ def test_checkpointing_without_a_lasting_store_is_an_error(files: Files, url: st
     assert "session_db_url" in problem
 
 
+def test_all_that_checkpointing_lacks_is_told_at_once(files: Files) -> None:
+    told = files.problems("stateless_checkpointing: true\n")
+    assert [problem.split("needs ")[1].split(" ")[0].rstrip(":,") for problem in told] == [
+        "session_service",
+        "session_db_url",
+    ]
+
+
+def test_yaml_is_told_of_without_what_it_holds(files: Files) -> None:
+    (told,) = files.problems("tenant: &a &b x\n%hunter2: 'pass\\word'\n")
+    assert "hunter2" not in told
+    assert "something" not in told
+
+
+def test_file_of_several_agents_says_how_to_choose(files: Files) -> None:
+    (told,) = files.problems("agents:\n  writer: {}\n  the other: {}\n")
+    assert told.endswith('; say which one is meant: --agent writer, or agent="writer" in Python')
+
+
+def test_transport_is_shown_with_its_options_and_without_secrets() -> None:
+    options = "?stream=X&prefix=y&creds=/etc/a.creds"
+    for login in ("me:hunter2@", "hunter2@", ""):
+        assert shown_transport(f"nats://{login}h:4222{options}") == f"nats://h:4222{options}"
+    assert shown_transport("nats://me:hun?ter2@h") == "nats://…"
+    assert shown_transport("postgresql://me:hunter2@h/db") == "postgresql://me@h/db"
+
+
 @pytest.mark.mission("S0-073")
 @pytest.mark.parametrize(
     "url", ["agents.db", "sqlite:///agents.db", "postgresql://me@db.example/agents"]
@@ -226,6 +253,7 @@ def test_variable_that_is_not_set_is_missed_only_by_who_uses_it(files: Files) ->
 
 # What is wrong.
 
+BROKER = ":1: transport must be a broker's URL without mistakes:"
 WRONG = [
     ("lease_second: 4", ":1: there is no key lease_second; did you mean lease_seconds?"),
     ("zebra: 4", ":1: there is no key zebra"),
@@ -248,7 +276,19 @@ WRONG = [
     ("session_db_url: mysql://db", ":1: session_db_url must name a store"),
     ("session_db_url: 'postgresql://['", ":1: session_db_url must name a store"),
     ("transport: http://x", ":1: transport must be empty, a broker's URL"),
-    ("transport: nats://x:port", ":1: transport must be empty, a broker's URL"),
+    ("transport: nats://x:port", f"{BROKER} a server of the NATS URL is host:port, with a port"),
+    ("transport: nats://", f"{BROKER} the NATS URL names no host"),
+    ("transport: nats://h/x", f"{BROKER} after the servers of the NATS URL come only options"),
+    ("transport: nats://to?ken@h", f"{BROKER} write / ? # and @ as % codes in a password"),
+    ("transport: nats://h?replicas=many", f"{BROKER} replicas in the NATS URL must be a whole"),
+    ("transport: nats://h?patience=-1", f"{BROKER} patience in the NATS URL must be a number"),
+    ("transport: nats://h?stream=a.b", f"{BROKER} stream in the NATS URL may have up to 100"),
+    ("transport: nats://h?ca=", f"{BROKER} ca in the NATS URL is empty"),
+    ("transport: nats://h?ca=x&ca=y", f"{BROKER} the NATS URL has an option twice"),
+    ("transport: nats://h?strem=x", f"{BROKER} the NATS URL has strem, which is not known"),
+    ("transport: 'nats://[h'", f"{BROKER} the host of the NATS URL cannot be read"),
+    ("transport: nats://h?creds=/no/f", ":1: transport: creds=/no/f in the NATS URL names no file"),
+    ("transport: tls://h?ca=/no/f", ":1: transport: ca=/no/f in the NATS URL names no file"),
     ("on_store_failure: ignore", ":1: on_store_failure must be raise or memory, not 'ignore'"),
     ("on_store_failure: spool", ":1: on_store_failure must be raise or memory (spool comes with"),
     ("tenant: a\ntenant: b", ":2: tenant is given twice; the first is in line 1"),
@@ -264,14 +304,21 @@ WRONG = [
     ("words", ":1: a configuration is keys and values"),
     ("? [a]\n: b", ":1: a key must be a word"),
     ("tenant: !!python/name:os.system x", ":1: tags (!…) are not allowed"),
-    ("tenant: !x!y z", ":1: this is not YAML: found undefined tag handle something"),
+    ("tenant: !x!y z", ":1: this is not YAML: tags (!…) are not allowed; quote text that"),
     ("tenant: *x", ":1: this alias (*…) has no anchor"),
     ("a: &x {<<: *x}", ":1: this alias (*…) has no anchor"),
     ("agent: {<<: 5}", ":1: << is not read; put what agents share at the top level"),
     ("tenant: a\n---\ntenant: b", ":2: a second document begins here; keep one"),
-    ("tenant: [", ":1: this is not YAML: "),
-    ("tenant: @x", ":1: this is not YAML: found character '@' that cannot start any token"),
-    ("tenant: \x07", ":1: this is not YAML: "),
+    ("tenant: [", ":1: this is not YAML: the file ends before a list [ or a block { is closed"),
+    ("a: 1\ntenant: [x\n", ":2: this is not YAML: the list that begins here with [ lacks a"),
+    ("tenant: {a: 1", ":1: this is not YAML: the block that begins here with { lacks a comma"),
+    ("a: 1\ntenant: 'x\n\n", ":2: this is not YAML: the quote that begins here is not closed"),
+    ("a: 1\ntenant\n", ":2: this is not YAML: a key without its `:`"),
+    ("tenant: a: b", ":1: this is not YAML: a `:` where no key can be; quote a text that has one"),
+    ("a:\n  b: 1\n - c\n", ":3: this is not YAML: this does not fit the lines above; check"),
+    ("a:\n\tb: 1", ":2: this is not YAML: a tab; indent with spaces"),
+    ("tenant: @x", ":1: this is not YAML: a text cannot begin with this character; quote it"),
+    ("a: 1\ntenant: \x07", ":2: this is not YAML: it holds a character that YAML does not allow"),
     ('tenant: "\\U99999999"', ":1: this is not YAML: "),
     ("a: " + "[" * 40, ":1: this is nested deeper than 16 levels"),
     ("postgresql://me:hunter2@db: 5", ":1: this key is no word"),

@@ -18,7 +18,29 @@ MAX_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 16
 MAX_NODES: Final = 20_000
 _SAFE_KEY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_QUOTED: Final = re.compile(r"'(?!<)[^']{2,}'|\"[^\"]{2,}\"")
+_QUOTED: Final = re.compile(r" ?(?:'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\")")
+# What PyYAML finds, in its words and in ours; True if it is where the problem began that helps.
+_IN_WORDS: Final = (
+    (
+        "expected the node content, but found '<stream end>'",
+        "the file ends before a list [ or a block { is closed",
+        False,
+    ),
+    ("expected the node content", "a value is missing here, or must be in quotes", False),
+    (
+        "mapping values are not allowed",
+        "a `:` where no key can be; quote a text that has one, and check the indentation",
+        False,
+    ),
+    ("expected ',' or ']'", "the list that begins here with [ lacks a comma or its ]", True),
+    ("expected ',' or '}'", "the block that begins here with { lacks a comma or its }", True),
+    ("expected <block end>", "this does not fit the lines above; check the indentation", False),
+    ("could not find expected ':'", "a key without its `:`", True),
+    ("found unexpected end of stream", "the quote that begins here is not closed", True),
+    ("found character '\\t'", "a tab; indent with spaces", False),
+    ("that cannot start any token", "a text cannot begin with this character; quote it", False),
+    ("found undefined tag handle", "tags (!…) are not allowed; quote text that begins so", False),
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +99,7 @@ def parse(content: bytes) -> Document:
     """Read one YAML document; every fault that does not end the reading is told."""
     yaml = _yaml()
     reader: _Reader | None = None
+    text = ""
     try:
         text = _decoded(content)
         reader = _Reader(yaml, yaml.parse(text, Loader=yaml.SafeLoader))
@@ -84,14 +107,34 @@ def parse(content: bytes) -> Document:
     except _Unreadable as error:
         return Document(None, (*_faults_of(reader), error.fault))
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = 1 if mark is None else mark.line + 1
-        why = getattr(error, "problem", None) or "it holds a character that YAML does not allow"
-        fault = Fault(line, f"this is not YAML: {_QUOTED.sub('something', why)}")
-        return Document(None, (*_faults_of(reader), fault))
+        return Document(None, (*_faults_of(reader), _in_words(error, text)))
     except (ValueError, ArithmeticError):  # what PyYAML's scanner lets through
         return Document(None, (*_faults_of(reader), Fault(1, "this is not YAML: a bad escape")))
     return Document(root, tuple(reader.faults))
+
+
+def _in_words(error: Any, text: str) -> Fault:
+    """What PyYAML found, without what it quotes of values."""
+    problem = getattr(error, "problem", None)
+    mark = getattr(error, "problem_mark", None)
+    if problem is None or mark is None:
+        line = text.count("\n", 0, getattr(error, "position", None) or 0) + 1
+        return Fault(line, "this is not YAML: it holds a character that YAML does not allow")
+    why = _QUOTED.sub(_harmless, problem)
+    for theirs, ours, is_where_it_began in _IN_WORDS:
+        if theirs in problem:
+            why = ours
+            mark = (error.context_mark if is_where_it_began else None) or mark
+            break
+    return Fault(mark.line + 1, f"this is not YAML: {why}")
+
+
+def _harmless(quoted: re.Match[str]) -> str:
+    """A character or a part of YAML, readable; nothing if it may be of a value."""
+    word = quoted["single"] or quoted["double"] or ""
+    if word.startswith("<"):  # as in <stream end>
+        return f" the {word.strip('<>').replace('stream', 'file')}"
+    return quoted[0] if len(word) == 1 else ""
 
 
 def _faults_of(reader: "_Reader | None") -> list[Fault]:

@@ -3,13 +3,16 @@
 `load` judges what it uses and raises all that is wrong at once; `check` judges every block.
 """
 
+import json
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast import settings
+from holdfast.broker_urls import is_broker, read_nats
 from holdfast.config import documents
 from holdfast.config.documents import Block, Document, Node, Scalar, nearest, shown_key
 from holdfast.config.values import (
@@ -21,6 +24,7 @@ from holdfast.config.values import (
     Origin,
     Problem,
     Unfit,
+    Value,
     from_node,
     from_variable,
 )
@@ -148,6 +152,7 @@ class _Source:
             default = Configured(key.name, key.default, key.shown(key.default), DEFAULT)
             values[key.name] = given.get(key.name, default)
         self._check_store(values)
+        self._check_transport(values["transport"])
         if self.problems:
             return None
         warnings = _warnings(values, {**shared, **own}, self._environ)
@@ -216,7 +221,13 @@ class _Source:
             return Configured("agent", "", "", DEFAULT), self._own
         if len(self._blocks) > 1:
             known = ", ".join(self._blocks)
-            self._tell(1, f"there are {len(self._blocks)} agents: {known}; say which one is meant")
+            first = next(iter(self._blocks))
+            in_python = json.dumps(first, ensure_ascii=False)
+            self._tell(
+                1,
+                f"there are {len(self._blocks)} agents: {known}; say which one is meant: "
+                f"--agent {shlex.quote(first)}, or agent={in_python} in Python",
+            )
         name, block = next(iter(self._blocks.items()))
         origin = Origin("file", self._place, block.line)
         return Configured("agent", name, name, origin), block
@@ -257,18 +268,39 @@ class _Source:
             return
         said = values["stateless_checkpointing"].origin
         service, url = values["session_service"], values["session_db_url"]
-        wrong = ""
-        if service.value != "sql":
-            wrong = "needs session_service: sql; add it, or switch checkpointing off"
-        elif not url.value:
-            wrong = "needs session_db_url, as in agents.db or postgresql://user@host/database"
-        elif settings.locate_store(str(url.value)) == StoreLocation("sqlite", ""):
-            wrong = "needs a session_db_url that outlives the process, which memory:// does not"
-        is_told = any(p.key in ("session_service", "session_db_url") for p in self.problems)
-        if wrong and not is_told:
-            place = str(said) if said.kind == "file" else "environment"
-            message = f"stateless_checkpointing: true {wrong}"
-            self.problems.append(Problem(place, message, said.line, "stateless_checkpointing"))
+        place = str(said) if said.kind == "file" else "environment"
+        told = {problem.key for problem in self.problems}
+        wrong = {
+            "session_service": _wrong_service(service.value),
+            "session_db_url": _wrong_url(str(url.value)),
+        }
+        for key, message in wrong.items():
+            if message and key not in told:
+                why = f"stateless_checkpointing: true {message}"
+                self.problems.append(Problem(place, why, said.line, "stateless_checkpointing"))
+
+    def _check_transport(self, transport: Configured) -> None:
+        """The files that its URL names are needed as soon as it is opened."""
+        url = str(transport.value)
+        if not is_broker(url):
+            return
+        place = str(transport.origin) if transport.origin.kind == "file" else "environment"
+        for message in read_nats(url).unreadable():
+            problem = Problem(place, f"transport: {message}", transport.origin.line, "transport")
+            self.problems.append(problem)
+
+
+def _wrong_service(service: Value) -> str:
+    is_wrong = service != "sql"
+    return "needs session_service: sql; add it, or switch checkpointing off" if is_wrong else ""
+
+
+def _wrong_url(url: str) -> str:
+    if not url:
+        return "needs session_db_url, as in agents.db or postgresql://user@host/database"
+    if settings.locate_store(url) == StoreLocation("sqlite", ""):
+        return "needs a session_db_url that outlives the process, which memory:// does not"
+    return ""
 
 
 def _content(path: str) -> bytes:

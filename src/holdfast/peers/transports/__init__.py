@@ -4,13 +4,13 @@ The only module that names a transport's library.
 """
 
 import importlib.util
-from urllib.parse import urlsplit
 
+from holdfast.broker_urls import is_broker
 from holdfast.clock import Clock
 from holdfast.engine.context import Context
 from holdfast.errors import InvalidSetting, MisuseError
 from holdfast.peers.transports.contract import DeadLetter, Delivery, Transport
-from holdfast.peers.transports.jetstream_names import SCHEMES, locate_nats
+from holdfast.peers.transports.jetstream_names import locate_nats
 from holdfast.peers.transports.store_queue import StoreQueue
 from holdfast.settings import Settings
 from holdfast.stores import open_store
@@ -37,7 +37,7 @@ def open_transport(
             raise MisuseError("store: means the queues of an open store, and none was given")
         return StoreQueue(context)
     settings = settings or Settings()
-    if urlsplit(url).scheme in SCHEMES:
+    if is_broker(url):
         _check_has_client()
         from holdfast.peers.transports.jetstream import JetStreamTransport
 

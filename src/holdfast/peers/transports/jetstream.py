@@ -302,6 +302,8 @@ class JetStreamTransport:
         finally:
             fetching.cancel()
             closing.cancel()
+            # Else the loop tells at its end of an error that nobody has seen.
+            await asyncio.gather(fetching, closing, return_exceptions=True)
 
     async def _after(
         self, error: Exception, subscription: JetStreamContext.PullSubscription | None

@@ -7,18 +7,19 @@ twice is the same as once.
 
 import asyncio
 import random
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-import nats
 import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, RetentionPolicy, StreamConfig
-from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 from nats.js.object_store import ObjectStore
 
-from holdfast.errors import StoreClosed, StoreNotPermitted, TransportUnavailable
+from holdfast.errors import HoldfastError, StoreClosed, StoreNotPermitted, TransportUnavailable
+from holdfast.peers.transports.jetstream_client import NoTls, SecureClient, is_refusal
 from holdfast.peers.transports.jetstream_names import NatsLocation
 from holdfast.telemetry import log
 
@@ -27,11 +28,9 @@ REQUEST_SECONDS: Final = 2.0
 DEDUPLICATED_SECONDS: Final = 300
 _HEARD_SECONDS: Final = 1.0
 _UNHEARD: Final = 3
-_NOT_LET_IN: Final = (
-    nats.errors.AuthorizationError,
-    nats.errors.InvalidUserCredentialsError,
-    nats.errors.SecureConnRequiredError,
-)
+# More than one, for a cluster some of whose servers are set up otherwise, or not yet.
+_REFUSALS_A_SERVER: Final = 2
+_OFF_FOR_SERVER, _OFF_FOR_ACCOUNT = 10076, 10039
 
 
 class Link:
@@ -40,10 +39,11 @@ class Link:
     def __init__(self, location: NatsLocation) -> None:
         self.location = location
         self.has_schedules = False
-        self._client: Client | None = None
+        self._client: SecureClient | None = None
         self._js: JetStreamContext | None = None
         self._bodies: ObjectStore | None = None
-        self._refused: Exception | None = None
+        self._refusals: list[Exception] = []
+        self._is_refused = asyncio.Event()
 
     @property
     def client(self) -> Client:
@@ -59,15 +59,9 @@ class Link:
 
     async def open(self) -> None:
         """Connect, and make the streams if they are missing."""
-        self._refused = None
-        try:
-            self._client = await asyncio.wait_for(self._connect(), self.location.patience)
-        except _NOT_LET_IN as error:
-            raise self._not_permitted() from error
-        except TimeoutError as error:
-            if self._refused is not None:
-                raise self._not_permitted() from self._refused
-            raise self._unavailable("no server answered") from error
+        self._refusals, self._is_refused = [], asyncio.Event()
+        options = self.location.connecting()
+        self._client = await self._connected(SecureClient(), options)
         self._js = self._untyped(self._client).jetstream(timeout=REQUEST_SECONDS)
         try:
             await self._make_streams()
@@ -91,6 +85,8 @@ class Link:
             except NotFoundError:
                 raise
             except APIError as error:
+                if self._is_without_jetstream(error):
+                    raise self._has_no_jetstream() from error
                 if not _may_pass(error):
                     raise
                 reason: Exception = error
@@ -135,8 +131,30 @@ class Link:
         """Make a consumer of the queues' stream, or change it to what is wanted now."""
         await self._untyped(self.js).add_consumer(self.location.stream, wanted)
 
-    async def _connect(self) -> Client:
-        return await self._untyped(nats).connect(
+    async def _connected(self, client: SecureClient, options: dict[str, Any]) -> SecureClient:
+        """The client, connected; raises what the servers said if they keep us out."""
+        connecting = asyncio.ensure_future(self._connect(client, options))
+        refused = asyncio.ensure_future(self._is_refused.wait())
+        try:
+            await asyncio.wait(
+                [connecting, refused],
+                timeout=self.location.patience,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if connecting.done():
+                connecting.result()
+                return client
+        finally:
+            is_connected = connecting.done()
+            for task in (connecting, refused):
+                task.cancel()
+            await asyncio.gather(connecting, refused, return_exceptions=True)
+            if not is_connected:
+                await client.close()
+        raise self._kept_out()
+
+    async def _connect(self, client: SecureClient, options: dict[str, Any]) -> None:
+        await self._untyped(client).connect(
             list(self.location.servers),
             name="holdfast",
             connect_timeout=2,
@@ -147,13 +165,15 @@ class Link:
             error_cb=self._note,
             disconnected_cb=self._lost,
             reconnected_cb=self._found,
-            **self.location.connecting(),
+            **options,
         )
 
     async def _note(self, error: Exception) -> None:
-        if isinstance(error, _NOT_LET_IN):
-            self._refused = error
         log.debug("NATS at %s: %s", self.location.shown, error)
+        if self._client is None and (is_refusal(error) or isinstance(error, NoTls | ssl.SSLError)):
+            self._refusals.append(error)
+            if len(self._refusals) >= _REFUSALS_A_SERVER * len(self.location.servers):
+                self._is_refused.set()
 
     async def _lost(self) -> None:
         if self._client is not None:
@@ -204,9 +224,37 @@ class Link:
         """What has methods whose parameters the client's library gives no types."""
         return client
 
-    def _not_permitted(self) -> StoreNotPermitted:
-        return StoreNotPermitted(
-            f"NATS at {self.location.shown} does not let us in; check user, password or ?creds="
+    def _is_without_jetstream(self, error: APIError) -> bool:
+        if error.err_code in (_OFF_FOR_SERVER, _OFF_FOR_ACCOUNT):
+            return True
+        # Nobody answers at all; behind a server that has none, another may, so it is asked first.
+        is_silent = isinstance(error, ServiceUnavailableError) and error.err_code is None
+        return is_silent and self._client is not None and not self._client.has_jetstream
+
+    def _has_no_jetstream(self) -> TransportUnavailable:
+        return TransportUnavailable(
+            f"NATS at {self.location.shown} answers, and its JetStream is off: start it with "
+            "nats-server -js -sd DIR, and let the account use it"
+        )
+
+    def _kept_out(self) -> HoldfastError:
+        """What the servers that answered said, or that none did."""
+        if not self._refusals:
+            return self._unavailable("no server answered")
+        at, error = self.location.shown, self._refusals[-1]
+        if is_refusal(error):
+            return StoreNotPermitted(
+                f"NATS at {at}: the server refuses these credentials; check user, password, "
+                "token or ?creds= of the transport's URL"
+            )
+        if isinstance(error, NoTls):
+            return TransportUnavailable(
+                f"NATS at {at}: the server does not speak TLS, so nothing was sent; set up its "
+                "tls {…} block, or write nats:// without ca= if clear text will do"
+            )
+        return TransportUnavailable(
+            f"NATS at {at}: the server's certificate is not accepted ({error}); name the file of "
+            "those to trust with ?ca="
         )
 
     def _unavailable(self, reason: str) -> TransportUnavailable:

@@ -1,0 +1,41 @@
+"""The client of NATS, kept from speaking in clear text where TLS is meant."""
+
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+
+_REFUSALS = (
+    "authorization violation",
+    "user authentication expired",
+    "user authentication revoked",
+    "account authentication expired",
+    "authentication timeout",
+)
+
+
+class NoTls(nats.errors.Error):
+    """A server offers no TLS, and we may not speak without."""
+
+
+class SecureClient(Client):
+    """Ends a connection before anything is said on it, if it is to be encrypted and is not.
+
+    Left alone, the client has TLS only where the server asks for it, and sends a password as it is.
+    """
+
+    has_jetstream = False
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection:
+            if "tls" in self.options and not info.get("tls_required"):
+                raise NoTls("the server does not speak TLS")
+            self.has_jetstream = bool(info.get("jetstream"))
+        await super()._process_info(info, initial_connection)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether a server does not accept who we are; the client has no class for most of these."""
+    if isinstance(error, nats.errors.AuthorizationError | nats.errors.InvalidUserCredentialsError):
+        return True
+    return any(refusal in str(error).lower() for refusal in _REFUSALS)
