@@ -147,7 +147,7 @@ class Worker:
         say(["again", 1])
         spec = holdfast.WaitSpec(wait_id=f"{RUN}-last")
         outcome = await self.commit(
-            waits.opening([spec], mode="all", now=self.hf._context.now()).draft,
+            waits.opening([spec], run_id="", now=self.hf._context.now()).draft,
             Draft(Kind.RUN_COMPLETED, runs.Ended()),
         )
         say(["ended" if isinstance(outcome, Applied) else "not ended", 1])

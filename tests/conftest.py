@@ -170,4 +170,5 @@ def empty_tables(url: str) -> None:
         if found:
             tables = SQL(", ").join(Identifier("public", name) for (name,) in found)
             connection.execute(SQL("TRUNCATE {} RESTART IDENTITY").format(tables))
+        if ("identity",) in found:
             connection.execute("INSERT INTO identity SELECT substr(md5(random()::text), 1, 16)")

@@ -1,5 +1,5 @@
 """The seed of chaos, as in tests/chaos."""
 
-from tests.chaos.conftest import quiet_driver, seed
+from tests.chaos.conftest import seed
 
-__all__ = ["quiet_driver", "seed"]
+__all__ = ["seed"]

@@ -317,7 +317,11 @@ def rules_of(
 ) -> Rules:
     """What the options of an agent make."""
     callable_peers = peers_by_tool(peers)
-    found = tools_by_name([*tools, *(each.tool for each in callable_peers.values())])
+    found = tools_by_name(tools)
+    for name, each in callable_peers.items():
+        if name in found:
+            raise MisuseError(f"there is a tool named {name!r} and a peer of that name")
+        found[name] = each.tool
     return Rules(
         tools=found,
         peers={name: each.peer for name, each in callable_peers.items()},
