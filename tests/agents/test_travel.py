@@ -472,19 +472,3 @@ async def test_two_rewinds_at_once_are_one_after_the_other(store: str) -> None:
         assert versions == [5, 4, 3, 2, 1]
         newest = (await hf.checkpoints.load("r"))["log"]
         assert newest in ([0], [0, 1])
-
-
-@async_test
-async def test_list_that_is_given_to_a_part_nobody_made_is_a_log(store: str) -> None:
-    @holdfast.agent
-    async def cutter(run: holdfast.Run) -> list[str]:
-        log = run.log("log", str)
-        if len(log) > 1:
-            log.cut(1)
-        return list(log)
-
-    async with holdfast.Holdfast(store, agents=[cutter]) as hf:
-        assert await hf.run(cutter, run_id="r") == []
-        edits = {"log": ["edited", "twice"]}
-        forked = await hf.runs.fork("r", 0, by="ann", edits=edits)
-        assert await hf.run(cutter, run_id=forked.run_id) == ["edited"]

@@ -65,6 +65,7 @@ class Victims:
         return sum(counts.values()) > counts.get("completed", 0)
 
 
+@pytest.mark.chaos(backend=["postgres"])
 @pytest.mark.parametrize("skip", [0, 1])
 @async_test
 async def test_killed_workers_of_forks_repeat_nothing(

@@ -124,7 +124,10 @@ class World:
         target = await hf.checkpoints.load(run_id, version)
         before = {known: await self.links(known) for known in self.runs}
         again = await self._resend(run_id, version, travel.resend, target.get("at", 0), names)
-        edits = {"value": 9, "log": ["edited"], "extra": [1]} if travel.edits else None
+        # A list that is given to a part which the run never made is a value, and no log.
+        made = own_state(await hf.checkpoints.load(run_id))
+        log = {"log": ["edited"]} if "log" in made else {}
+        edits = {"value": 9, "extra": [1], **log} if travel.edits else None
         options: dict[str, Any] = {"by": "ann", "edits": edits, "resend": again}
         if travel.verb == "fork":
             moved, first = f"{self.runs[0]}-{len(self.runs)}", 1

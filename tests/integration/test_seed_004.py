@@ -149,6 +149,7 @@ def kill(child: Child) -> None:
 # Exercise 1: crash and resume.
 
 
+@pytest.mark.chaos(backend=["postgres"])
 @pytest.mark.mission(
     *("S4-001", "S4-002", "S4-003", "S4-004", "S4-006", "S4-010", "S4-060", "S4-068", "S4-069"),
     *("S4-070", "S4-071", "S4-076", "S4-078"),
@@ -222,6 +223,7 @@ async def status_of(store: str) -> str:
         return found[0] if found else ""
 
 
+@pytest.mark.chaos(backend=["postgres"])
 @pytest.mark.mission("S4-003", "S4-004", "S4-078")
 def test_killed_at_random_moments_every_mail_goes_out_once(store: str, tmp_path: Path) -> None:
     chance, outbox, has_ended = random.Random(4), tmp_path / "outbox", False
@@ -352,6 +354,7 @@ async def test_deleted_middle_version_is_reported_and_an_earlier_one_can_go_on(
 # What was measured to fail with the seed's own code.
 
 
+@pytest.mark.chaos(backend=["postgres"])
 @pytest.mark.mission("S4-017", "S4-022", "S4-037")
 def test_four_processes_save_without_a_gap_or_a_clash(store: str) -> None:
     count = 100

@@ -30,6 +30,7 @@ CHAOS_STOPS = [
 LIMIT_SECONDS = 60.0
 
 
+@pytest.mark.chaos(backend=["postgres"])
 @pytest.mark.mission("S0-003", "S0-020", "S0-021", "S0-022", "X-004")
 def test_workers_killed_on_the_way_of_a_call_lose_and_repeat_nothing(
     backend: Backend, tmp_path: Path, is_chaos: bool
@@ -82,6 +83,7 @@ async def stop_and_go_on(backend: Backend, tmp_path: Path, *, is_chaos: bool) ->
         assert frozen
 
 
+@pytest.mark.chaos(backend=["postgres"])
 @pytest.mark.mission("S0-010", "S0-020")
 def test_workers_killed_beside_the_transport_lose_and_repeat_nothing(
     backend: Backend, tmp_path: Path, is_chaos: bool

@@ -31,6 +31,7 @@ ALIVE = "SELECT 1 FROM runs WHERE status IN ('ready', 'running', 'waiting', 'blo
 SETTLED = "'WAIT_RESOLVED', 'WAIT_EXPIRED', 'WAIT_CANCELLED'"
 
 
+@pytest.mark.chaos(backend=["postgres"])
 @pytest.mark.mission("S2-015", "S2-020", "S2-027", "S2-028", "S0-086")
 def test_answer_in_the_instant_of_the_timeout_counts_once_or_not_at_all(
     backend: Backend, tmp_path: Path, is_chaos: bool

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
@@ -48,9 +49,7 @@ def peers(
     killed with SIGKILL while they work, and every answer is delivered twice. Then the final
     answers and the peers' results are counted in the store. No key, no account, no Docker.
     """
-    # An answer that comes twice is worth a warning elsewhere; here it is the point.
-    logging.getLogger("holdfast").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
+    with _quiet(), tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         plan = Plan(
             store=demo_stage.store_for(options.store, Path(folder)),
             tenant=options.tenant,
@@ -86,6 +85,18 @@ async def _reach(url: str) -> None:
     transport = open_transport(url + patience)
     await transport.open()
     await transport.close()
+
+
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """An answer that comes twice is worth a warning elsewhere; here it is the point."""
+    log = logging.getLogger("holdfast")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _nobody() -> None:

@@ -16,7 +16,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.queues import Queues
 from holdfast.engine.replies import PeerReply, intact_entry, reply_of
 from holdfast.engine.waits import Waits
-from holdfast.errors import HoldfastError, MisuseError, UnavailableError
+from holdfast.errors import HoldfastError, MisuseError, UnavailableError, WaitNotFound
 from holdfast.kernel import indexes
 from holdfast.kernel.messages import OUTBOX, Message
 from holdfast.kernel.peers import Note
@@ -78,6 +78,9 @@ class Outbox:
             await self._carry_out(message, note_of(message))
         except UnavailableError:
             raise
+        except WaitNotFound as error:
+            log.warning("nobody waits for the reply, it is left alone: %s", error)
+            await self._queues.ack(message)
         except (HoldfastError, msgspec.MsgspecError) as error:
             await put_off(self._queues, message, error, tries=_TRIES)
         else:

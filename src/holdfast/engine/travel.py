@@ -235,13 +235,11 @@ class _Versions:
             return
         edits = self._edits(point.parts)
         known = (*point.parts.logs, *point.parts.values)
-        logs = set(point.parts.logs)
+        logs: Collection[str] = point.parts.logs
         if any(name not in known for name in change.edits):
-            # What the run made of such a part later says which kind it is; else a list is a log.
-            later = (await load_newest(self._context, point.run.run_id)).parts
-            new = {name: value for name, value in change.edits.items() if name not in known}
-            logs |= {name for name in new if name in later.logs}
-            logs |= {n for n, v in new.items() if isinstance(v, list) and n not in later.values}
+            # What the run made of such a part later says which kind it is.
+            later = (await load_newest(self._context, point.run.run_id)).parts.logs
+            logs = {*logs, *(name for name in later if name not in known)}
         for name, value in change.edits.items():
             edits.replace(name, value, is_log=name in logs)
         self._add(edits, "edited")
