@@ -26,8 +26,9 @@ demo-postgres: .venv/dev
 chaos: .venv/dev
 	@$(BIN)/python -m pytest tests/chaos tests/faults tests/agents tests/peers tests/integration tests/integrations/langgraph --chaos -v
 
+# One more than there are cores: a quarter of the time tests wait for processes and servers.
 test: .venv/dev
-	@$(BIN)/python -m pytest -n auto --dist worksteal
+	@$(BIN)/python -m pytest -n $$(( $$(nproc 2>/dev/null || echo 2) + 1 )) --dist worksteal
 
 check: .venv/dev
 	@$(BIN)/ruff format --check src tests benchmarks examples
