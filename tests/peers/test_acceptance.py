@@ -18,16 +18,6 @@ from tests.conftest import OwnPostgres
 from tests.peers.exchanging import served, until, write_lock
 
 
-@pytest.fixture
-def transport(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/between.db"
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> str:
-    return str(tmp_path / "elsewhere.db")
-
-
 @holdfast.agent
 async def caller(run: holdfast.Run, agent: str) -> Any:
     return await run.peer(agent, "gold")

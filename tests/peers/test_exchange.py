@@ -15,16 +15,6 @@ from holdfast.testing.store_suite import async_test
 from tests.peers.exchanging import served, until
 
 
-@pytest.fixture
-def transport(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/between.db"
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> str:
-    return str(tmp_path / "elsewhere.db")
-
-
 @holdfast.agent
 async def research(run: holdfast.Run, question: str) -> str:
     run.artifacts.append({"about": question})
