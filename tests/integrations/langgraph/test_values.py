@@ -284,6 +284,23 @@ def test_edit_in_place_is_noticed(edit: Callable[[Any], object], is_read: bool) 
     assert are_the_same(after[: len(unedited)], before[: len(unedited)])
 
 
+def test_edit_while_it_is_serialized_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LangGraph gives a message its id in one thread while another stores what was written."""
+    serde = strict_serde()
+    values, message = Values(serde), HumanMessage("go")
+    as_it_was = type(serde).dumps_typed
+
+    def dumps_typed(self: Any, obj: Any) -> tuple[str, bytes]:
+        dumped = as_it_was(self, obj)
+        message.id = "m-1"
+        return dumped
+
+    monkeypatch.setattr(type(serde), "dumps_typed", dumps_typed)
+    values.flatten([message], channel="written")
+    later = values.flatten([message], channel="messages")
+    assert Values(serde).assemble(later.kind, later.tokens)[0].id == "m-1"
+
+
 def test_edit_to_what_does_not_compare_is_noticed() -> None:
     class Odd(dict[str, int]):
         def __eq__(self, other: object) -> bool:

@@ -12,7 +12,7 @@ from langgraph.types import Send
 from holdfast import codec
 from holdfast.integrations.langgraph.values import tokens
 from holdfast.integrations.langgraph.values.forms import DeltaSnapshot
-from holdfast.integrations.langgraph.values.memory import Known, Memory, Row
+from holdfast.integrations.langgraph.values.memory import Known, Memory, Row, state_of
 from holdfast.integrations.langgraph.values.messages import MESSAGES
 from holdfast.integrations.langgraph.values.serde import MSGPACK, StrictSerializer
 
@@ -65,8 +65,9 @@ class Flattening:
         known = self._memory.find(item)
         if known is not None:
             return known, known.tokens
+        state = state_of(item)
         own = self._message(cast(BaseMessage, item)) if is_message else self.tokens(item)
-        return self._memory.learn(item, own), own
+        return self._memory.learn(item, state, own), own
 
     def _split(self, value: Any, depth: int) -> list[msgspec.Raw] | None:
         """The tokens of what has parts worth a token of their own; None for anything else."""

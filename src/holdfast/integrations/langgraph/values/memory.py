@@ -118,13 +118,13 @@ class Memory:
             return None
         return known
 
-    def learn(self, held: Any, tokens: list[msgspec.Raw]) -> Known | None:
-        """Keep what an object became; None for one that could not be checked later."""
-        try:
-            known = Known(held, _state(held), tokens)
-        except _Opaque:
+    def learn(
+        self, held: Any, state: dict[str, Any] | None, tokens: list[msgspec.Raw]
+    ) -> Known | None:
+        """Keep what an object became that held `state` before; None if that is not known."""
+        if state is None:
             return None
-        self._known[id(held)] = known
+        known = self._known[id(held)] = Known(held, state, tokens)
         return known
 
     def keep(self, channel: str, row: Row) -> None:
@@ -148,12 +148,18 @@ def is_same(held: Any, state: dict[str, Any]) -> bool:
         return False
 
 
-def _state(held: Any) -> dict[str, Any]:
-    if type(held) in MESSAGES:
-        if _extra(held):
-            raise _Opaque
-        return _copied(_fields(held), 0)
-    return _copied(held, 0)
+def state_of(held: Any) -> dict[str, Any] | None:
+    """A copy of what an object holds; None for one that could not be checked later.
+
+    Take it before the object is serialized: LangGraph gives messages their ids in another thread,
+    and what it changes meanwhile must count as changed.
+    """
+    try:
+        if type(held) in MESSAGES:
+            return None if _extra(held) else _copied(_fields(held), 0)
+        return _copied(held, 0)
+    except _Opaque:
+        return None
 
 
 def _copied(value: object, depth: int) -> Any:

@@ -18,7 +18,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.errors import CheckpointCorrupted
 from holdfast.integrations.langgraph.values.assembling import Assembling, Met
 from holdfast.integrations.langgraph.values.flattening import Flattening
-from holdfast.integrations.langgraph.values.memory import Memory, Row
+from holdfast.integrations.langgraph.values.memory import Memory, Row, state_of
 from holdfast.integrations.langgraph.values.messages import MESSAGES
 
 LIST: Final = "list"
@@ -114,7 +114,7 @@ class Values:
         raws = [token if type(token) is msgspec.Raw else msgspec.Raw(token) for token in given]
         row = Row()
         for made, start, end in met:
-            known = self._memory.learn(made, raws[start:end])
+            known = self._memory.learn(made, state_of(made), raws[start:end])
             if known is None:
                 continue
             is_next = start == len(row.tokens) and type(made) in MESSAGES
