@@ -59,13 +59,13 @@ def creation(*, agent: str, given: object, reply_to: str) -> Draft:
 async def cancel(context: Context, run_id: str) -> bool:
     """Cancel the run of a peer that nobody waits for any more, unless it has ended.
 
-    False if it is not there.
+    False if it is not there, or only to say that it was cancelled before its request came.
     """
 
     def decide(snapshot: Snapshot) -> Decision:
         run = snapshot.run
         if run is None or run.status in runs.ENDED:
-            return Decision(run is not None)
+            return Decision(run is not None and run.input_digest != b"")
         return Decision(True, (_given_up(),))
 
     names.check(run_id, what="run id")

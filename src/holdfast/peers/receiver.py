@@ -7,6 +7,7 @@ ended already.
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -31,7 +32,9 @@ _TRIES: Final = 20
 _AT_ONCE: Final = 64
 _TASKS: Final = 8
 _FOR_OTHERS: Final = 8
+_FOR_CANCELS: Final = 60
 _PAUSE_SECONDS: Final = 0.2
+_LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class Receiver:
@@ -97,7 +100,7 @@ class Receiver:
                 await delivery.retry(min(60.0, 0.1 * 2**delivery.attempt), str(error)[:1000])
         else:
             if not_yet:
-                await delivery.retry(_PAUSE_SECONDS, not_yet)
+                await delivery.retry(_pause(delivery.attempt), not_yet)
             else:
                 await delivery.ack()
 
@@ -130,22 +133,20 @@ class Receiver:
         """Do what a message asks for; why it cannot be done yet, if it cannot.
 
         What is about a run or a wait that is not here may be for another store that takes messages
-        from the same queue: it gets a chance.
+        from the same queue: it gets a chance. A cancel may have overtaken its request as well.
         """
-        is_last = attempt >= _FOR_OTHERS
         try:
             is_here = await self._do(envelope)
         except WaitNotFound as error:
-            if not is_last:
+            if attempt < _FOR_OTHERS:
                 return str(error)
             log.warning("nobody waits for this any more, it is left alone: %s", error)
             return ""
         if is_here or not isinstance(envelope, Cancel):
             return ""
-        if not is_last:
-            return "there is no such run"
-        await peers.begin_cancelled(self._context, envelope.wait_id, agent=envelope.agent)
-        return ""
+        if attempt == _FOR_OTHERS:
+            await peers.begin_cancelled(self._context, envelope.wait_id, agent=envelope.agent)
+        return "there is no such run" if attempt < _FOR_CANCELS else ""
 
     async def _do(self, envelope: Envelope) -> bool:
         """Do what a message asks for; False if it is about a run that is not here."""
@@ -173,6 +174,12 @@ class Receiver:
             case Answer():
                 await of.resolve(envelope.question_id, envelope.value, by=envelope.by)
         return True
+
+
+def _pause(attempt: int) -> float:
+    """How long nobody is given a message again; by chance, so that not always the same wins."""
+    longest = min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * 1.2**attempt)
+    return random.uniform(0.0, longest)
 
 
 async def _keep(delivery: Delivery, lease: float) -> None:
