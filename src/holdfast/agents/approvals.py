@@ -144,6 +144,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     wait_id: str
     run_id: str
     kind: str
+    name: str = ""
     prompt: str
     schema: Any = None
     choices: list[Any] | None = None
@@ -271,6 +272,7 @@ def _asked_of(wait: WaitRow, told: dict[str, Any], answer: object) -> Asked:
         wait_id=wait.wait_id,
         run_id=wait.run_id,
         kind=wait.kind,
+        name=wait.name,
         prompt=told.get("prompt", ""),
         schema=told.get("schema"),
         choices=told.get("choices"),

@@ -64,11 +64,18 @@ class Peers:
         await peers.send_progress(self._context, run, said)
         return True
 
-    async def call(self, peer: str | Agent[..., Any], given: Any, *, timeout: float | None) -> Any:
+    async def call(
+        self,
+        peer: str | Agent[..., Any],
+        given: Any,
+        *,
+        timeout: float | None,
+        subject: str = "",
+    ) -> Any:
         """The answer of a peer; raises PeerFailed, PeerTimedOut or PeerCancelled."""
         name = peer.name if isinstance(peer, Agent) else names.check(peer, what="a peer's name")
         given = peer.named_input(given) if isinstance(peer, Agent) else given
-        found = self._waiting.settled_or_left(*self._asked(name, name, given, timeout))
+        found = self._waiting.settled_or_left(*self._asked(name, name, given, timeout, subject))
         reply, call = self._reply_of(found), _call_of(found)
         match reply.status:
             case "completed":
@@ -95,7 +102,7 @@ class Peers:
         return Answered(_told(_call_of(found), found, reply), is_error=True)
 
     def _asked(
-        self, name: str, tool: str, given: Any, timeout: float | None
+        self, name: str, tool: str, given: Any, timeout: float | None, subject: str = ""
     ) -> tuple[bytes, WaitSpec]:
         """The place of a call, and the wait that it opens if it is a new one."""
         settings = self._context.settings
@@ -118,7 +125,7 @@ class Peers:
             timeout_seconds=seconds,
             payload=call,
             address=address,
-            peer_run=PeerRun(name, given) if is_here else None,
+            peer_run=PeerRun(name, given, subject) if is_here else None,
         )
         return place, spec
 

@@ -200,7 +200,13 @@ class Run:
 
     @overload
     async def ask(
-        self, prompt: str, *, schema: type[T], timeout: float | None = None, default: T = UNSET
+        self,
+        prompt: str,
+        *,
+        schema: type[T],
+        timeout: float | None = None,
+        default: T = UNSET,
+        name: str = "",
     ) -> T: ...
     @overload
     async def ask(
@@ -210,6 +216,7 @@ class Run:
         choices: Sequence[T],
         timeout: float | None = None,
         default: T = UNSET,
+        name: str = "",
     ) -> T: ...
     @overload
     async def ask(
@@ -220,6 +227,7 @@ class Run:
         choices: Sequence[Any] | None = None,
         timeout: float | None = None,
         default: Any = UNSET,
+        name: str = "",
     ) -> Any: ...
     async def ask(
         self,
@@ -229,16 +237,18 @@ class Run:
         choices: Sequence[Any] | None = None,
         timeout: float | None = None,
         default: Any = UNSET,
+        name: str = "",
     ) -> Any:
         """Ask a person, and go on when there is an answer; nothing is held meanwhile.
 
         `schema` is the type (or JSON Schema) of an answer, `choices` are all that can be answered.
-        After `timeout` seconds `default` is the answer; without one NoAnswer is raised.
+        After `timeout` seconds `default` is the answer; without one NoAnswer is raised. The
+        question is listed with its `name`, for those who answer by program.
         """
         self.gate.check_own_task("run.ask()")
         return await self._waited(
             self._waiting.ask(
-                prompt, schema=schema, choices=choices, timeout=timeout, default=default
+                prompt, schema=schema, choices=choices, timeout=timeout, default=default, name=name
             )
         )
 
@@ -286,22 +296,41 @@ class Run:
 
     @overload
     async def peer(
-        self, peer: Agent[..., T], given: Any = None, /, *, timeout: float | None = None
+        self,
+        peer: Agent[..., T],
+        given: Any = None,
+        /,
+        *,
+        timeout: float | None = None,
+        subject: str = "",
     ) -> T: ...
     @overload
     async def peer(
-        self, peer: str, given: Any = None, /, *, timeout: float | None = None
+        self,
+        peer: str,
+        given: Any = None,
+        /,
+        *,
+        timeout: float | None = None,
+        subject: str = "",
     ) -> Any: ...
     async def peer(
-        self, peer: str | Agent[..., Any], given: Any = None, /, *, timeout: float | None = None
+        self,
+        peer: str | Agent[..., Any],
+        given: Any = None,
+        /,
+        *,
+        timeout: float | None = None,
+        subject: str = "",
     ) -> Any:
         """Let another agent work on an input, and go on with what it returns.
 
         Nothing is held meanwhile. After `timeout` seconds (setting peer_timeout_seconds) without
-        a sign of life PeerTimedOut is raised, and the peer is told to stop.
+        a sign of life PeerTimedOut is raised, and the peer is told to stop. `subject` is what its
+        run is about, to list runs of one store by.
         """
         self.gate.check_own_task("run.peer()")
-        return await self._waited(self._peers.call(peer, given, timeout=timeout))
+        return await self._waited(self._peers.call(peer, given, timeout=timeout, subject=subject))
 
     async def report(self, said: object) -> bool:
         """Tell whoever called this run how far it is; its caller waits longer from now on.

@@ -62,11 +62,14 @@ class Waiting:
         choices: Sequence[Any] | None,
         timeout: float | None,
         default: Any,
+        name: str = "",
     ) -> Any:
         """The answer of a person, as the type that was asked for."""
         prompt = names.check_text(prompt, what="prompt")
         if not prompt:
             raise MisuseError("a question needs a prompt")
+        if name:
+            names.check(name, what="a question's name")
         _check_default(timeout, default)
         told = questions.schema_of(schema)
         listed = _choices(choices)
@@ -80,7 +83,7 @@ class Waiting:
                 question = Question(
                     place=place, prompt=prompt, schema=told, choices=listed, problem=problem
                 )
-                self._open(QUESTION, "", question, timeout=timeout)
+                self._open(QUESTION, name, question, timeout=timeout)
             if found.status is not WaitStatus.RESOLVED:
                 return _or_default(found, default, what=f"nobody answered {prompt!r}")
             try:

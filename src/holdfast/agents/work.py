@@ -60,6 +60,7 @@ class Work:
         run_id: str | None,
         *,
         parent_id: str = "",
+        subject: str = "",
         budget: Budget | None = None,
     ) -> Run:
         """A run of an agent; the one that is there if it was started with the same input."""
@@ -67,7 +68,12 @@ class Work:
         agent.arguments_of(shapes.plain(given, what="input"))  # raises before the id is used up
         try:
             return await self._runs.create(
-                run_id, agent=agent.name, input=given, parent_id=parent_id, budget=budget
+                run_id,
+                agent=agent.name,
+                input=given,
+                parent_id=parent_id,
+                subject=subject,
+                budget=budget,
             )
         except RunExists:
             assert run_id is not None, "an id that was just made is free"

@@ -44,11 +44,13 @@ class Runs:
         agent: str = "",
         input: object = None,
         parent_id: str = "",
+        subject: str = "",
         budget: Budget | None = None,
     ) -> Run:
         """A new run, ready for a worker. Raises RunExists if the id is taken.
 
         A run with a parent draws on the budgets of its parent and of all that this descends from.
+        `subject` is what it is about, to list runs by.
         """
         if parent_id:
             await self.get(parent_id)
@@ -56,6 +58,7 @@ class Runs:
             agent=agent and names.check(agent, what="agent"),
             input_digest=codec.canonical_digest(input, name="input"),
             parent_id=parent_id,
+            subject=subject and names.check(subject, what="subject"),
         )
         created = Draft(Kind.RUN_CREATED, facts, codec.encode(input, name="input"))
         limits = [] if budget is None else [first_budget(budget)]
@@ -193,6 +196,7 @@ class Runs:
         *,
         status: Status | str | None = None,
         agent: str | None = None,
+        subject: str | None = None,
         parent_id: str | None = None,
         limit: int = 100,
         before: Run | None = None,
@@ -205,12 +209,15 @@ class Runs:
             raise MisuseError(f"{status!r} is not a status; one of {', '.join(Status)} is")
         names.check_optional(agent, what="agent")
         names.check_optional(parent_id, what="parent id")
+        if names.check_optional(subject, what="subject") is not None and agent is None:
+            raise MisuseError("subjects are those of an agent: give agent as well")
         names.check_count(limit, what="limit")
         after = None if before is None else (before.created_at, before.run_id)
         return await self._context.store.runs.page(
             RunFilter(
                 status=None if status is None else str(status),
                 agent=agent,
+                subject=subject,
                 parent=parent_id,
                 limit=limit,
                 before=after,

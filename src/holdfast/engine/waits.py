@@ -26,6 +26,7 @@ class PeerRun(msgspec.Struct, frozen=True):
 
     agent: str
     input: Any
+    subject: str = ""
 
 
 class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,7 @@ def _created(peer: PeerRun, parent_id: str) -> Draft:
         input_digest=codec.canonical_digest(peer.input, name="input"),
         parent_id=parent_id,
         reply_to=peers.STORE,
+        subject=peer.subject,
     )
     return Draft(Kind.RUN_CREATED, facts, codec.encode(peer.input, name="input"))
 

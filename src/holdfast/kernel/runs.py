@@ -74,6 +74,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     input_digest: bytes = b""
     schema: int = 1  # the newest among its entries
     reply_to: str = ""  # who is told how it ended
+    subject: str = ""  # what it is about, among those of its agent
 
 
 class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -87,6 +88,7 @@ class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     forked_version: int = 0
     note: str = ""
     reply_to: str = ""
+    subject: str = ""
 
 
 class Rewound(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -229,6 +231,7 @@ def _created(entry: Entry, facts: object) -> Run:
         input_digest=facts.input_digest,
         schema=entry.schema,
         reply_to=facts.reply_to,
+        subject=facts.subject,
     )
 
 

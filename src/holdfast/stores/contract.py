@@ -221,10 +221,11 @@ Write = Commit | Late | Sweep | Beat | MessageWrite
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which runs to list: all, or those of a status, of an agent, and begun by a parent."""
+    """Which runs to list: all, or those of a status, an agent (and a subject), or a parent."""
 
     status: str | None = None
     agent: str | None = None
+    subject: str | None = None
     parent: str | None = None
     limit: int = 100
     before: tuple[int, str] | None = None

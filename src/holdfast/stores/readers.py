@@ -64,6 +64,9 @@ class RunReader(_Reads):
         if wanted.parent is not None:
             named = wanted.parent, wanted.agent, wanted.status
             return await self._all(self._shapes.run, "list_runs_by_parent", *page, *named)
+        if wanted.subject is not None:
+            about = wanted.subject, wanted.status, wanted.agent
+            return await self._all(self._shapes.run, "list_runs_by_subject", *page, *about)
         if wanted.agent is not None:
             return await self._all(
                 self._shapes.run, "list_runs_by_agent", *page, wanted.agent, wanted.status

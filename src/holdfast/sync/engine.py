@@ -177,6 +177,7 @@ class Runs(Face[runs.Runs]):
         agent: str = "",
         input: object = None,
         parent_id: str = "",
+        subject: str = "",
         budget: Budget | None = None,
     ) -> Run:
         return self._call(
@@ -185,6 +186,7 @@ class Runs(Face[runs.Runs]):
             agent=agent,
             input=input,
             parent_id=parent_id,
+            subject=subject,
             budget=budget,
         )
 
@@ -269,6 +271,7 @@ class Runs(Face[runs.Runs]):
         *,
         status: RunStatus | str | None = None,
         agent: str | None = None,
+        subject: str | None = None,
         parent_id: str | None = None,
         limit: int = 100,
         before: Run | None = None,
@@ -277,6 +280,7 @@ class Runs(Face[runs.Runs]):
             self._inner.list,
             status=status,
             agent=agent,
+            subject=subject,
             parent_id=parent_id,
             limit=limit,
             before=before,

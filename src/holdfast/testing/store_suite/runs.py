@@ -7,6 +7,7 @@ import pytest
 from holdfast.errors import (
     ConflictError,
     IllegalMove,
+    MisuseError,
     RunCancelled,
     RunEnded,
     RunExists,
@@ -77,6 +78,22 @@ class RunsSuite:
             both = await hf.runs.list(status="ready", agent="x")
             assert [r.run_id for r in both] == ["theirs"]
             assert await hf.runs.list(status="running", agent="x") == []
+
+    @async_test
+    async def test_runs_are_listed_by_subject(self, backend: Backend) -> None:
+        async with backend.open() as hf:
+            for n in range(4):
+                await hf.runs.create(f"r-{n}", agent="flow", subject=f"release-{n % 2}")
+            await hf.runs.create("other", agent="other", subject="release-0")
+            await hf.runs.create("plain", agent="flow")
+            first = await hf.runs.list(agent="flow", subject="release-0", limit=1)
+            rest = await hf.runs.list(agent="flow", subject="release-0", before=first[-1])
+            assert [run.run_id for run in (*first, *rest)] == ["r-2", "r-0"]
+            assert {run.subject for run in (*first, *rest)} == {"release-0"}
+            found = await hf.runs.list(agent="flow", subject="release-1", status="completed")
+            assert found == []
+            with pytest.raises(MisuseError, match="give agent as well"):
+                await hf.runs.list(subject="release-0")
 
     @async_test
     async def test_runs_are_listed_by_parent(self, backend: Backend) -> None:

@@ -2,7 +2,7 @@
 -- One run's row.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to
+       input_digest, schema, reply_to, subject
 FROM runs
 WHERE tenant = $1 AND run_id = $2;
 
@@ -10,7 +10,7 @@ WHERE tenant = $1 AND run_id = $2;
 -- One run's row and where its journal ends, in one statement: both are of one moment.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, j.seq, j.link
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, j.seq, j.link
 FROM runs r
 JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
 WHERE r.tenant = $1 AND r.run_id = $2
@@ -21,15 +21,15 @@ LIMIT 1;
 -- Part of a commit. Write runs' rows as they are after their entries.
 INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
                   lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
-                  forked_version, input_digest, schema, reply_to)
+                  forked_version, input_digest, schema, reply_to, subject)
 SELECT :tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, decode(r.input_digest, 'base64'), r.schema, r.reply_to
+       r.forked_version, decode(r.input_digest, 'base64'), r.schema, r.reply_to, r.subject
 FROM json_to_recordset(:runs)
      AS r (run_id text, agent text, status text, blocked_reason text, created_at bigint,
            ready_at bigint, worker text, lease_seq bigint, attempts bigint, waiting_on text,
            result_seq bigint, root_id text, parent_id text, forked_from text, forked_version bigint,
-           input_digest text, schema bigint, reply_to text)
+           input_digest text, schema bigint, reply_to text, subject text)
 WHERE (r.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ORDER BY r.run_id COLLATE "C"
 ON CONFLICT (tenant, run_id) DO UPDATE SET
@@ -75,7 +75,7 @@ FOR NO KEY UPDATE;
 -- newest checkpoint, until when the holder counts as alive.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, j.seq, j.link,
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, j.seq, j.link,
        coalesce((SELECT c.seq FROM checkpoints c
                  WHERE c.tenant = r.tenant AND c.run_id = r.run_id
                  ORDER BY c.version DESC LIMIT 1), 0),
@@ -91,7 +91,7 @@ WHERE r.tenant = $1 AND r.run_id = ANY ($2::text[]);
 -- A page of runs, newest first, after the one named by (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to
+       input_digest, schema, reply_to, subject
 FROM runs
 WHERE tenant = $1
   AND (created_at, run_id) < ($2, $3)
@@ -103,7 +103,7 @@ LIMIT $4;
 -- over all runs where the status is rare.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to
+       input_digest, schema, reply_to, subject
 FROM runs
 WHERE tenant = $1
   AND status >= $5
@@ -115,7 +115,7 @@ LIMIT $4;
 -- The same, of one agent, and of one status unless that is NULL. Said so that only its index fits.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to
+       input_digest, schema, reply_to, subject
 FROM runs
 WHERE tenant = $1
   AND agent >= $5
@@ -124,12 +124,28 @@ WHERE tenant = $1
 ORDER BY agent DESC, created_at DESC, run_id DESC
 LIMIT $4;
 
+-- name: list_runs_by_subject
+-- The same, of one subject of one agent, and of one status unless that is NULL. Said so that only
+-- its index fits.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest, schema, reply_to, subject
+FROM runs
+WHERE tenant = $1
+  AND agent = $7
+  AND subject >= $5
+  AND subject <> ''
+  AND ($6::text IS NULL OR status = $6)
+  AND (subject, created_at, run_id) < ($5, $2, $3)
+ORDER BY subject DESC, created_at DESC, run_id DESC
+LIMIT $4;
+
 -- name: list_runs_by_parent
 -- The same, of those that have one parent, and of one agent and one status unless those are NULL.
 -- Said so that only its index fits.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to
+       input_digest, schema, reply_to, subject
 FROM runs
 WHERE tenant = $1
   AND parent_id >= $5
@@ -210,7 +226,7 @@ LIMIT $3;
 -- The runs that a run waits for as their caller, of those that want a worker or wait themselves.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject
 FROM waits w
 JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.wait_id
 WHERE w.tenant = $1 AND w.run_id = $2 AND w.status = 'open' AND w.kind = 'peer'

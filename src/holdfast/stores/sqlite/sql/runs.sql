@@ -2,7 +2,7 @@
 -- One run's row.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to
+       input_digest, schema, reply_to, subject
 FROM runs
 WHERE tenant = ?1 AND run_id = ?2;
 
@@ -10,7 +10,7 @@ WHERE tenant = ?1 AND run_id = ?2;
 -- One run's row and where its journal ends, in one statement: both are of one moment.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, j.seq, j.link
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, j.seq, j.link
 FROM runs r
 JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
 WHERE r.tenant = ?1 AND r.run_id = ?2
@@ -21,9 +21,9 @@ LIMIT 1;
 -- Write a run's row as it is after an entry.
 INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
                   lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
-                  forked_version, input_digest, schema, reply_to)
+                  forked_version, input_digest, schema, reply_to, subject)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
-        ?19)
+        ?19, ?20)
 ON CONFLICT (tenant, run_id) DO UPDATE SET
     agent = excluded.agent,
     status = excluded.status,
@@ -40,7 +40,7 @@ ON CONFLICT (tenant, run_id) DO UPDATE SET
 -- A page of runs, newest first, after the one named by (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to
+       input_digest, schema, reply_to, subject
 FROM runs
 WHERE tenant = ?1
   AND (created_at, run_id) < (?2, ?3)
@@ -51,7 +51,7 @@ LIMIT ?4;
 -- The same, of one status.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to
+       input_digest, schema, reply_to, subject
 FROM runs
 WHERE tenant = ?1
   AND status = ?5
@@ -63,10 +63,25 @@ LIMIT ?4;
 -- The same, of one agent, and of one status unless that is NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to
+       input_digest, schema, reply_to, subject
 FROM runs
 WHERE tenant = ?1
   AND agent = ?5
+  AND (?6 IS NULL OR status = ?6)
+  AND (created_at, run_id) < (?2, ?3)
+ORDER BY created_at DESC, run_id DESC
+LIMIT ?4;
+
+-- name: list_runs_by_subject
+-- The same, of one subject of one agent, and of one status unless that is NULL.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest, schema, reply_to, subject
+FROM runs
+WHERE tenant = ?1
+  AND agent = ?7
+  AND subject = ?5
+  AND subject <> ''
   AND (?6 IS NULL OR status = ?6)
   AND (created_at, run_id) < (?2, ?3)
 ORDER BY created_at DESC, run_id DESC
@@ -76,7 +91,7 @@ LIMIT ?4;
 -- The same, of those that have one parent, and of one agent and one status unless those are NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to
+       input_digest, schema, reply_to, subject
 FROM runs
 WHERE tenant = ?1
   AND parent_id = ?5
@@ -147,7 +162,7 @@ LIMIT ?3;
 -- The runs that a run waits for as their caller, of those that want a worker or wait themselves.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject
 FROM waits w
 JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.wait_id
 WHERE w.tenant = ?1 AND w.run_id = ?2 AND w.status = 'open' AND w.kind = 'peer'
