@@ -1,10 +1,11 @@
 """Holdfast: what `holdfast.open()` returns. Wires the layers below; no I/O until it is entered."""
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from holdfast import config, ids
 from holdfast.agents.agent import Agent, Agents, Taking0, Taking1, Taking2, Taking3
@@ -39,6 +40,10 @@ from holdfast.stores.contract import StoreInfo
 from holdfast.telemetry import Sink, Telemetry
 from holdfast.wakeups import open_wakeups
 
+if TYPE_CHECKING:
+    from holdfast.workflows.kit import Kit
+    from holdfast.workflows.workflows import Workflows
+
 R = TypeVar("R")
 A = TypeVar("A")
 B = TypeVar("B")
@@ -56,6 +61,7 @@ class Holdfast:
         settings: Settings | None = None,
         clock: Clock | None = None,
         telemetry: Sink | None = None,
+        workflows: "Kit | None" = None,
     ) -> None:
         settings = settings or Settings()
         where = store_url(url)
@@ -66,6 +72,9 @@ class Holdfast:
         self._is_shared = locate_store(where) != ("sqlite", "")
         store = self._open_store()
         self._agents = Agents(agents, built_in=[SCHEDULE])
+        self._kit = workflows
+        if workflows is not None:
+            self._agents.add(workflows.agent)
         self._context = Context(
             store, open_wakeups(where), settings, counts, address_of=self._address_of
         )
@@ -81,14 +90,21 @@ class Holdfast:
         agent: str | None = None,
         clock: Clock | None = None,
         telemetry: Sink | None = None,
+        workflows: "Kit | None" = None,
     ) -> Self:
         """A Holdfast as a YAML file says, and the environment, which counts more; None: it alone.
 
         `agent` names the block of a file that has several. Raises InvalidConfig with every problem.
         """
         found = config.of(path, agent=agent)
-        url, settings = found.store_url, found.settings
-        return cls(url, agents=agents, settings=settings, clock=clock, telemetry=telemetry)
+        return cls(
+            found.store_url,
+            agents=agents,
+            settings=found.settings,
+            clock=clock,
+            telemetry=telemetry,
+            workflows=workflows,
+        )
 
     def _wire(self) -> None:
         self.leases = Leases(self._context)
@@ -120,6 +136,7 @@ class Holdfast:
         twin = object.__new__(Holdfast)
         twin._context = replace(self._context, worker=ids.new_worker_id())
         twin._agents = self._agents
+        twin._kit = self._kit
         twin._open_store = self._open_store
         twin._is_shared = self._is_shared
         twin._wire()
@@ -135,6 +152,15 @@ class Holdfast:
     def agents(self) -> list[str]:
         """The names of the agents that are known here."""
         return self._agents.names
+
+    @functools.cached_property
+    def workflows(self) -> "Workflows":
+        """Workflows in this store, with what the Kit given to this Holdfast lets them use."""
+        # Here, so that those who have no workflows need nothing that they need.
+        from holdfast.workflows.kit import Kit
+        from holdfast.workflows.workflows import Workflows
+
+        return Workflows(self._context, self._work, self.runs, self._kit or Kit())
 
     @overload
     async def run(
@@ -380,6 +406,14 @@ def open(
     settings: Settings | None = None,
     clock: Clock | None = None,
     telemetry: Sink | None = None,
+    workflows: "Kit | None" = None,
 ) -> Holdfast:
     """A Holdfast on a file's path, `memory://`, or what HOLDFAST_STORE names. Enter it to open."""
-    return Holdfast(url, agents=agents, settings=settings, clock=clock, telemetry=telemetry)
+    return Holdfast(
+        url,
+        agents=agents,
+        settings=settings,
+        clock=clock,
+        telemetry=telemetry,
+        workflows=workflows,
+    )

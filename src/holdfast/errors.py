@@ -50,12 +50,14 @@ HoldfastError
     ├── TurnDiverged
     ├── UnsupportedValue
     ├── ValueTooLarge
+    ├── WorkflowInvalid
     └── WrongProcess
 
 The docstring of a class is its default message.
 """
 
 import inspect
+from collections.abc import Sequence
 
 
 class HoldfastError(Exception):
@@ -172,6 +174,26 @@ class PeerTimedOut(PeerFailed):
 
 class PeerCancelled(PeerFailed):
     """The peer's run, or the wait for it, was cancelled."""
+
+
+class BlockFailed(ToolError):
+    """A block of a workflow has failed. Its outputs, as far as there are any, can be read."""
+
+    def __init__(self, message: str = "", *, outputs: object = None) -> None:
+        super().__init__(message)
+        self.outputs = outputs
+
+
+class WorkflowFailed(ToolError):
+    """A workflow has failed. `holdfast workflows show` tells which blocks, and why."""
+
+
+class WorkflowInvalid(MisuseError):
+    """A workflow's definition or inputs are wrong. Nothing was started; mend what is named."""
+
+    def __init__(self, message: str = "", *, problems: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class TurnDiverged(MisuseError):

@@ -1,6 +1,5 @@
 """A handle on a run that was started: its result, its status, its events, and a way to stop it."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -9,11 +8,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from holdfast import clock
+from holdfast.agents.advancing import advance
 from holdfast.agents.agent import Agent
 from holdfast.agents.executor import Ending
-from holdfast.agents.questions import FOR_PEOPLE
 from holdfast.agents.work import Work
-from holdfast.clock import MICROSECONDS
 from holdfast.engine import turns
 from holdfast.engine.journal import Journal
 from holdfast.engine.runs import Runs
@@ -24,16 +22,13 @@ from holdfast.errors import (
     RunFailed,
     RunWaiting,
     TurnDiverged,
-    UnavailableError,
 )
 from holdfast.kernel import runs as kernel_runs
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import Wait, WaitStatus
-from holdfast.telemetry import log
 
 R = TypeVar("R")
-_MOMENT_SECONDS = 1.0
 
 
 class PeerUpdate(msgspec.Struct, frozen=True):
@@ -56,8 +51,6 @@ class Handle(Generic[R]):
         self._journal = journal
         self._agent = agent
         self.run_id = run_id
-        self._has_said = False
-        self._waits_since = 0.0
 
     def __repr__(self) -> str:
         return f"<handle of run {self.run_id}>"
@@ -68,57 +61,10 @@ class Handle(Generic[R]):
         Raises RunFailed, RunCancelled, RunBlocked if an operator must act, and RunWaiting after
         `timeout` seconds: the run goes on without whoever waited.
         """
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
-        ending: Ending | None = None
-        while True:
-            ticket = self._work.context.wakeups.ticket(f"run:{self.run_id}")
-            run = await self._runs.get(self.run_id)
-            if run.status in kernel_runs.ENDED or run.status is Status.BLOCKED:
-                return await self._end(run, ending)
-            left = 3600.0 if deadline is None else deadline - loop.time()
-            if left <= 0:
-                raise await self._still_going(run)
-            task = await self._work.try_to_advance(run)
-            if task is None:
-                await self._work.help_peers(run)
-                await self._say_why_it_waits(run)
-                longest = left if self._has_said else min(left, _MOMENT_SECONDS)
-                await self._work.pause(run, ticket, at_most=longest)
-                continue
-            ending = await self._follow(task, None if deadline is None else left)
-            if ending is not None and isinstance(ending.error, UnavailableError):
-                raise ending.error
-
-    async def _say_why_it_waits(self, run: Run) -> None:
-        """Tell once what keeps the run for more than a moment, so that nobody wonders."""
-        seconds = (run.ready_at - self._work.context.now()) / MICROSECONDS
-        loop = asyncio.get_running_loop()
-        self._waits_since = self._waits_since or loop.time()
-        if run.status is Status.WAITING:
-            seconds = loop.time() - self._waits_since
-        if self._has_said or (run.status is not Status.RUNNING and seconds < _MOMENT_SECONDS):
-            return
-        self._has_said = True
-        if run.status is Status.WAITING:
-            found = await self._open_waits()
-            if any(wait.kind in FOR_PEOPLE for wait in found):
-                log.warning(
-                    "run %s waits for a person: `holdfast approvals list --run %s`",
-                    run.run_id,
-                    run.run_id,
-                )
-        elif run.status is Status.READY:
-            note = await turns.last_note(self._work.context, run.run_id)
-            log.warning("run %s goes on in %.0f s: %s", run.run_id, seconds, note)
-        elif run.status is Status.RUNNING and run.worker != self._work.context.worker:
-            lease = self._work.context.settings.lease_seconds
-            log.warning(
-                "run %s is held by worker %s; if that was killed, it is given back within %.0f s",
-                run.run_id,
-                run.worker,
-                lease,
-            )
+        run, ending = await advance(self._work, self._runs, self.run_id, timeout=timeout)
+        if run.status in kernel_runs.ENDED or run.status is Status.BLOCKED:
+            return await self._end(run, ending)
+        raise await self._still_going(run)
 
     async def status(self) -> Status:
         """Where the run is now."""
@@ -145,19 +91,6 @@ class Handle(Generic[R]):
                     yield PeerUpdate(wait.wait_id, wait.name, at, said)
             if run.status in kernel_runs.ENDED:
                 return
-
-    async def _follow(self, task: "asyncio.Task[Ending]", timeout: float | None) -> Ending | None:
-        """Wait for a pass; None if it goes on after the time-out, to the end of its turn."""
-        try:
-            done, _ = await asyncio.wait([task], timeout=timeout)
-        except asyncio.CancelledError:
-            task.cancel()
-            await asyncio.wait([task])
-            raise
-        if done:
-            return task.result()
-        self._work.hand_back_one(task, "whoever started it did not wait longer")
-        return None
 
     async def _end(self, run: Run, ending: Ending | None) -> R:
         error = None if ending is None else ending.error

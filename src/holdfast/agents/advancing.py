@@ -1,0 +1,107 @@
+"""Advancing a run from here for as long as somebody wants to know what becomes of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from holdfast.agents.executor import Ending
+from holdfast.agents.questions import FOR_PEOPLE
+from holdfast.agents.work import Work
+from holdfast.clock import MICROSECONDS
+from holdfast.engine import turns
+from holdfast.engine.runs import Runs
+from holdfast.errors import UnavailableError
+from holdfast.kernel import runs as kernel_runs
+from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.waits import WaitStatus
+from holdfast.telemetry import log
+
+_MOMENT_SECONDS = 1.0
+
+
+async def advance(
+    work: Work,
+    runs: Runs,
+    run_id: str,
+    *,
+    timeout: float | None = None,
+    until: Callable[[Run], Awaitable[bool]] | None = None,
+) -> tuple[Run, Ending | None]:
+    """The run when it has ended or is blocked, `until` says so, or the time is over.
+
+    Meanwhile it and its peers are advanced here if no other worker does so. Also how the last pass
+    of this process over it ended.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout is None else loop.time() + timeout
+    told = _Telling(work)
+    ending: Ending | None = None
+    while True:
+        ticket = work.context.wakeups.ticket(f"run:{run_id}")
+        run = await runs.get(run_id)
+        is_over = run.status in kernel_runs.ENDED or run.status is Status.BLOCKED
+        left = 3600.0 if deadline is None else deadline - loop.time()
+        if is_over or left <= 0 or (until is not None and await until(run)):
+            return run, ending
+        task = await work.try_to_advance(run)
+        if task is None:
+            await work.help_peers(run)
+            if until is None:
+                await told.why_it_waits(run)
+            longest = left if told.has_said else min(left, _MOMENT_SECONDS)
+            await work.pause(run, ticket, at_most=longest)
+            continue
+        ending = await _follow(work, task, None if deadline is None else left)
+        if ending is not None and isinstance(ending.error, UnavailableError):
+            raise ending.error
+
+
+async def _follow(work: Work, task: "asyncio.Task[Ending]", timeout: float | None) -> Ending | None:
+    """Wait for a pass; None if it goes on after the time-out, to the end of its turn."""
+    try:
+        done, _ = await asyncio.wait([task], timeout=timeout)
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    if done:
+        return task.result()
+    work.hand_back_one(task, "whoever started it did not wait longer")
+    return None
+
+
+class _Telling:
+    """Tells once what keeps a run for more than a moment, so that nobody wonders."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.has_said = False
+        self._waits_since = 0.0
+
+    async def why_it_waits(self, run: Run) -> None:
+        seconds = (run.ready_at - self._work.context.now()) / MICROSECONDS
+        loop = asyncio.get_running_loop()
+        self._waits_since = self._waits_since or loop.time()
+        if run.status is Status.WAITING:
+            seconds = loop.time() - self._waits_since
+        if self.has_said or (run.status is not Status.RUNNING and seconds < _MOMENT_SECONDS):
+            return
+        self.has_said = True
+        if run.status is Status.WAITING:
+            found = await self._work.context.store.waits.of_run(run.run_id)
+            if any(w.kind in FOR_PEOPLE and w.status is WaitStatus.OPEN for w in found):
+                log.warning(
+                    "run %s waits for a person: `holdfast approvals list --run %s`",
+                    run.run_id,
+                    run.run_id,
+                )
+        elif run.status is Status.READY:
+            note = await turns.last_note(self._work.context, run.run_id)
+            log.warning("run %s goes on in %.0f s: %s", run.run_id, seconds, note)
+        elif run.status is Status.RUNNING and run.worker != self._work.context.worker:
+            lease = self._work.context.settings.lease_seconds
+            log.warning(
+                "run %s is held by worker %s; if that was killed, it is given back within %.0f s",
+                run.run_id,
+                run.worker,
+                lease,
+            )

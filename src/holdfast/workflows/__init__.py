@@ -1,0 +1,27 @@
+"""Workflows: blocks that depend on each other, carried out wave by wave, over days if need be.
+
+hf = Holdfast("flows.db", workflows=Kit(tools=[deploy]))
+async with hf:
+    outcome = await hf.workflows.run(load("release.yaml"), {"version": "1.2"})
+    outcome = await hf.workflows.resume(outcome.run_id, {"approve": "yes"})
+"""
+
+from holdfast.workflows.blocks.contract import BlockRun, BlockType
+from holdfast.workflows.definition import Block, Dependency, Input, Output, Workflow
+from holdfast.workflows.kit import Kit
+from holdfast.workflows.outcome import Outcome, Waiting
+from holdfast.workflows.workflows import Workflows
+
+__all__ = [
+    "Block",
+    "BlockRun",
+    "BlockType",
+    "Dependency",
+    "Input",
+    "Kit",
+    "Outcome",
+    "Output",
+    "Waiting",
+    "Workflow",
+    "Workflows",
+]

@@ -1,0 +1,67 @@
+"""What a type of blocks is: a shape of inputs, and a coroutine that carries a block out.
+
+    class Greet:
+        name = "Greet"
+        inputs = GreetInputs        # a msgspec.Struct: what is given is checked against it
+        waits = False
+        takes_secrets = False
+
+        async def execute(self, block: BlockRun, inputs: GreetInputs) -> dict[str, Any]:
+            return {"text": await block.run.step(greet, inputs.who)}
+
+After a crash, and after each pause, a block that has not ended is carried out again: what must not
+be repeated is a step, an effect or a wait of `block.run`, which gives back what is on record.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Protocol
+
+import msgspec
+
+from holdfast.agents.agent import Agent
+from holdfast.agents.run import Run
+from holdfast.agents.tools import Tool
+from holdfast.workflows.files import Folder
+from holdfast.workflows.secrets import Secrets
+
+DEFAULT_SECONDS: Final = 300.0
+"""How long a block that reaches outside may take, if it does not say."""
+
+LONG_SECONDS: Final = 10 * 365 * 86_400.0
+"""How long a workflow waits for another, or for a loop: those have limits of their own."""
+
+
+class BlockRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A block on its way, as its type sees it."""
+
+    run: Run
+    id: str
+    path: str
+    """What names it in its tree of runs: `deploy/approve`, and `deploy[eu]/approve` in a loop."""
+    timeout: float | None = None
+    attempt: int = 0
+    secrets: Secrets
+    folder: Folder
+    tools: dict[str, Tool[..., Any]]
+    nested: "Callable[[str, dict[str, Any]], tuple[Agent[..., Any], dict[str, Any]]]"
+    """The agent and its input that carry out another workflow of the same library."""
+
+    @property
+    def seconds(self) -> float:
+        return DEFAULT_SECONDS if self.timeout is None else self.timeout
+
+
+class BlockType(Protocol):
+    """A type of blocks. One that `waits` may leave the run to a person, a peer or a moment."""
+
+    name: ClassVar[str]
+    inputs: ClassVar[type[msgspec.Struct]]
+    waits: ClassVar[bool]
+    takes_secrets: ClassVar[bool]
+
+    async def execute(self, block: BlockRun, inputs: Any) -> Any:
+        """Carry out a block; what it returns are its outputs, which are plain data.
+
+        Raises BlockFailed, or anything else, if it fails.
+        """
+        ...

@@ -1,0 +1,357 @@
+"""A workflow as an agent: one turn for each wave, its results stored at the end of the turn.
+
+After a crash, and after each pause, the wave that has not ended is entered again. What its blocks
+did is on record and given back, so each goes on where it was.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast import clock
+from holdfast.agents.leaving import Suspend
+from holdfast.agents.run import Run
+from holdfast.errors import (
+    BlockFailed,
+    ConflictError,
+    IntegrityError,
+    NoAnswer,
+    PeerFailed,
+    TurnDiverged,
+    UnavailableError,
+    UnsupportedValue,
+    WorkflowFailed,
+    WorkflowInvalid,
+)
+from holdfast.workflows import expressions, inputs, pruning
+from holdfast.workflows.blocks.contract import LONG_SECONDS, BlockRun, BlockType
+from holdfast.workflows.definition import Block, Workflow
+from holdfast.workflows.events import BlockBegan, BlockEnded, BlockWaits, WaveBegan
+from holdfast.workflows.rounds import Round, rounds_of
+from holdfast.workflows.scope import Scope
+from holdfast.workflows.secrets import Secrets
+from holdfast.workflows.state import Loop, LoopItem, Result, Start, part_of
+from holdfast.workflows.waves import waves_of
+
+if TYPE_CHECKING:
+    from holdfast.workflows.kit import Kit
+
+_DEEPEST: Final = 50
+_LONGEST_PAUSE: Final = 30.0
+
+
+class Execution:
+    """One pass over a workflow's run."""
+
+    def __init__(self, kit: "Kit", run: Run, start: Start, root: Start) -> None:
+        self._kit = kit
+        self._run = run
+        self._start = start
+        self._root = root
+        self._root_id = start.root or run.run_id
+        self._secrets = Secrets(kit.secrets, start.seal)
+
+    async def go(self) -> Any:
+        """Carry out what the run was started with."""
+        if self._start.depth > _DEEPEST:
+            raise WorkflowFailed(f"workflows are nested deeper than {_DEEPEST}")
+        if self._start.loop is not None:
+            return await self._make_rounds(self._start.loop)
+        workflow = self._kit.definition(self._root, self._start.workflow)
+        return await self._carry_out(workflow)
+
+    async def _carry_out(self, workflow: Workflow) -> dict[str, Any]:
+        try:
+            given = inputs.complete(workflow, self._start.inputs)
+        except WorkflowInvalid as error:
+            raise WorkflowFailed(f"workflow {workflow.name}: {error}") from error
+        waves = waves_of(workflow.blocks)
+        parts = {b.id: self._run.value(part_of(b.id), Result) for b in workflow.blocks}
+        results = {name: part.get() for name, part in parts.items() if part.is_set}
+        has_now = pruning.uses_now(workflow)
+        for number, wave in enumerate(waves):
+            left = [name for name in wave if name not in results]
+            if not left:
+                continue
+            self._tell(WaveBegan(self._run.run_id, self._start.path, number + 1, len(waves), left))
+            now = await self._run.step(self._read_clock) if has_now else None
+            scope = Scope(given, results, self._secrets, now)
+            made = await self._make_wave(workflow, left, results, scope)
+            results |= made
+            for name, result in made.items():
+                parts[name].set(result)
+            if self._kit.prunes:
+                for name in pruning.not_needed_after(workflow, results):
+                    results[name] = pruning.pruned(results[name])
+                    parts[name].set(results[name])
+            await self._run.checkpoint(phase=f"wave {number + 1} of {len(waves)}")
+        self._check_all(workflow, results)
+        now = await self._run.step(self._read_clock) if has_now else None
+        return self._outputs(workflow, Scope(given, results, self._secrets, now))
+
+    async def _make_wave(
+        self, workflow: Workflow, wave: Sequence[str], results: dict[str, Result], scope: Scope
+    ) -> dict[str, Result]:
+        """Carry out blocks at the same time; the rounds of parallel loops beside each other too."""
+        pardoned = {block.id for block in workflow.blocks if block.continue_on_error}
+        plans: dict[str, _Plan] = {}
+        for name in wave:
+            block = workflow.block(name)
+            why = _why_skipped(block, results, pardoned)
+            skipped = _Plan(result=Result(status="skipped", error=why))
+            plans[name] = skipped if why else self._plan(block, scope)
+        made = iter(
+            await self._run.gather(*(each for plan in plans.values() for each in plan.calls))
+        )
+        return {
+            name: plan.result or plan.joined([next(made) for _ in plan.calls])
+            for name, plan in plans.items()
+        }
+
+    def _plan(self, block: Block, scope: Scope) -> "_Plan":
+        try:
+            if not block.is_loop:
+                if not _holds(block, scope.names):
+                    return _Plan(result=_not_wanted())
+                return _Plan(calls=[self._make(block, scope.names, self._path(block.id))])
+            rounds, keys = rounds_of(block, scope)
+        except BlockFailed as error:
+            return _Plan(result=Result(status="failed", error=self._secrets.redact(str(error))))
+        kind = self._kit.types.get(block.type)
+        if block.for_each_mode == "parallel":
+            limit = self._kit.limit(block.max_parallel)
+            return _Plan(
+                calls=[self._make_round(block, each, limit) for each in rounds],
+                keys=keys,
+                is_loop=True,
+            )
+        if kind is not None and kind.waits:
+            return _Plan(calls=[self._make_below(block, rounds)], keys=keys, is_whole_loop=True)
+        return _Plan(calls=[self._make_in_turn(block, rounds)], keys=keys, is_whole_loop=True)
+
+    async def _make_round(self, block: Block, each: Round, limit: Any = None) -> Result:
+        path = self._path(f"{block.id}[{each.key}]")
+        if each.failed or each.skipped:
+            return each.result()
+        if limit is None:
+            return await self._make(block, each.names, path, each.inputs)
+        async with limit:
+            return await self._make(block, each.names, path, each.inputs)
+
+    async def _make_in_turn(self, block: Block, rounds: Sequence[Round]) -> Result:
+        """The rounds of a loop, one after another, in this run."""
+        made: list[Result] = []
+        for each in rounds:
+            if _is_broken_off(block, made):
+                made.append(Result(status="skipped", error="an earlier round failed"))
+            else:
+                made.append(await self._make_round(block, each))
+        return Result(status="completed", rounds=made)
+
+    async def _make_below(self, block: Block, rounds: Sequence[Round]) -> Result:
+        """The same in a run of their own, which may wait at each without holding up this wave."""
+        items = [each.item(block) for each in rounds]
+        start = self._below(loop=Loop(block=block, items=items))
+        found = await self._run.peer(
+            self._kit.agent,
+            {"start": msgspec.to_builtins(start)},
+            timeout=LONG_SECONDS,
+            subject=self._start.workflow,
+        )
+        return Result(status="completed", rounds=msgspec.convert(found, list[Result]))
+
+    async def _make_rounds(self, loop: Loop) -> list[Any]:
+        """A run that is a loop: a turn for each round."""
+        made: list[Result] = []
+        for at, item in enumerate(loop.items):
+            part = self._run.value(f"round.{at}", Result)
+            if not part.is_set:
+                part.set(await self._make_item(loop.block, item, made))
+                await self._run.checkpoint(phase=f"round {at + 1} of {len(loop.items)}")
+            made.append(part.get())
+        return msgspec.to_builtins(made)
+
+    async def _make_item(self, block: Block, item: LoopItem, made: list[Result]) -> Result:
+        if _is_broken_off(block, made):
+            return Result(status="skipped", error="an earlier round failed")
+        each = Round(key=item.key, inputs=item.inputs, skipped=item.skipped, failed=item.failed)
+        return await self._make_round(block, each)
+
+    async def _make(
+        self, block: Block, names: expressions.Scope, path: str, given: dict[str, Any] | None = None
+    ) -> Result:
+        """Carry out one block; tried again as often as it says."""
+        began = time.monotonic()
+        self._tell(BlockBegan(self._run.run_id, path, block.type))
+        try:
+            result = await self._try(block, names, path, given)
+        except Suspend:
+            self._tell(BlockWaits(self._run.run_id, path))
+            raise
+        seconds = round(time.monotonic() - began, 3)
+        told = BlockEnded(self._run.run_id, path, result.status, seconds, result.error)
+        self._tell(told)
+        return msgspec.structs.replace(result, seconds=seconds)
+
+    async def _try(
+        self, block: Block, names: expressions.Scope, path: str, given: dict[str, Any] | None
+    ) -> Result:
+        for attempt in range(block.retries + 1):
+            try:
+                kind = self._kit.type_of(block.type)
+                rendered = expressions.render(block.inputs, names) if given is None else given
+                shaped = _shaped(kind, rendered)
+                outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
+                return Result(
+                    status="completed",
+                    outputs=self._secrets.redact(msgspec.to_builtins(outputs)),
+                    attempts=attempt + 1,
+                )
+            except (ConflictError, UnavailableError, IntegrityError, TurnDiverged) as error:
+                if not isinstance(error, NoAnswer):
+                    raise
+                failed = self._failed(error, attempt)
+            except Exception as error:
+                if self._run.gate.leaving is error:
+                    raise
+                failed = self._failed(error, attempt)
+            if attempt < block.retries:
+                await _pause(attempt)
+        return failed  # pyright: ignore[reportPossiblyUnboundVariable] - there is one attempt at least
+
+    def _failed(self, error: Exception, attempt: int) -> Result:
+        outputs = error.outputs if isinstance(error, BlockFailed) else None
+        return Result(
+            status="failed",
+            outputs=self._secrets.redact(outputs),
+            error=self._secrets.redact(_told(error)),
+            attempts=attempt + 1,
+        )
+
+    def _block_run(self, block: Block, path: str, attempt: int) -> BlockRun:
+        return BlockRun(
+            run=self._run,
+            id=block.id,
+            path=path,
+            timeout=block.timeout,
+            attempt=attempt,
+            secrets=self._secrets,
+            folder=self._kit.folder,
+            tools=self._kit.tools,
+            nested=lambda name, given: self._nested(name, given, path),
+        )
+
+    def _nested(self, name: str, given: dict[str, Any], path: str) -> tuple[Any, Any]:
+        self._kit.definition(self._root, name)
+        start = self._below(workflow=name, inputs=given, path=path)
+        return self._kit.agent, {"start": msgspec.to_builtins(start)}
+
+    def _below(self, **changes: Any) -> Start:
+        start = Start(
+            workflow=self._start.workflow,
+            seal=self._start.seal,
+            root=self._root_id,
+            path=self._start.path,
+            depth=self._start.depth + 1,
+        )
+        return msgspec.structs.replace(start, **changes)
+
+    def _path(self, name: str) -> str:
+        return f"{self._start.path}/{name}" if self._start.path else name
+
+    def _check_all(self, workflow: Workflow, results: dict[str, Result]) -> None:
+        failed = [
+            f"block {block.id} failed: {results[block.id].error}"
+            for block in workflow.blocks
+            if results[block.id].status == "failed" and not block.continue_on_error
+        ]
+        if failed:
+            raise WorkflowFailed(f"workflow {workflow.name}: {'; '.join(failed)}")
+
+    def _outputs(self, workflow: Workflow, scope: Scope) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, spec in workflow.output_specs.items():
+            try:
+                value = expressions.render(spec.value, scope.names)
+                found[name] = inputs.typed(value, spec.type, what=f"output {name}")
+            except (BlockFailed, UnsupportedValue) as error:
+                raise WorkflowFailed(f"workflow {workflow.name}: output {name}: {error}") from error
+        if self._secrets.names_in(found):
+            raise WorkflowFailed(f"workflow {workflow.name}: an output would tell a secret")
+        return found
+
+    def _read_clock(self) -> datetime:
+        return clock.to_datetime(self._run.context.now())
+
+    def _tell(self, event: Any) -> None:
+        self._kit.tell(self._root_id, event)
+
+
+class _Plan(msgspec.Struct, kw_only=True):
+    """What a block comes to in its wave: a result that is known, or calls that make one."""
+
+    result: Result | None = None
+    calls: list[Coroutine[Any, Any, Result]] = []
+    keys: list[str] | None = None
+    is_loop: bool = False
+    is_whole_loop: bool = False
+
+    def joined(self, made: list[Result]) -> Result:
+        if not self.is_loop and not self.is_whole_loop:
+            return made[0]
+        rounds = made if self.is_loop else made[0].rounds
+        if rounds is None:
+            return made[0]  # the loop itself failed
+        failed = [each for each in rounds if each.status == "failed"]
+        return Result(
+            status="failed" if failed else "completed",
+            error=f"{len(failed)} of {len(rounds)} rounds failed: {failed[0].error}"
+            if failed
+            else "",
+            seconds=sum(each.seconds for each in rounds),
+            rounds=rounds,
+            keys=self.keys,
+        )
+
+
+def _why_skipped(block: Block, results: dict[str, Result], pardoned: set[str]) -> str:
+    for each in block.dependencies:
+        before = results[each.block].status
+        if each.required and before == "skipped":
+            return f"{each.block} was skipped"
+        if each.required and before == "failed" and each.block not in pardoned:
+            return f"{each.block} failed"
+    return ""
+
+
+def _holds(block: Block, names: expressions.Scope) -> bool:
+    return block.condition is None or expressions.is_true(block.condition, names)
+
+
+def _not_wanted() -> Result:
+    return Result(status="skipped", error="its condition does not hold")
+
+
+def _is_broken_off(block: Block, made: Sequence[Result]) -> bool:
+    return not block.continue_on_error and any(each.status == "failed" for each in made)
+
+
+def _shaped(kind: BlockType, rendered: dict[str, Any]) -> Any:
+    try:
+        return msgspec.convert(rendered, kind.inputs)
+    except msgspec.ValidationError as error:
+        raise BlockFailed(f"its inputs do not fit a {kind.name} block: {error}") from error
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, PeerFailed):
+        return str(error).partition(" failed: ")[2] or str(error)
+    return str(error) or type(error).__name__
+
+
+async def _pause(attempt: int) -> None:
+    await asyncio.sleep(min(_LONGEST_PAUSE, 0.5 * 2**attempt))

@@ -1,0 +1,130 @@
+"""What the blocks of workflows may use, in the processes that work on them."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+
+from holdfast.agents.agent import Agent, agent, tools_by_name
+from holdfast.agents.run import Run
+from holdfast.agents.tools import Tool
+from holdfast.engine import turns
+from holdfast.engine.context import Context
+from holdfast.errors import BlockFailed, MisuseError, WorkflowFailed
+from holdfast.telemetry import log
+from holdfast.workflows import definition
+from holdfast.workflows.blocks import BUILT_IN
+from holdfast.workflows.blocks.contract import BlockType
+from holdfast.workflows.definition import Workflow
+from holdfast.workflows.events import Event, Observer
+from holdfast.workflows.executor import Execution
+from holdfast.workflows.files import Folder
+from holdfast.workflows.secrets import Source, no_secrets
+from holdfast.workflows.state import Start
+
+AGENT: Final = "workflow"
+"""The agent that works on the runs of all workflows."""
+
+_MOST_KNOWN: Final = 64
+
+
+class Kit:
+    """What blocks may use: tools by name, types of their own, secrets, other workflows, a folder.
+
+    `definitions` are those that `Workflow` blocks may name, beside the files next to a
+    workflow's own. `secrets` is a mapping, or a function from a name to a value or None.
+    """
+
+    def __init__(
+        self,
+        *,
+        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        types: Iterable[BlockType] = (),
+        definitions: Iterable[Workflow] = (),
+        secrets: Mapping[str, str] | Source | None = None,
+        root: str | Path | None = None,
+        prunes: bool = False,
+    ) -> None:
+        self.tools: dict[str, Tool[..., Any]] = tools_by_name(tools)
+        self.types = _by_name([*BUILT_IN, *types])
+        self.definitions = {each.name: each for each in definitions}
+        self.secrets = _source(secrets)
+        self.folder = Folder(Path.cwd() if root is None else Path(root))
+        self.prunes = prunes
+        """Whether outputs that nothing to come refers to are taken out of the state."""
+        self._observers: dict[str, Observer] = {}
+        self._starts: dict[str, Start] = {}
+        self.agent: Agent[..., Any] = agent(name=AGENT, loop_limit=0)(self._work)
+
+    def type_of(self, name: str) -> BlockType:
+        """The type of a block; raises BlockFailed if it is not known in this process."""
+        found = self.types.get(name)
+        if found is None:
+            raise BlockFailed(f"no type of blocks is named {name!r} here")
+        return found
+
+    def definition(self, root: Start, name: str) -> Workflow:
+        """A definition as it was when the first run of its tree was started."""
+        if name not in root.library:
+            raise BlockFailed(f"no workflow {name!r} was there when this one was started")
+        return definition.of_plain(root.library[name])
+
+    def observe(self, run_id: str, observer: Observer) -> Callable[[], None]:
+        """Tell `observer` what happens in the tree of a run in this process; how to stop that."""
+        self._observers[run_id] = observer
+        return lambda: cast(None, self._observers.pop(run_id, None))
+
+    def tell(self, root_id: str, event: Event) -> None:
+        observer = self._observers.get(root_id)
+        if observer is None:
+            return
+        try:
+            observer(event)
+        except Exception:
+            log.warning("an observer of run %s broke", root_id, exc_info=True)
+
+    @staticmethod
+    def limit(most: int) -> asyncio.Semaphore:
+        """How many rounds of a loop are made at once."""
+        return asyncio.Semaphore(max(1, most))
+
+    async def _work(self, run: Run, start: dict[str, Any]) -> Any:
+        """Carry out a workflow, or a loop of one."""
+        own = _start_of(start)
+        root = await self._root(run.context, run.run_id, own)
+        return await Execution(self, run, own, root).go()
+
+    async def _root(self, context: Context, run_id: str, start: Start) -> Start:
+        """How the first run of a tree was started: it has the definitions."""
+        if not start.root or start.root == run_id:
+            return start
+        if start.root not in self._starts:
+            given = await turns.input_of(context, start.root)
+            self._starts[start.root] = _start_of(given["start"])
+            while len(self._starts) > _MOST_KNOWN:
+                del self._starts[next(iter(self._starts))]
+        return self._starts[start.root]
+
+
+def _start_of(given: Any) -> Start:
+    try:
+        return msgspec.convert(given, Start)
+    except msgspec.ValidationError as error:
+        raise WorkflowFailed(f"this run was not started as a workflow: {error}") from error
+
+
+def _by_name(types: Iterable[BlockType]) -> dict[str, BlockType]:
+    found: dict[str, BlockType] = {}
+    for each in types:
+        if each.name in found:
+            raise MisuseError(f"there are two types of blocks named {each.name!r}")
+        found[each.name] = each
+    return found
+
+
+def _source(given: Mapping[str, str] | Source | None) -> Source:
+    if given is None:
+        return no_secrets
+    return given if callable(given) else given.get

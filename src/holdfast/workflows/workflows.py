@@ -1,0 +1,321 @@
+"""The verbs of workflows: start one, see where it stands, answer what it asks, go on."""
+
+import secrets as random_secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast import clock
+from holdfast.agents import questions
+from holdfast.agents.advancing import advance
+from holdfast.agents.approvals import Approvals, Asked
+from holdfast.agents.questions import APPROVAL, FOR_PEOPLE
+from holdfast.agents.work import Work
+from holdfast.engine import turns
+from holdfast.engine.checkpoints import Checkpoints
+from holdfast.engine.context import Context
+from holdfast.engine.runs import Runs
+from holdfast.engine.waits import Waits
+from holdfast.errors import (
+    AlreadyAnswered,
+    AnswerRefused,
+    MisuseError,
+    RunNotFound,
+    WaitNotFound,
+    WorkflowInvalid,
+)
+from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.waits import Wait, WaitStatus
+from holdfast.workflows import checking, definition, inputs, library
+from holdfast.workflows.definition import Workflow
+from holdfast.workflows.events import Observer
+from holdfast.workflows.kit import AGENT, Kit
+from holdfast.workflows.outcome import Outcome, Waiting
+from holdfast.workflows.state import Result, Start, block_of
+from holdfast.workflows.waves import waves_of
+
+_YES_OR_NO: Final[dict[Any, bool]] = {
+    True: True,
+    False: False,
+    "yes": True,
+    "no": False,
+    "approve": True,
+    "reject": False,
+}
+_BUSY: Final = (Status.READY, Status.RUNNING)
+
+
+class Workflows:
+    """Workflows in a store, whoever works on them."""
+
+    def __init__(self, context: Context, work: Work, runs: Runs, kit: Kit) -> None:
+        self._context = context
+        self._work = work
+        self._runs = runs
+        self._waits = Waits(context)
+        self._approvals = Approvals(context)
+        self._checkpoints = Checkpoints(context)
+        self.kit = kit
+
+    async def start(
+        self,
+        workflow: Workflow,
+        given: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+    ) -> Outcome:
+        """Start a workflow and leave it to the workers. Raises WorkflowInvalid with every problem.
+
+        The same `run_id` with the same definition and inputs is the run that is there.
+        """
+        run = await self._create(workflow, given or {}, run_id)
+        return await self.status(run.run_id)
+
+    async def run(
+        self,
+        workflow: Workflow,
+        given: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        timeout: float | None = None,
+        observe: Observer | None = None,
+    ) -> Outcome:
+        """Start a workflow, or go on with it, until it has ended or only a person can help.
+
+        `observe` is told what happens meanwhile, as far as it happens in this process.
+        """
+        run = await self._create(workflow, given or {}, run_id)
+        return await self._advance(run.run_id, timeout, observe)
+
+    async def resume(
+        self,
+        run_id: str,
+        answers: Mapping[str, Any] | None = None,
+        *,
+        by: str = "",
+        timeout: float | None = None,
+        observe: Observer | None = None,
+    ) -> Outcome:
+        """Answer what blocks ask, by their paths, and go on until it ends or asks again.
+
+        The same answer again changes nothing; another one raises AlreadyAnswered. If one of the
+        answers does not fit its question, none is given: raises AnswerRefused.
+        """
+        await self.answer(run_id, answers or {}, by=by)
+        return await self._advance(run_id, timeout, observe)
+
+    async def answer(self, run_id: str, answers: Mapping[str, Any], *, by: str = "") -> None:
+        """Answer what blocks ask, by their paths, and leave the rest to the workers."""
+        await self._workflow_run(run_id)
+        asked = [(await self._asked(run_id, path), value) for path, value in answers.items()]
+        for question, value in asked:
+            _check(question, value)
+        for question, value in asked:
+            await self._give(question, value, by or self._context.worker)
+
+    async def status(self, run_id: str) -> Outcome:
+        """Where a workflow stands: what it waits for, and what has become of its blocks."""
+        run = await self._workflow_run(run_id)
+        start = await self._start_of(run_id)
+        workflow = await self.definition(run_id)
+        state = await self._checkpoints.load(run_id)
+        blocks = {
+            name: msgspec.convert(part, Result)
+            for key, part in state.parts.items()
+            if (name := block_of(key)) is not None
+        }
+        waves = waves_of(workflow.blocks)
+        has_ended = run.status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+        is_told = run.status in (Status.FAILED, Status.BLOCKED)
+        return Outcome(
+            run_id=run_id,
+            workflow=start.workflow,
+            status=run.status.value,
+            waiting=[] if has_ended else await self._waiting(run_id),
+            outputs=await self._runs.result(run_id) if run.status is Status.COMPLETED else None,
+            error=await turns.last_note(self._context, run_id) if is_told else "",
+            blocks={b.id: blocks[b.id] for b in workflow.blocks if b.id in blocks},
+            waves=waves,
+            completed_waves=sum(all(name in blocks for name in wave) for wave in waves),
+        )
+
+    async def definition(self, run_id: str) -> Workflow:
+        """The definition that a run was started with, whatever became of its file."""
+        start = await self._start_of(run_id)
+        root = await self._start_of(start.root) if start.root else start
+        return definition.of_plain(root.library[start.workflow])
+
+    async def list(
+        self,
+        workflow: str | None = None,
+        *,
+        status: Status | str | None = None,
+        limit: int = 100,
+        before: Run | None = None,
+    ) -> "list[Run]":
+        """Runs of workflows, of one by its name or of all, newest first; those below others too."""
+        return await self._runs.list(
+            agent=AGENT, subject=workflow, status=status, limit=limit, before=before
+        )
+
+    async def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
+        """End a workflow and all that it waits for; one that has ended stays as it is."""
+        await self._workflow_run(run_id)
+        await self._runs.cancel(run_id, by=by, note=note)
+
+    async def _create(
+        self, workflow: Workflow, given: Mapping[str, Any], run_id: str | None
+    ) -> Run:
+        found = self._checked_library(workflow)
+        complete = inputs.complete(workflow, given)
+        stored = {name: definition.plain(each) for name, each in found.items()}
+        start = Start(workflow=workflow.name, seal="", inputs=complete, library=stored)
+        start = msgspec.structs.replace(start, seal=await self._seal(run_id))
+        return await self._work.create(
+            self.kit.agent,
+            {"start": msgspec.to_builtins(start)},
+            run_id,
+            subject=workflow.name,
+        )
+
+    async def _seal(self, run_id: str | None) -> str:
+        """What marks the references to secrets of a run: that of the run that is there, if any."""
+        if run_id is not None:
+            try:
+                return (await self._start_of(run_id)).seal
+            except (RunNotFound, MisuseError):
+                pass
+        return random_secrets.token_hex(8)
+
+    def _checked_library(self, workflow: Workflow) -> dict[str, Workflow]:
+        found = library.collect(workflow, self.kit.definitions)
+        problems = [
+            problem
+            for each in found.values()
+            for problem in checking.problems_of(
+                each, types=self.kit.types, tools=self.kit.tools, library=found
+            )
+        ]
+        if problems:
+            raise WorkflowInvalid("; ".join(map(str, problems)), problems=problems)
+        return found
+
+    async def _advance(
+        self, run_id: str, timeout: float | None, observe: Observer | None
+    ) -> Outcome:
+        await self._workflow_run(run_id)
+        self._work.agents.add(self.kit.agent)
+        stop = self.kit.observe(run_id, observe) if observe is not None else None
+        try:
+            await advance(
+                self._work, self._runs, run_id, timeout=timeout, until=self._needs_a_person
+            )
+        finally:
+            if stop is not None:
+                stop()
+        return await self.status(run_id)
+
+    async def _needs_a_person(self, run: Run) -> bool:
+        """Whether nothing in the tree of a run goes on by itself, and somebody is asked."""
+        if run.status is not Status.WAITING or await self._is_busy_below(run.run_id):
+            return False
+        return bool(await self._approvals.list(run_id=run.run_id, limit=1))
+
+    async def _is_busy_below(self, run_id: str) -> bool:
+        for status in _BUSY:
+            if await self._runs.list(parent_id=run_id, status=status, limit=1):
+                return True
+        waiting = await self._runs.list(parent_id=run_id, status=Status.WAITING, limit=1000)
+        for below in waiting:
+            if await self._is_busy_below(below.run_id):
+                return True
+        return False
+
+    async def _waiting(self, run_id: str) -> "list[Waiting]":
+        found = await self._approvals.list(run_id=run_id, limit=10_000)
+        return [_waiting_of(each) for each in found]
+
+    async def _asked(self, run_id: str, path: str) -> Asked:
+        """The question of a block: the one that is open, or else the last one it asked."""
+        found = await self._questions(run_id)
+        named = [wait for wait in found if path in (wait.name, wait.wait_id)]
+        if not named:
+            known = sorted({wait.name for wait in found if wait.status is WaitStatus.OPEN})
+            listed = f"these ask: {', '.join(known)}" if known else "no block asks anything"
+            raise WaitNotFound(f"no block {path!r} of run {run_id} asks anything; {listed}")
+        last = max(named, key=lambda wait: (wait.status is WaitStatus.OPEN, wait.opened_at))
+        return await self._approvals.get(last.wait_id)
+
+    async def _questions(self, run_id: str) -> "list[Wait]":
+        """What was ever asked in a tree of runs."""
+        found: list[Wait] = []
+        ahead = [run_id]
+        while ahead:
+            waits = await self._waits.of_run(ahead.pop())
+            found += [wait for wait in waits if wait.kind in FOR_PEOPLE]
+            ahead += [wait.wait_id for wait in waits if wait.kind == "peer"]
+        return found
+
+    async def _give(self, asked: Asked, value: Any, by: str) -> None:
+        """Answer a question, unless the same was answered before."""
+        if _is_said(asked, value):
+            return
+        try:
+            if asked.kind != APPROVAL:
+                await self._approvals.answer(asked.wait_id, value, by=by)
+            elif _YES_OR_NO[value]:
+                await self._approvals.approve(asked.wait_id, by=by)
+            else:
+                await self._approvals.reject(asked.wait_id, by=by)
+        except AlreadyAnswered:
+            if not _is_said(await self._approvals.get(asked.wait_id), value):
+                raise
+
+    async def _workflow_run(self, run_id: str) -> Run:
+        run = await self._runs.get(run_id)
+        if run.agent != AGENT:
+            raise RunNotFound(f"run {run_id!r} is no workflow, but a run of agent {run.agent!r}")
+        return run
+
+    async def _start_of(self, run_id: str) -> Start:
+        await self._workflow_run(run_id)
+        given = await self._runs.input(run_id)
+        try:
+            return msgspec.convert(given["start"], Start)
+        except (msgspec.ValidationError, KeyError, TypeError) as error:
+            raise MisuseError(f"run {run_id!r} was not started as a workflow: {error}") from error
+
+
+def _check(asked: Asked, value: Any) -> None:
+    """Raise AnswerRefused unless a value answers a question that is open."""
+    if asked.status is not WaitStatus.OPEN:
+        return
+    if asked.kind != APPROVAL:
+        questions.check_answer(value, schema=asked.schema, choices=asked.choices)
+    elif not isinstance(value, bool | str) or value not in _YES_OR_NO:
+        raise AnswerRefused(f"{asked.prompt} Say yes or no, not {value!r:.80}")
+
+
+def _is_said(asked: Asked, value: Any) -> bool:
+    """Whether this is what was answered."""
+    if asked.status is not WaitStatus.RESOLVED:
+        return False
+    if asked.kind != APPROVAL:
+        return asked.answer == value and type(asked.answer) is type(value)
+    said: Any = asked.answer
+    return value in _YES_OR_NO and said.get("approved") is _YES_OR_NO[value]
+
+
+def _waiting_of(asked: Asked) -> Waiting:
+    return Waiting(
+        block=asked.name or asked.wait_id,
+        prompt=asked.prompt,
+        schema=asked.schema,
+        choices=asked.choices,
+        deadline=clock.to_datetime(asked.deadline) if asked.deadline else None,
+        wait_id=asked.wait_id,
+        run_id=asked.run_id,
+        kind=asked.kind,
+        problem=asked.problem,
+    )
