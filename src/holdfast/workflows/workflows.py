@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast import clock
+from holdfast import clock, codec, names
 from holdfast.agents import questions
 from holdfast.agents.advancing import advance
 from holdfast.agents.approvals import Approvals, Asked
@@ -25,6 +25,8 @@ from holdfast.errors import (
     WaitNotFound,
     WorkflowInvalid,
 )
+from holdfast.kernel import indexes, journal
+from holdfast.kernel.checkpoints import Step
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import Wait, WaitStatus
 from holdfast.workflows import checking, definition, inputs, library
@@ -32,7 +34,7 @@ from holdfast.workflows.definition import Workflow
 from holdfast.workflows.events import Observer
 from holdfast.workflows.kit import AGENT, Kit
 from holdfast.workflows.outcome import Outcome, Waiting
-from holdfast.workflows.state import Result, Start, block_of
+from holdfast.workflows.state import ENDED, Ended, Result, Start, block_of, part_of
 from holdfast.workflows.waves import waves_of
 
 _YES_OR_NO: Final[dict[Any, bool]] = {
@@ -120,7 +122,7 @@ class Workflows:
         start = await self._start_of(run_id)
         workflow = await self.definition(run_id)
         state = await self._checkpoints.load(run_id)
-        blocks = {
+        blocks = await self._ended_lately(run_id, start) | {
             name: msgspec.convert(part, Result)
             for key, part in state.parts.items()
             if (name := block_of(key)) is not None
@@ -134,11 +136,27 @@ class Workflows:
             status=run.status.value,
             waiting=[] if has_ended else await self._waiting(run_id),
             outputs=await self._runs.result(run_id) if run.status is Status.COMPLETED else None,
-            error=await turns.last_note(self._context, run_id) if is_told else "",
+            error=await self._error(run_id) if is_told else "",
             blocks={b.id: blocks[b.id] for b in workflow.blocks if b.id in blocks},
             waves=waves,
-            completed_waves=sum(all(name in blocks for name in wave) for wave in waves),
+            completed_waves=sum(all(part_of(n) in state.parts for n in wave) for wave in waves),
         )
+
+    async def _error(self, run_id: str) -> str:
+        told = await turns.last_note(self._context, run_id)
+        return told.removeprefix("WorkflowFailed: ")
+
+    async def _ended_lately(self, run_id: str, start: Start) -> dict[str, Result]:
+        """Blocks that have ended in the present wave: their outputs are not stored yet."""
+        found: dict[str, Result] = {}
+        before = f"{ENDED}{start.path}/" if start.path else ENDED
+        for entry in await turns.entries_since_checkpoint(self._context, run_id):
+            facts = indexes.facts_of(entry)
+            if isinstance(facts, Step) and facts.name.startswith(before):
+                told = msgspec.convert(codec.decode(journal.body_of(entry)), Ended)
+                result = Result(status=told.status, seconds=told.seconds)
+                found[facts.name.removeprefix(before)] = result
+        return found
 
     async def definition(self, run_id: str) -> Workflow:
         """The definition that a run was started with, whatever became of its file."""
@@ -151,13 +169,25 @@ class Workflows:
         workflow: str | None = None,
         *,
         status: Status | str | None = None,
+        nested: bool = False,
         limit: int = 100,
         before: Run | None = None,
     ) -> "list[Run]":
-        """Runs of workflows, of one by its name or of all, newest first; those below others too."""
-        return await self._runs.list(
-            agent=AGENT, subject=workflow, status=status, limit=limit, before=before
-        )
+        """Runs of workflows, of one by its name or of all, newest first.
+
+        Those that are below others only if they are wanted: `nested`.
+        """
+        names.check_count(limit, what="limit")
+        found: list[Run] = []
+        while len(found) < limit:
+            page = await self._runs.list(
+                agent=AGENT, subject=workflow, status=status, limit=max(limit, 100), before=before
+            )
+            found += [run for run in page if nested or not run.parent_id]
+            if len(page) < max(limit, 100):
+                break
+            before = page[-1]
+        return found[:limit]
 
     async def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
         """End a workflow and all that it waits for; one that has ended stays as it is."""
