@@ -1,7 +1,7 @@
 """The verbs of workflows: start one, see where it stands, answer what it asks, go on."""
 
 import secrets as random_secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -69,9 +69,11 @@ class Workflows:
     ) -> Outcome:
         """Start a workflow and leave it to the workers. Raises WorkflowInvalid with every problem.
 
+        Tools are those of the workers: whether they are there is seen when they are called.
+
         The same `run_id` with the same definition and inputs is the run that is there.
         """
-        run = await self._create(workflow, given or {}, run_id)
+        run = await self._create(workflow, given or {}, run_id, tools=None)
         return await self.status(run.run_id)
 
     async def run(
@@ -87,7 +89,7 @@ class Workflows:
 
         `observe` is told what happens meanwhile, as far as it happens in this process.
         """
-        run = await self._create(workflow, given or {}, run_id)
+        run = await self._create(workflow, given or {}, run_id, tools=self.kit.tools)
         return await self._advance(run.run_id, timeout, observe)
 
     async def resume(
@@ -195,9 +197,14 @@ class Workflows:
         await self._runs.cancel(run_id, by=by, note=note)
 
     async def _create(
-        self, workflow: Workflow, given: Mapping[str, Any], run_id: str | None
+        self,
+        workflow: Workflow,
+        given: Mapping[str, Any],
+        run_id: str | None,
+        *,
+        tools: Collection[str] | None,
     ) -> Run:
-        found = self._checked_library(workflow)
+        found = self._checked_library(workflow, tools)
         complete = inputs.complete(workflow, given)
         stored = {name: definition.plain(each) for name, each in found.items()}
         start = Start(workflow=workflow.name, seal="", inputs=complete, library=stored)
@@ -218,13 +225,15 @@ class Workflows:
                 pass
         return random_secrets.token_hex(8)
 
-    def _checked_library(self, workflow: Workflow) -> dict[str, Workflow]:
+    def _checked_library(
+        self, workflow: Workflow, tools: Collection[str] | None
+    ) -> dict[str, Workflow]:
         found = library.collect(workflow, self.kit.definitions)
         problems = [
             problem
             for each in found.values()
             for problem in checking.problems_of(
-                each, types=self.kit.types, tools=self.kit.tools, library=found
+                each, types=self.kit.types, tools=tools, library=found
             )
         ]
         if problems:
@@ -236,6 +245,7 @@ class Workflows:
     ) -> Outcome:
         await self._workflow_run(run_id)
         self._work.agents.add(self.kit.agent)
+        await self._waits.expire_due()
         stop = self.kit.observe(run_id, observe) if observe is not None else None
         try:
             await advance(
