@@ -34,11 +34,13 @@ HoldfastError
 │   ├── CheckpointCorrupted
 │   └── JournalCorrupted
 ├── ToolError                what a tool says of its own call
+│   ├── BlockFailed
 │   ├── NotDone
 │   ├── PeerFailed
 │   │   ├── PeerCancelled
 │   │   └── PeerTimedOut
-│   └── ToolFailed
+│   ├── ToolFailed
+│   └── WorkflowFailed
 └── MisuseError              the caller's mistake
     ├── AnswerRefused
     ├── InvalidConfig
@@ -57,7 +59,6 @@ The docstring of a class is its default message.
 """
 
 import inspect
-from collections.abc import Sequence
 
 
 class HoldfastError(Exception):
@@ -191,9 +192,9 @@ class WorkflowFailed(ToolError):
 class WorkflowInvalid(MisuseError):
     """A workflow's definition or inputs are wrong. Nothing was started; mend what is named."""
 
-    def __init__(self, message: str = "", *, problems: Sequence[object] = ()) -> None:
+    def __init__(self, message: str = "", *, problems: tuple[object, ...] = ()) -> None:
         super().__init__(message)
-        self.problems = tuple(problems)
+        self.problems = problems
 
 
 class TurnDiverged(MisuseError):

@@ -99,7 +99,7 @@ class Pass:
     async def play(self) -> Ending:
         """Advance the run as far as it goes here."""
         try:
-            return await self._play()
+            return await self._play_or_give_up()
         except asyncio.CancelledError:
             await _within(self._close(INTERRUPTED), CLOSING_SECONDS)
             task = asyncio.current_task()
@@ -107,11 +107,21 @@ class Pass:
                 raise
             log.info("run %s was cancelled or taken by others, and is left", self.run_id)
             return Ending(False)
-        except HoldfastError as error:
-            return await self._give_up(error)
         except BaseException as error:
             await self._close(f"its agent broke off: {describe(error)}", error)
             raise
+
+    async def _play_or_give_up(self) -> Ending:
+        """Giving up is finished also if this is cancelled meanwhile: it reports what was done."""
+        try:
+            return await self._play()
+        except HoldfastError as error:
+            giving_up = asyncio.ensure_future(self._give_up(error))
+            try:
+                return await asyncio.shield(giving_up)
+            except asyncio.CancelledError:
+                await asyncio.wait([giving_up], timeout=CLOSING_SECONDS)
+                raise
 
     async def _play(self) -> Ending:
         held = self.held

@@ -4,10 +4,12 @@ A definition is stored whole with the run that was started of it: a file that is
 changes no run.
 """
 
+from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from holdfast import codec
 from holdfast.errors import UnsupportedValue
 
 InputType = Literal["str", "int", "num", "bool", "list", "dict", "any"]
@@ -110,8 +112,10 @@ def output_of(given: Any) -> Output:
 
 
 def plain(workflow: Workflow) -> dict[str, Any]:
-    """A definition as plain data, as it is stored."""
-    return msgspec.to_builtins(workflow)
+    """A definition as plain data, as it is stored; raises UnsupportedValue for what is no data."""
+    for block in workflow.blocks:
+        codec.encode([block.inputs, block.for_each], name=f"block {block.id}")
+    return msgspec.to_builtins(workflow, builtin_types=(bytes, datetime))
 
 
 def of_plain(given: Any) -> Workflow:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import clock
+from holdfast.agents import shapes
 from holdfast.agents.leaving import Suspend
 from holdfast.agents.run import Run
 from holdfast.errors import (
@@ -169,7 +170,7 @@ class Execution:
         start = self._below(loop=Loop(block=block, items=items))
         found = await self._run.peer(
             self._kit.agent,
-            {"start": msgspec.to_builtins(start)},
+            {"start": shapes.plain(start)},
             timeout=LONG_SECONDS,
             subject=self._start.workflow,
         )
@@ -184,7 +185,7 @@ class Execution:
                 part.set(await self._make_item(loop.block, item, made))
                 await self._run.checkpoint(phase=f"round {at + 1} of {len(loop.items)}")
             made.append(part.get())
-        return msgspec.to_builtins(made)
+        return shapes.plain(made)
 
     async def _make_item(self, block: Block, item: LoopItem, made: list[Result]) -> Result:
         if _is_broken_off(block, made):
@@ -226,7 +227,7 @@ class Execution:
                 outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
                 return Result(
                     status="completed",
-                    outputs=self._secrets.redact(msgspec.to_builtins(outputs)),
+                    outputs=self._secrets.redact(shapes.plain(outputs, what="its outputs")),
                     attempts=attempt + 1,
                 )
             except (ConflictError, UnavailableError, IntegrityError, TurnDiverged) as error:
@@ -275,7 +276,7 @@ class Execution:
     def _nested(self, name: str, given: dict[str, Any], path: str) -> tuple[Any, Any]:
         self._kit.definition(self._root, name)
         start = self._below(workflow=name, inputs=given, path=path)
-        return self._kit.agent, {"start": msgspec.to_builtins(start)}
+        return self._kit.agent, {"start": shapes.plain(start)}
 
     def _below(self, **changes: Any) -> Start:
         start = Start(

@@ -33,7 +33,7 @@ def complete(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
         except UnsupportedValue as error:
             problems.append(str(error))
     if problems:
-        raise WorkflowInvalid("; ".join(problems), problems=problems)
+        raise WorkflowInvalid("; ".join(problems), problems=tuple(problems))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import clock, codec, names
-from holdfast.agents import questions
+from holdfast.agents import questions, shapes
 from holdfast.agents.advancing import advance
 from holdfast.agents.approvals import Approvals, Asked
 from holdfast.agents.questions import APPROVAL, FOR_PEOPLE
@@ -211,7 +211,7 @@ class Workflows:
         start = msgspec.structs.replace(start, seal=await self._seal(run_id))
         return await self._work.create(
             self.kit.agent,
-            {"start": msgspec.to_builtins(start)},
+            {"start": shapes.plain(start, what="inputs")},
             run_id,
             subject=workflow.name,
         )
@@ -237,7 +237,7 @@ class Workflows:
             )
         ]
         if problems:
-            raise WorkflowInvalid("; ".join(map(str, problems)), problems=problems)
+            raise WorkflowInvalid("; ".join(map(str, problems)), problems=tuple(problems))
         return found
 
     async def _advance(
