@@ -15,6 +15,7 @@ from typing import Any, Final, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor, conninfo, errors
+from psycopg.abc import PQGen
 from psycopg.errors import Diagnostic
 from psycopg.pq import Format, TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
@@ -38,6 +39,7 @@ from holdfast.stores.rows import Row
 from holdfast.telemetry import log
 
 T = TypeVar("T")
+_CHECK_SECONDS: Final = 0.1
 
 
 class Connection(AsyncConnection[Row]):
@@ -45,6 +47,23 @@ class Connection(AsyncConnection[Row]):
 
     is_replicated = True
     rows_of: AsyncRawCursor[Row]
+
+    async def wait(
+        self, gen: PQGen[T], interval: float = _CHECK_SECONDS, timeout: float | None = None
+    ) -> T:
+        """Do a piece of the driver's work. Whoever is cancelled meanwhile is told that, always.
+
+        The driver ends the query then, and raises what became of it in place of the cancellation
+        if that is an error: a loop that tries again after errors would never end.
+        """
+        task = asyncio.current_task()
+        asked = task.cancelling() if task else 0
+        try:
+            return await super().wait(gen, interval, timeout)
+        except psycopg.Error as error:
+            if task and task.cancelling() > asked:
+                raise asyncio.CancelledError from error
+            raise
 
     def note(self, diagnostic: Diagnostic) -> None:
         """PostgreSQL gave up waiting for a replica: committed here, perhaps nowhere else."""
