@@ -15,6 +15,8 @@ from holdfast.wakeups.postgres import PostgresWakeups
 from tests.postgres import pooled, until
 from tests.proxy import Proxy
 
+ONE_CONNECTION = holdfast.Settings(pool_connections=1)
+
 
 async def lose_connections(proxy: Proxy) -> None:
     """Once what was cancelled before has heard of it, and cannot tell the server so."""
@@ -60,6 +62,29 @@ async def test_time_limit_of_a_call_holds_when_its_connection_is_lost(postgres_u
             proxy.resume()
             proxy.accept()
             assert (await hf.runs.get("a")).run_id == "a"
+
+
+@async_test
+async def test_call_that_is_cancelled_when_it_gets_a_connection_ends(postgres_url: str) -> None:
+    """Whatever the moments between the two: it asks for one again and again."""
+    async with holdfast.open(postgres_url, settings=ONE_CONNECTION) as hf:
+        await hf.runs.create("a")
+        connections = hf._context.store._connections  # type: ignore[attr-defined]
+
+        async def look_on_and_on() -> None:
+            while True:
+                await hf.runs.get("a")
+
+        for moments in range(15):
+            async with connections.lent():
+                looking = asyncio.create_task(look_on_and_on())
+                await until(lambda: connections._pool.get_stats()["requests_waiting"] == 1)
+            for _ in range(moments):
+                await asyncio.sleep(0)
+            looking.cancel()
+            await asyncio.wait([looking])
+            assert looking.cancelled()
+        assert (await hf.runs.get("a")).run_id == "a"
 
 
 @async_test

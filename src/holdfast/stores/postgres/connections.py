@@ -56,12 +56,11 @@ class Connection(AsyncConnection[Row]):
         The driver ends the query then, and raises what became of it in place of the cancellation
         if that is an error: a loop that tries again after errors would never end.
         """
-        task = asyncio.current_task()
-        asked = task.cancelling() if task else 0
+        asked = _times_cancelled()
         try:
             return await super().wait(gen, interval, timeout)
         except psycopg.Error as error:
-            if task and task.cancelling() > asked:
+            if _times_cancelled() > asked:
                 raise asyncio.CancelledError from error
             raise
 
@@ -181,14 +180,21 @@ class Connections:
     async def _get(self, pool: AsyncConnectionPool[Connection]) -> Connection:
         """A connection of the pool. Asking again and again makes it try the server each time."""
         until = time.monotonic() + self.patience
+        asked = _times_cancelled()
         while True:
             try:
-                return await pool.getconn(min(_ASK_AGAIN_SECONDS, self.patience))
+                connection = await pool.getconn(min(_ASK_AGAIN_SECONDS, self.patience))
             except PoolTimeout as error:
                 if time.monotonic() > until:
                     raise await self._why_none(pool) from error
             except PoolClosed as error:
                 raise StoreClosed() from error
+            else:
+                if _times_cancelled() == asked:
+                    return connection
+                # wait_for of Python 3.11, in the pool, forgets it if the connection comes with it.
+                await pool.putconn(connection)
+                raise asyncio.CancelledError
 
     @asynccontextmanager
     async def transaction(
@@ -278,6 +284,12 @@ class Connections:
             return error
         await connection.close()
         return StoreUnavailable(f"{self.place} was away, and is back only now; try again")
+
+
+def _times_cancelled() -> int:
+    """How often the present task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 _HURRIED_SECONDS: Final = 0.1
