@@ -7,6 +7,7 @@ the URL of a database in it whose user may create others.
 import asyncio
 import os
 import shutil
+import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -25,6 +26,14 @@ from tests.backends import BACKENDS, Backend, PostgresBackend, SQLiteBackend
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 TEMPLATE = f"holdfast_template_{WORKER}"
 DATABASE = f"holdfast_test_{WORKER}"
+
+if sys.dont_write_bytecode:
+    # A thousand processes import Holdfast, and compiling it is more than half of a short life.
+    # Whoever wants no bytecode beside the sources gets it elsewhere.
+    BYTECODE = str(Path(__file__).parent.parent / ".pytest_cache" / "bytecode")
+    sys.dont_write_bytecode, sys.pycache_prefix = False, BYTECODE
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = BYTECODE
 
 
 class OwnPostgres(Protocol):
