@@ -7,6 +7,7 @@ the URL of a database in it whose user may create others.
 import asyncio
 import os
 import shutil
+import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -25,6 +26,14 @@ from tests.backends import BACKENDS, Backend, PostgresBackend, SQLiteBackend
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 TEMPLATE = f"holdfast_template_{WORKER}"
 DATABASE = f"holdfast_test_{WORKER}"
+
+if sys.dont_write_bytecode:
+    # A thousand processes import Holdfast, and compiling it is more than half of a short life.
+    # Whoever wants no bytecode beside the sources gets it elsewhere.
+    BYTECODE = str(Path(__file__).parent.parent / ".pytest_cache" / "bytecode")
+    sys.dont_write_bytecode, sys.pycache_prefix = False, BYTECODE
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = BYTECODE
 
 
 class OwnPostgres(Protocol):
@@ -159,16 +168,28 @@ def prepare_template(url: str) -> None:
 def empty_tables(url: str) -> None:
     """Make it a new store: every table but `migrations` is empty, and its identity another.
 
-    Fails if a connection left over holds one of them.
+    Fails if a connection left over holds one of them. TRUNCATE makes new files for each table and
+    index, which is slow: it is for tables that have grown.
     """
     with psycopg.connect(url) as connection:
         connection.execute("SET lock_timeout = '10s'")
         found = connection.execute(
-            "SELECT tablename FROM pg_tables"
-            " WHERE schemaname = 'public' AND tablename <> 'migrations'"
+            "SELECT tablename, pg_table_size(format('public.%I', tablename)::regclass) > 1000000"
+            " FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'migrations'"
         ).fetchall()
-        if found:
-            tables = SQL(", ").join(Identifier("public", name) for (name,) in found)
-            connection.execute(SQL("TRUNCATE {} RESTART IDENTITY").format(tables))
-        if ("identity",) in found:
+        if not found:
+            return
+        tables = {name: (Identifier("public", name), has_grown) for name, has_grown in found}
+        locked = SQL(", ").join(table for table, _ in tables.values())
+        connection.execute(SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(locked))
+        emptying = [
+            SQL("TRUNCATE {}" if has_grown else "DELETE FROM {}").format(table)
+            for table, has_grown in tables.values()
+        ]
+        connection.execute(SQL("; ").join(emptying))
+        connection.execute(
+            "SELECT setval(format('public.%I', sequencename)::regclass, start_value, false)"
+            " FROM pg_sequences WHERE schemaname = 'public'"
+        )
+        if "identity" in tables:
             connection.execute("INSERT INTO identity SELECT substr(md5(random()::text), 1, 16)")

@@ -1,10 +1,13 @@
 """Starting, waiting for, watching and cancelling runs."""
 
 import asyncio
+import threading
+from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast import faults
 from holdfast.errors import (
     AgentNotFound,
     InputDiffers,
@@ -15,6 +18,8 @@ from holdfast.errors import (
 )
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds
+
+LIMIT_SECONDS = 20.0
 
 
 @holdfast.agent
@@ -127,6 +132,56 @@ async def test_outcome_of_a_tool_is_recorded_although_its_run_was_cancelled(stor
         found = await hf.effects.find(effect.key)
         assert found is not None
         assert (found.effect.status, found.result) == ("completed", "receipt")
+
+
+@async_test
+async def test_pass_that_leaves_a_cancelled_run_is_not_interrupted_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is writing down what its tool did: that would be lost, and its caller be cancelled."""
+    charging, cancelled = asyncio.Event(), asyncio.Event()
+    leaving, decided = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @holdfast.tool
+    async def charge() -> str:
+        charging.set()
+        await cancelled.wait()
+        return "receipt"
+
+    @holdfast.agent(tools=[charge])
+    async def agent(run: holdfast.Run) -> str:
+        return await run.call(charge)
+
+    async with holdfast.Holdfast(str(tmp_path / "store.db"), agents=[agent]) as hf:
+        is_lost = hf._work._is_lost
+
+        async def is_lost_told_late(run_id: str, lease_seq: int) -> bool:
+            """The pass hears it from a commit of its own before whoever watches can tell it."""
+            found = await is_lost(run_id, lease_seq)
+            cancelled.set()
+            await leaving.wait()
+            loop.call_soon(decided.set)
+            return found
+
+        def hold(point: str) -> None:
+            if point == "batch.before_begin" and working.held.run.status == "cancelled":
+                loop.call_soon_threadsafe(leaving.set)
+                decided.wait(LIMIT_SECONDS)
+
+        monkeypatch.setattr(hf._work, "_is_lost", is_lost_told_late)
+        task = asyncio.create_task(hf.run(agent, run_id="r"))
+        await charging.wait()
+        (working,) = hf._work._passes.values()
+        faults.install(hold)
+        try:
+            await hf.runs.cancel("r")
+            with pytest.raises(RunCancelled):
+                await task
+        finally:
+            faults.install(None)
+        (effect,) = await hf.effects.of_run("r")
+        assert effect.status == "completed"
 
 
 @async_test

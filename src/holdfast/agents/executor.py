@@ -80,6 +80,8 @@ class Pass:
         self.stop_note = ""
         self.is_interrupted = False
         """Whether this task is cancelled because the run is not its own any more."""
+        self.is_leaving = False
+        """Whether the run is being given up: nobody interrupts that, it says what tools did."""
 
     @property
     def lease_seq(self) -> int:
@@ -101,6 +103,7 @@ class Pass:
         try:
             return await self._play_or_give_up()
         except asyncio.CancelledError:
+            self.is_leaving = True
             await _within(self._close(INTERRUPTED), CLOSING_SECONDS)
             task = asyncio.current_task()
             if task is None or not self.is_interrupted or task.uncancel():
@@ -108,6 +111,7 @@ class Pass:
             log.info("run %s was cancelled or taken by others, and is left", self.run_id)
             return Ending(False)
         except BaseException as error:
+            self.is_leaving = True
             await self._close(f"its agent broke off: {describe(error)}", error)
             raise
 
@@ -116,6 +120,7 @@ class Pass:
         try:
             return await self._play()
         except HoldfastError as error:
+            self.is_leaving = True
             giving_up = asyncio.ensure_future(self._give_up(error))
             try:
                 return await asyncio.shield(giving_up)

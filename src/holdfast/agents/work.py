@@ -153,8 +153,9 @@ class Work:
         leases = {(run.run_id, run.lease_seq) for run in held}
         for task, working in list(self._passes.items()):
             lease = (working.run_id, working.lease_seq)
-            is_gone = not working.is_interrupted and working.lease_seq and lease not in leases
-            if is_gone and await self._is_lost(*lease):
+            if not working.lease_seq or lease in leases or not await self._is_lost(*lease):
+                continue
+            if not working.is_interrupted and not working.is_leaving:
                 working.is_interrupted = True
                 task.cancel()
 

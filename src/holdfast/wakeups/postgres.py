@@ -76,6 +76,9 @@ class PostgresWakeups(LocalWakeups):
                     pause = 0.05
                     await self._exchange(connection)
             except psycopg.Error as error:
+                if _is_being_closed():
+                    # The driver raised what became of its query, and not that it was cancelled.
+                    return
                 log.debug("the connection for wake-ups is away, polling goes on: %s", error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
@@ -117,3 +120,8 @@ class PostgresWakeups(LocalWakeups):
             return
         for slot in slots:
             self.notify_slot(int(slot))
+
+
+def _is_being_closed() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

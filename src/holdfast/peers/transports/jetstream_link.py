@@ -172,6 +172,9 @@ class Link:
         log.debug("NATS at %s: %s", self.location.shown, error)
         if self._client is None and (is_refusal(error) or isinstance(error, NoTls | ssl.SSLError)):
             self._refusals.append(error)
+            if isinstance(error, ssl.SSLError):
+                # The client waits forever for the end of what never was a connection: no 2nd try.
+                self._refusals.append(error)
             if len(self._refusals) >= _REFUSALS_A_SERVER * len(self.location.servers):
                 self._is_refused.set()
 

@@ -15,6 +15,7 @@ from typing import Any, Final, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor, conninfo, errors
+from psycopg.abc import PQGen
 from psycopg.errors import Diagnostic
 from psycopg.pq import Format, TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
@@ -38,6 +39,7 @@ from holdfast.stores.rows import Row
 from holdfast.telemetry import log
 
 T = TypeVar("T")
+_CHECK_SECONDS: Final = 0.1
 
 
 class Connection(AsyncConnection[Row]):
@@ -45,6 +47,22 @@ class Connection(AsyncConnection[Row]):
 
     is_replicated = True
     rows_of: AsyncRawCursor[Row]
+
+    async def wait(
+        self, gen: PQGen[T], interval: float = _CHECK_SECONDS, timeout: float | None = None
+    ) -> T:
+        """Do a piece of the driver's work. Whoever is cancelled meanwhile is told that, always.
+
+        The driver ends the query then, and raises what became of it in place of the cancellation
+        if that is an error: a loop that tries again after errors would never end.
+        """
+        asked = _times_cancelled()
+        try:
+            return await super().wait(gen, interval, timeout)
+        except psycopg.Error as error:
+            if _times_cancelled() > asked:
+                raise asyncio.CancelledError from error
+            raise
 
     def note(self, diagnostic: Diagnostic) -> None:
         """PostgreSQL gave up waiting for a replica: committed here, perhaps nowhere else."""
@@ -162,14 +180,21 @@ class Connections:
     async def _get(self, pool: AsyncConnectionPool[Connection]) -> Connection:
         """A connection of the pool. Asking again and again makes it try the server each time."""
         until = time.monotonic() + self.patience
+        asked = _times_cancelled()
         while True:
             try:
-                return await pool.getconn(min(_ASK_AGAIN_SECONDS, self.patience))
+                connection = await pool.getconn(min(_ASK_AGAIN_SECONDS, self.patience))
             except PoolTimeout as error:
                 if time.monotonic() > until:
                     raise await self._why_none(pool) from error
             except PoolClosed as error:
                 raise StoreClosed() from error
+            else:
+                if _times_cancelled() == asked:
+                    return connection
+                # wait_for of Python 3.11, in the pool, forgets it if the connection comes with it.
+                await pool.putconn(connection)
+                raise asyncio.CancelledError
 
     @asynccontextmanager
     async def transaction(
@@ -259,6 +284,12 @@ class Connections:
             return error
         await connection.close()
         return StoreUnavailable(f"{self.place} was away, and is back only now; try again")
+
+
+def _times_cancelled() -> int:
+    """How often the present task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 _HURRIED_SECONDS: Final = 0.1
