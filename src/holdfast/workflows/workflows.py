@@ -1,7 +1,9 @@
 """The verbs of workflows: start one, see where it stands, answer what it asks, go on."""
 
+import asyncio
 import secrets as random_secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -23,11 +25,10 @@ from holdfast.errors import (
     MisuseError,
     RunNotFound,
     WaitNotFound,
-    WorkflowInvalid,
 )
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import Wait, WaitStatus
-from holdfast.workflows import checking, definition, inputs, library
+from holdfast.workflows import definition, inputs, library
 from holdfast.workflows.definition import Workflow
 from holdfast.workflows.events import Observer
 from holdfast.workflows.kit import AGENT, Kit
@@ -60,21 +61,22 @@ class Workflows:
 
     async def start(
         self,
-        workflow: Workflow,
+        workflow: Workflow | str | Path,
         given: Mapping[str, Any] | None = None,
         *,
         run_id: str | None = None,
     ) -> Outcome:
-        """Start a workflow and leave it to the workers. Raises WorkflowInvalid with every problem.
+        """Start a workflow, or the file of one, and leave it to the workers.
 
-        The same `run_id` with the same definition and inputs is the run that is there.
+        Raises WorkflowInvalid with every problem of it, and of all that it may come to. The same
+        `run_id` with the same definition and inputs is the run that is there.
         """
         run = await self._create(workflow, given or {}, run_id)
         return await self.status(run.run_id)
 
     async def run(
         self,
-        workflow: Workflow,
+        workflow: Workflow | str | Path,
         given: Mapping[str, Any] | None = None,
         *,
         run_id: str | None = None,
@@ -165,9 +167,11 @@ class Workflows:
         await self._runs.cancel(run_id, by=by, note=note)
 
     async def _create(
-        self, workflow: Workflow, given: Mapping[str, Any], run_id: str | None
+        self, given_workflow: Workflow | str | Path, given: Mapping[str, Any], run_id: str | None
     ) -> Run:
-        found = self._checked_library(workflow)
+        examined = await asyncio.to_thread(self._examined, given_workflow)
+        found = examined.checked()
+        workflow = found[examined.name]
         complete = inputs.complete(workflow, given)
         stored = {name: definition.plain(each) for name, each in found.items()}
         start = Start(workflow=workflow.name, seal="", inputs=complete, library=stored)
@@ -188,18 +192,10 @@ class Workflows:
                 pass
         return random_secrets.token_hex(8)
 
-    def _checked_library(self, workflow: Workflow) -> dict[str, Workflow]:
-        found = library.collect(workflow, self.kit.definitions)
-        problems = [
-            problem
-            for each in found.values()
-            for problem in checking.problems_of(
-                each, types=self.kit.types, tools=self.kit.tools, library=found
-            )
-        ]
-        if problems:
-            raise WorkflowInvalid("; ".join(map(str, problems)), problems=problems)
-        return found
+    def _examined(self, workflow: Workflow | str | Path) -> library.Found:
+        return library.examine(
+            workflow, self.kit.definitions, types=self.kit.types, tools=self.kit.tools
+        )
 
     async def _advance(
         self, run_id: str, timeout: float | None, observe: Observer | None
