@@ -5,8 +5,9 @@ did is on record and given back, so each goes on where it was.
 """
 
 import asyncio
+import hashlib
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,16 @@ from holdfast.workflows.events import BlockBegan, BlockEnded, BlockWaits, WaveBe
 from holdfast.workflows.rounds import Round, rounds_of
 from holdfast.workflows.scope import Scope
 from holdfast.workflows.secrets import Secrets
-from holdfast.workflows.state import Loop, LoopItem, Result, Start, part_of
+from holdfast.workflows.state import (
+    ENDED,
+    BlockStatus,
+    Ended,
+    Loop,
+    LoopItem,
+    Result,
+    Start,
+    part_of,
+)
 from holdfast.workflows.waves import waves_of
 
 if TYPE_CHECKING:
@@ -42,6 +52,7 @@ if TYPE_CHECKING:
 
 _DEEPEST: Final = 50
 _LONGEST_PAUSE: Final = 30.0
+_LONGEST_PATH: Final = 200
 
 
 class Execution:
@@ -134,7 +145,7 @@ class Execution:
         return _Plan(calls=[self._make_in_turn(block, rounds)], keys=keys, is_whole_loop=True)
 
     async def _make_round(self, block: Block, each: Round, limit: Any = None) -> Result:
-        path = self._path(f"{block.id}[{each.key}]")
+        path = self._path(f"{block.id}[{each.label}]")
         if each.failed or each.skipped:
             return each.result()
         if limit is None:
@@ -178,7 +189,13 @@ class Execution:
     async def _make_item(self, block: Block, item: LoopItem, made: list[Result]) -> Result:
         if _is_broken_off(block, made):
             return Result(status="skipped", error="an earlier round failed")
-        each = Round(key=item.key, inputs=item.inputs, skipped=item.skipped, failed=item.failed)
+        each = Round(
+            key=item.key,
+            label=item.label,
+            inputs=item.inputs,
+            skipped=item.skipped,
+            failed=item.failed,
+        )
         return await self._make_round(block, each)
 
     async def _make(
@@ -193,8 +210,9 @@ class Execution:
             self._tell(BlockWaits(self._run.run_id, path))
             raise
         seconds = round(time.monotonic() - began, 3)
-        told = BlockEnded(self._run.run_id, path, result.status, seconds, result.error)
-        self._tell(told)
+        # On record, so that it is known while the rest of the wave waits, and true ever after.
+        seconds = (await self._run.step(_ended(path, result.status, seconds))).seconds
+        self._tell(BlockEnded(self._run.run_id, path, result.status, seconds, result.error))
         return msgspec.structs.replace(result, seconds=seconds)
 
     async def _try(
@@ -202,7 +220,7 @@ class Execution:
     ) -> Result:
         for attempt in range(block.retries + 1):
             try:
-                kind = self._kit.type_of(block.type)
+                kind = self._type_of(block)
                 rendered = expressions.render(block.inputs, names) if given is None else given
                 shaped = _shaped(kind, rendered)
                 outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
@@ -222,6 +240,15 @@ class Execution:
             if attempt < block.retries:
                 await _pause(attempt)
         return failed  # pyright: ignore[reportPossiblyUnboundVariable] - there is one attempt at least
+
+    def _type_of(self, block: Block) -> BlockType:
+        """The type of a block; a run whose type nobody knows here is left to somebody who does."""
+        found = self._kit.types.get(block.type)
+        if found is None:
+            self._block_run(block, self._path(block.id), 0).leave_to_others(
+                f"block type {block.type!r}"
+            )
+        return found
 
     def _failed(self, error: Exception, attempt: int) -> Result:
         outputs = error.outputs if isinstance(error, BlockFailed) else None
@@ -261,7 +288,10 @@ class Execution:
         return msgspec.structs.replace(start, **changes)
 
     def _path(self, name: str) -> str:
-        return f"{self._start.path}/{name}" if self._start.path else name
+        whole = f"{self._start.path}/{name}" if self._start.path else name
+        if len(whole) <= _LONGEST_PATH:
+            return whole
+        return f"{whole[:_LONGEST_PATH]}~{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
     def _check_all(self, workflow: Workflow, results: dict[str, Result]) -> None:
         failed = [
@@ -284,7 +314,7 @@ class Execution:
             raise WorkflowFailed(f"workflow {workflow.name}: an output would tell a secret")
         return found
 
-    def _read_clock(self) -> datetime:
+    async def _read_clock(self) -> datetime:
         return clock.to_datetime(self._run.context.now())
 
     def _tell(self, event: Any) -> None:
@@ -318,6 +348,16 @@ class _Plan(msgspec.Struct, kw_only=True):
         )
 
 
+def _ended(path: str, status: BlockStatus, seconds: float) -> Callable[[], Awaitable[Ended]]:
+    """What is put on record when a block has ended, under a name that says which."""
+
+    async def ended() -> Ended:
+        return Ended(status=status, seconds=seconds)
+
+    ended.__name__ = ended.__qualname__ = f"{ENDED}{path}"
+    return ended
+
+
 def _why_skipped(block: Block, results: dict[str, Result], pardoned: set[str]) -> str:
     for each in block.dependencies:
         before = results[each.block].status
@@ -349,7 +389,8 @@ def _shaped(kind: BlockType, rendered: dict[str, Any]) -> Any:
 
 def _told(error: Exception) -> str:
     if isinstance(error, PeerFailed):
-        return str(error).partition(" failed: ")[2] or str(error)
+        told = str(error).partition(" failed: ")[2] or str(error)
+        return told.removeprefix("WorkflowFailed: ")
     return str(error) or type(error).__name__
 
 

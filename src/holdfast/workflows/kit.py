@@ -58,13 +58,6 @@ class Kit:
         self._starts: dict[str, Start] = {}
         self.agent: Agent[..., Any] = agent(name=AGENT, loop_limit=0)(self._work)
 
-    def type_of(self, name: str) -> BlockType:
-        """The type of a block; raises BlockFailed if it is not known in this process."""
-        found = self.types.get(name)
-        if found is None:
-            raise BlockFailed(f"no type of blocks is named {name!r} here")
-        return found
-
     def definition(self, root: Start, name: str) -> Workflow:
         """A definition as it was when the first run of its tree was started."""
         if name not in root.library:

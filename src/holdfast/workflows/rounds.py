@@ -1,6 +1,7 @@
 """The rounds of a loop: what `for_each` goes over, and the inputs of each."""
 
-from typing import Any, cast
+import re
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -10,11 +11,15 @@ from holdfast.workflows.definition import Block
 from holdfast.workflows.scope import Scope
 from holdfast.workflows.state import LoopItem, Result
 
+_LABEL: Final = re.compile(r"[\w.@:+-]{1,64}")
+
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """One round; `names` are what its expressions see, `inputs` what they came to."""
 
     key: str
+    label: str
+    """What stands for the key in the paths of blocks: the key, or the number of the round."""
     names: dict[str, Any] = {}
     inputs: dict[str, Any] | None = None
     skipped: str = ""
@@ -29,11 +34,14 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     def item(self, block: Block) -> LoopItem:
         """The same with its inputs worked out, to be made in another run."""
         if self.skipped or self.failed:
-            return LoopItem(key=self.key, skipped=self.skipped, failed=self.failed)
+            return LoopItem(
+                key=self.key, label=self.label, skipped=self.skipped, failed=self.failed
+            )
         try:
-            return LoopItem(key=self.key, inputs=expressions.render(block.inputs, self.names))
+            inputs = expressions.render(block.inputs, self.names)
+            return LoopItem(key=self.key, label=self.label, inputs=inputs)
         except BlockFailed as error:
-            return LoopItem(key=self.key, failed=str(error))
+            return LoopItem(key=self.key, label=self.label, failed=str(error))
 
 
 def rounds_of(block: Block, scope: Scope) -> tuple[list[Round], list[str] | None]:
@@ -53,15 +61,16 @@ def rounds_of(block: Block, scope: Scope) -> tuple[list[Round], list[str] | None
 
 def _rounds(block: Block, scope: Scope, keys: list[str], values: list[Any]) -> list[Round]:
     return [
-        _round(block, key, scope.in_round(index, key, value, len(keys)))
+        _round(block, key, index, scope.in_round(index, key, value, len(keys)))
         for index, (key, value) in enumerate(zip(keys, values, strict=True))
     ]
 
 
-def _round(block: Block, key: str, names: dict[str, Any]) -> Round:
+def _round(block: Block, key: str, index: int, names: dict[str, Any]) -> Round:
+    label = key if _LABEL.fullmatch(key) else f"#{index}"
     try:
         if block.condition is not None and not expressions.is_true(block.condition, names):
-            return Round(key=key, skipped="its condition does not hold")
+            return Round(key=key, label=label, skipped="its condition does not hold")
     except BlockFailed as error:
-        return Round(key=key, failed=str(error))
-    return Round(key=key, names=names)
+        return Round(key=key, label=label, failed=str(error))
+    return Round(key=key, label=label, names=names)

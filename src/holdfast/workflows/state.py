@@ -1,6 +1,6 @@
 """What is stored of a workflow that runs: how it was started, and what became of its blocks."""
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -8,11 +8,15 @@ from holdfast.workflows.definition import Block
 
 BlockStatus = Literal["completed", "failed", "skipped"]
 
+ENDED: Final = "ended:"
+"""How the step is named that tells of a block's end, before its path."""
+
 
 class LoopItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One round of a loop, with its inputs as they are; `skipped` says why it is not made."""
 
     key: str
+    label: str
     inputs: dict[str, Any] = {}
     skipped: str = ""
     failed: str = ""
@@ -53,6 +57,13 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rounds: list["Result"] | None = None
     keys: list[str] | None = None
     is_pruned: bool = False
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """That a block has ended, in a wave whose results are not stored yet."""
+
+    status: BlockStatus
+    seconds: float = 0.0
 
 
 def part_of(block_id: str) -> str:

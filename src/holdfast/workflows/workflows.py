@@ -2,13 +2,13 @@
 
 import asyncio
 import secrets as random_secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from holdfast import clock
+from holdfast import clock, codec, names
 from holdfast.agents import questions
 from holdfast.agents.advancing import advance
 from holdfast.agents.approvals import Approvals, Asked
@@ -26,6 +26,8 @@ from holdfast.errors import (
     RunNotFound,
     WaitNotFound,
 )
+from holdfast.kernel import indexes, journal
+from holdfast.kernel.checkpoints import Step
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import Wait, WaitStatus
 from holdfast.workflows import definition, inputs, library
@@ -33,7 +35,7 @@ from holdfast.workflows.definition import Workflow
 from holdfast.workflows.events import Observer
 from holdfast.workflows.kit import AGENT, Kit
 from holdfast.workflows.outcome import Outcome, Waiting
-from holdfast.workflows.state import Result, Start, block_of
+from holdfast.workflows.state import ENDED, Ended, Result, Start, block_of, part_of
 from holdfast.workflows.waves import waves_of
 
 _YES_OR_NO: Final[dict[Any, bool]] = {
@@ -68,10 +70,12 @@ class Workflows:
     ) -> Outcome:
         """Start a workflow, or the file of one, and leave it to the workers.
 
-        Raises WorkflowInvalid with every problem of it, and of all that it may come to. The same
-        `run_id` with the same definition and inputs is the run that is there.
+        Raises WorkflowInvalid with every problem of it, and of all that it may come to. Tools are
+        those of the workers: whether they are there is seen when they are called.
+
+        The same `run_id` with the same definition and inputs is the run that is there.
         """
-        run = await self._create(workflow, given or {}, run_id)
+        run = await self._create(workflow, given or {}, run_id, tools=None)
         return await self.status(run.run_id)
 
     async def run(
@@ -87,7 +91,7 @@ class Workflows:
 
         `observe` is told what happens meanwhile, as far as it happens in this process.
         """
-        run = await self._create(workflow, given or {}, run_id)
+        run = await self._create(workflow, given or {}, run_id, tools=self.kit.tools)
         return await self._advance(run.run_id, timeout, observe)
 
     async def resume(
@@ -122,7 +126,7 @@ class Workflows:
         start = await self._start_of(run_id)
         workflow = await self.definition(run_id)
         state = await self._checkpoints.load(run_id)
-        blocks = {
+        blocks = await self._ended_lately(run_id, start) | {
             name: msgspec.convert(part, Result)
             for key, part in state.parts.items()
             if (name := block_of(key)) is not None
@@ -136,11 +140,27 @@ class Workflows:
             status=run.status.value,
             waiting=[] if has_ended else await self._waiting(run_id),
             outputs=await self._runs.result(run_id) if run.status is Status.COMPLETED else None,
-            error=await turns.last_note(self._context, run_id) if is_told else "",
+            error=await self._error(run_id) if is_told else "",
             blocks={b.id: blocks[b.id] for b in workflow.blocks if b.id in blocks},
             waves=waves,
-            completed_waves=sum(all(name in blocks for name in wave) for wave in waves),
+            completed_waves=sum(all(part_of(n) in state.parts for n in wave) for wave in waves),
         )
+
+    async def _error(self, run_id: str) -> str:
+        told = await turns.last_note(self._context, run_id)
+        return told.removeprefix("WorkflowFailed: ")
+
+    async def _ended_lately(self, run_id: str, start: Start) -> dict[str, Result]:
+        """Blocks that have ended in the present wave: their outputs are not stored yet."""
+        found: dict[str, Result] = {}
+        before = f"{ENDED}{start.path}/" if start.path else ENDED
+        for entry in await turns.entries_since_checkpoint(self._context, run_id):
+            facts = indexes.facts_of(entry)
+            if isinstance(facts, Step) and facts.name.startswith(before):
+                told = msgspec.convert(codec.decode(journal.body_of(entry)), Ended)
+                result = Result(status=told.status, seconds=told.seconds)
+                found[facts.name.removeprefix(before)] = result
+        return found
 
     async def definition(self, run_id: str) -> Workflow:
         """The definition that a run was started with, whatever became of its file."""
@@ -153,13 +173,25 @@ class Workflows:
         workflow: str | None = None,
         *,
         status: Status | str | None = None,
+        nested: bool = False,
         limit: int = 100,
         before: Run | None = None,
     ) -> "list[Run]":
-        """Runs of workflows, of one by its name or of all, newest first; those below others too."""
-        return await self._runs.list(
-            agent=AGENT, subject=workflow, status=status, limit=limit, before=before
-        )
+        """Runs of workflows, of one by its name or of all, newest first.
+
+        Those that are below others only if they are wanted: `nested`.
+        """
+        names.check_count(limit, what="limit")
+        found: list[Run] = []
+        while len(found) < limit:
+            page = await self._runs.list(
+                agent=AGENT, subject=workflow, status=status, limit=max(limit, 100), before=before
+            )
+            found += [run for run in page if nested or not run.parent_id]
+            if len(page) < max(limit, 100):
+                break
+            before = page[-1]
+        return found[:limit]
 
     async def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
         """End a workflow and all that it waits for; one that has ended stays as it is."""
@@ -167,9 +199,14 @@ class Workflows:
         await self._runs.cancel(run_id, by=by, note=note)
 
     async def _create(
-        self, given_workflow: Workflow | str | Path, given: Mapping[str, Any], run_id: str | None
+        self,
+        source: Workflow | str | Path,
+        given: Mapping[str, Any],
+        run_id: str | None,
+        *,
+        tools: Collection[str] | None,
     ) -> Run:
-        examined = await asyncio.to_thread(self._examined, given_workflow)
+        examined = await asyncio.to_thread(self._examined, source, tools)
         found = examined.checked()
         workflow = found[examined.name]
         complete = inputs.complete(workflow, given)
@@ -192,16 +229,17 @@ class Workflows:
                 pass
         return random_secrets.token_hex(8)
 
-    def _examined(self, workflow: Workflow | str | Path) -> library.Found:
-        return library.examine(
-            workflow, self.kit.definitions, types=self.kit.types, tools=self.kit.tools
-        )
+    def _examined(
+        self, source: Workflow | str | Path, tools: Collection[str] | None
+    ) -> library.Found:
+        return library.examine(source, self.kit.definitions, types=self.kit.types, tools=tools)
 
     async def _advance(
         self, run_id: str, timeout: float | None, observe: Observer | None
     ) -> Outcome:
         await self._workflow_run(run_id)
         self._work.agents.add(self.kit.agent)
+        await self._waits.expire_due()
         stop = self.kit.observe(run_id, observe) if observe is not None else None
         try:
             await advance(

@@ -14,13 +14,15 @@ be repeated is a step, an effect or a wait of `block.run`, which gives back what
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, NoReturn, Protocol
 
 import msgspec
 
 from holdfast.agents.agent import Agent
+from holdfast.agents.leaving import Block as Blocked
 from holdfast.agents.run import Run
 from holdfast.agents.tools import Tool
+from holdfast.kernel.runs import BlockedReason
 from holdfast.workflows.files import Folder
 from holdfast.workflows.secrets import Secrets
 
@@ -45,6 +47,14 @@ class BlockRun(msgspec.Struct, frozen=True, kw_only=True):
     tools: dict[str, Tool[..., Any]]
     nested: "Callable[[str, dict[str, Any]], tuple[Agent[..., Any], dict[str, Any]]]"
     """The agent and its input that carry out another workflow of the same library."""
+
+    def leave_to_others(self, what: str) -> NoReturn:
+        """Leave the run to a worker that has what is missing here."""
+        note = (
+            f"this worker has no {what}, which block {self.path} needs; start a worker whose Kit "
+            f"has it, then `holdfast runs unblock {self.run.run_id}`"
+        )
+        self.run.gate.suspend(Blocked(BlockedReason.NO_AGENT, note))
 
     @property
     def seconds(self) -> float:

@@ -28,21 +28,22 @@ class ToolBlock:
     async def execute(self, block: BlockRun, inputs: ToolInputs) -> dict[str, Any]:
         found = block.tools.get(inputs.tool)
         if found is None:
-            known = ", ".join(sorted(block.tools)) or "none"
-            raise BlockFailed(f"no tool {inputs.tool!r} is registered here; there are: {known}")
-        tool = _of_block(found, block.secrets)
+            block.leave_to_others(f"tool {inputs.tool!r}")
+        tool = _of_block(found, block)
         try:
             return {"result": await block.run.call(tool, **inputs.args)}
         except MisuseError as error:
             raise BlockFailed(str(error)) from error
 
 
-def _of_block(tool: Tool[..., Any], secrets: Secrets) -> Tool[..., Any]:
+def _of_block(tool: Tool[..., Any], block: BlockRun) -> Tool[..., Any]:
     """A tool as a block calls it: given the values of secrets, and giving none of them back.
 
     Two blocks that call it with the same arguments mean two calls, unless its own key says else.
     """
-    policy = tool.policy
+    policy, secrets = tool.policy, block.secrets
+    if block.timeout is not None:
+        policy = msgspec.structs.replace(policy, limit_seconds=block.timeout)
     if policy.key is None and policy.effect != "read":
         policy = msgspec.structs.replace(policy, repeat=True)
     if policy.verify is not None:
