@@ -2,6 +2,7 @@
 
 Safe by what is missing: no tag means anything, nothing is constructed, and there are limits to a
 file's size, its depth and its number of nodes, aliases expanded. A message never quotes a value.
+Definitions of workflows are read by it too, with limits of their own.
 """
 
 import difflib
@@ -15,8 +16,6 @@ from typing import Any, Final
 from holdfast.errors import MisuseError
 
 MAX_BYTES: Final = 256 * 1024
-MAX_DEPTH: Final = 16
-MAX_NODES: Final = 20_000
 _SAFE_KEY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _QUOTED: Final = re.compile(r" ?(?:'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\")")
 # What PyYAML finds, in its words and in ours; True if it is where the problem began that helps.
@@ -55,22 +54,38 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Listing:
-    """A list: no key takes one, so what it holds is not kept."""
+    """A list."""
 
     line: int
+    items: tuple["Node", ...] = ()
     size: int = 1
 
 
 @dataclass(frozen=True)
 class Block:
-    """A mapping: each key with its line and its node, in order."""
+    """A mapping: each key with its line and its node, in order; which keys have no quotes."""
 
     line: int
     items: dict[str, tuple[int, "Node"]] = field(default_factory=dict[str, "tuple[int, Node]"])
+    plain: frozenset[str] = frozenset()
     size: int = 1
 
 
 Node = Scalar | Listing | Block
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a file may be, what it is called, and which extra of ours brings PyYAML."""
+
+    bytes: int = MAX_BYTES
+    depth: int = 16
+    nodes: int = 20_000
+    noun: str = "a configuration"
+    extra: str = "config"
+
+
+CONFIGURATION: Final = Limits()
 
 
 @dataclass(frozen=True)
@@ -95,14 +110,14 @@ class _Unreadable(Exception):
         self.fault = Fault(line, message)
 
 
-def parse(content: bytes) -> Document:
+def parse(content: bytes, limits: Limits = CONFIGURATION) -> Document:
     """Read one YAML document; every fault that does not end the reading is told."""
-    yaml = _yaml()
+    yaml = _yaml(limits)
     reader: _Reader | None = None
     text = ""
     try:
-        text = _decoded(content)
-        reader = _Reader(yaml, yaml.parse(text, Loader=yaml.SafeLoader))
+        text = _decoded(content, limits)
+        reader = _Reader(yaml, yaml.parse(text, Loader=yaml.SafeLoader), limits)
         root = reader.document()
     except _Unreadable as error:
         return Document(None, (*_faults_of(reader), error.fault))
@@ -141,9 +156,9 @@ def _faults_of(reader: "_Reader | None") -> list[Fault]:
     return [] if reader is None else reader.faults
 
 
-def _decoded(content: bytes) -> str:
-    if len(content) > MAX_BYTES:
-        raise _Unreadable(1, f"a configuration has at most {MAX_BYTES:,} bytes")
+def _decoded(content: bytes, limits: Limits) -> str:
+    if len(content) > limits.bytes:
+        raise _Unreadable(1, f"{limits.noun} has at most {limits.bytes:,} bytes")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -151,17 +166,20 @@ def _decoded(content: bytes) -> str:
         raise _Unreadable(line, "this is not UTF-8; save the file in that encoding") from None
 
 
-def _yaml() -> Any:
+def _yaml(limits: Limits) -> Any:
     if importlib.util.find_spec("yaml") is None:
-        raise MisuseError("a configuration file needs PyYAML: pip install 'holdfast[config]'")
+        raise MisuseError(
+            f"{limits.noun} in a file needs PyYAML: pip install 'holdfast[{limits.extra}]'"
+        )
     return importlib.import_module("yaml")
 
 
 class _Reader:
     """Makes nodes of PyYAML's events."""
 
-    def __init__(self, yaml: Any, events: Iterator[Any]) -> None:
+    def __init__(self, yaml: Any, events: Iterator[Any], limits: Limits) -> None:
         self._yaml = yaml
+        self._limits = limits
         self._events = events
         self._anchors: dict[str, Node] = {}
         self._nodes = 0
@@ -181,8 +199,8 @@ class _Reader:
 
     def _node(self, event: Any, *, depth: int) -> Node:
         line = _line(event)
-        if depth > MAX_DEPTH:
-            raise _Unreadable(line, f"this is nested deeper than {MAX_DEPTH} levels")
+        if depth > self._limits.depth:
+            raise _Unreadable(line, f"this is nested deeper than {self._limits.depth} levels")
         if isinstance(event, self._yaml.AliasEvent):
             return self._aliased(event)
         self._count(1, line)
@@ -209,17 +227,19 @@ class _Reader:
 
     def _count(self, size: int, line: int) -> None:
         self._nodes += size
-        if self._nodes > MAX_NODES:
-            raise _Unreadable(line, f"there are more than {MAX_NODES:,} values, aliases expanded")
+        if self._nodes > self._limits.nodes:
+            most = f"{self._limits.nodes:,}"
+            raise _Unreadable(line, f"there are more than {most} values, aliases expanded")
 
     def _listing(self, line: int, depth: int) -> Listing:
-        size = 1
-        for event in self._until(self._yaml.SequenceEndEvent):
-            size += self._node(event, depth=depth + 1).size
-        return Listing(line, size)
+        items = tuple(
+            self._node(event, depth=depth + 1) for event in self._until(self._yaml.SequenceEndEvent)
+        )
+        return Listing(line, items, 1 + sum(item.size for item in items))
 
     def _block(self, line: int, depth: int) -> Block:
         items: dict[str, tuple[int, Node]] = {}
+        plain: set[str] = set()
         size = 1
         for event in self._until(self._yaml.MappingEndEvent):
             key = self._node(event, depth=depth + 1)
@@ -233,7 +253,9 @@ class _Reader:
                 self.faults.append(Fault(_line(event), again))
             else:
                 items[key.text] = (_line(event), value)
-        return Block(line, items, size)
+                if key.is_plain:
+                    plain.add(key.text)
+        return Block(line, items, frozenset(plain), size)
 
     def _until(self, end: type) -> Iterator[Any]:
         while not isinstance(event := next(self._events), end):

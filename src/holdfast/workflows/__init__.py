@@ -10,6 +10,8 @@ from holdfast.workflows.blocks.contract import BlockRun, BlockType
 from holdfast.workflows.definition import Block, Dependency, Input, Output, Workflow
 from holdfast.workflows.kit import Kit
 from holdfast.workflows.outcome import Outcome, Waiting
+from holdfast.workflows.problems import Problem
+from holdfast.workflows.reading import load, loads
 from holdfast.workflows.workflows import Workflows
 
 __all__ = [
@@ -21,7 +23,10 @@ __all__ = [
     "Kit",
     "Outcome",
     "Output",
+    "Problem",
     "Waiting",
     "Workflow",
     "Workflows",
+    "load",
+    "loads",
 ]

@@ -82,7 +82,12 @@ class Block(
 
 
 class Workflow(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    weakref=True,
 ):
     """A definition: read from YAML with `holdfast.workflows.load`, or built in Python."""
 

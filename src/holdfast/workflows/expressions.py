@@ -89,6 +89,9 @@ def _environment() -> jinja2.Environment:
 
 
 _ENVIRONMENT: Final = _environment()
+FILTERS: Final = frozenset(_ENVIRONMENT.filters)
+TESTS: Final = frozenset(_ENVIRONMENT.tests)
+GLOBALS: Final = frozenset(_ENVIRONMENT.globals)
 
 
 def has_expression(value: object) -> bool:
@@ -185,10 +188,19 @@ def paths_in(template: Any) -> Iterator[Path]:
         for item in cast("list[Any]", template):
             yield from paths_in(item)
     elif has_expression(template):
-        try:
-            yield from _paths(_ENVIRONMENT.parse(template))
-        except jinja2.TemplateSyntaxError as error:
-            raise SyntaxProblem(template, str(error.message)) from error
+        yield from _paths(parse(template))
+
+
+def parse(template: str) -> nodes.Template:
+    """A text as Jinja reads it; raises SyntaxProblem."""
+    try:
+        return _ENVIRONMENT.parse(template)
+    except jinja2.TemplateSyntaxError as error:
+        raise SyntaxProblem(template, str(error.message)) from error
+    except (ValueError, ArithmeticError) as error:  # such as a number of thousands of digits
+        raise SyntaxProblem(template, str(error)) from error
+    except RecursionError as error:
+        raise SyntaxProblem(template, "it is nested too deep") from error
 
 
 def condition_text(condition: str | bool | None) -> str | None:

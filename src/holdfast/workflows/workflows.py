@@ -1,7 +1,9 @@
 """The verbs of workflows: start one, see where it stands, answer what it asks, go on."""
 
+import asyncio
 import secrets as random_secrets
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -23,13 +25,12 @@ from holdfast.errors import (
     MisuseError,
     RunNotFound,
     WaitNotFound,
-    WorkflowInvalid,
 )
 from holdfast.kernel import indexes, journal
 from holdfast.kernel.checkpoints import Step
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import Wait, WaitStatus
-from holdfast.workflows import checking, definition, inputs, library
+from holdfast.workflows import definition, inputs, library
 from holdfast.workflows.definition import Workflow
 from holdfast.workflows.events import Observer
 from holdfast.workflows.kit import AGENT, Kit
@@ -62,14 +63,15 @@ class Workflows:
 
     async def start(
         self,
-        workflow: Workflow,
+        workflow: Workflow | str | Path,
         given: Mapping[str, Any] | None = None,
         *,
         run_id: str | None = None,
     ) -> Outcome:
-        """Start a workflow and leave it to the workers. Raises WorkflowInvalid with every problem.
+        """Start a workflow, or the file of one, and leave it to the workers.
 
-        Tools are those of the workers: whether they are there is seen when they are called.
+        Raises WorkflowInvalid with every problem of it, and of all that it may come to. Tools are
+        those of the workers: whether they are there is seen when they are called.
 
         The same `run_id` with the same definition and inputs is the run that is there.
         """
@@ -78,7 +80,7 @@ class Workflows:
 
     async def run(
         self,
-        workflow: Workflow,
+        workflow: Workflow | str | Path,
         given: Mapping[str, Any] | None = None,
         *,
         run_id: str | None = None,
@@ -198,13 +200,15 @@ class Workflows:
 
     async def _create(
         self,
-        workflow: Workflow,
+        source: Workflow | str | Path,
         given: Mapping[str, Any],
         run_id: str | None,
         *,
         tools: Collection[str] | None,
     ) -> Run:
-        found = self._checked_library(workflow, tools)
+        examined = await asyncio.to_thread(self._examined, source, tools)
+        found = examined.checked()
+        workflow = found[examined.name]
         complete = inputs.complete(workflow, given)
         stored = {name: definition.plain(each) for name, each in found.items()}
         start = Start(workflow=workflow.name, seal="", inputs=complete, library=stored)
@@ -225,20 +229,10 @@ class Workflows:
                 pass
         return random_secrets.token_hex(8)
 
-    def _checked_library(
-        self, workflow: Workflow, tools: Collection[str] | None
-    ) -> dict[str, Workflow]:
-        found = library.collect(workflow, self.kit.definitions)
-        problems = [
-            problem
-            for each in found.values()
-            for problem in checking.problems_of(
-                each, types=self.kit.types, tools=tools, library=found
-            )
-        ]
-        if problems:
-            raise WorkflowInvalid("; ".join(map(str, problems)), problems=tuple(problems))
-        return found
+    def _examined(
+        self, source: Workflow | str | Path, tools: Collection[str] | None
+    ) -> library.Found:
+        return library.examine(source, self.kit.definitions, types=self.kit.types, tools=tools)
 
     async def _advance(
         self, run_id: str, timeout: float | None, observe: Observer | None

@@ -1,0 +1,165 @@
+"""What the types of blocks that come with Holdfast ask of their inputs, beyond the shape."""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from holdfast.agents import questions
+from holdfast.errors import AnswerRefused, MisuseError, UnsupportedValue
+from holdfast.workflows import inputs, words
+from holdfast.workflows.blocks.contract import BlockType
+from holdfast.workflows.definition import Block, Input, Workflow
+from holdfast.workflows.expressions import has_expression
+from holdfast.workflows.fitting import texts_in
+from holdfast.workflows.shape import Draft
+from holdfast.workflows.sources import Place
+
+Mistake = tuple[Place, str, str]
+"""A place within the block, a reason, and what to do about it."""
+
+_LONGEST_MATCHED: Final = 20
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a block can name."""
+
+    draft: Draft
+    types: Mapping[str, BlockType]
+    tools: Collection[str] | None
+    library: Mapping[str, Workflow] | None
+
+
+def _prompt(block: Block, around: Surroundings) -> Iterator[Mistake]:
+    given = block.inputs
+    choices, schema = given.get("choices"), given.get("schema")
+    if isinstance(choices, list) and not choices:
+        yield (
+            ("inputs", "choices"),
+            "choices are empty: nothing could be answered",
+            "leave them out",
+        )
+    why = "" if schema is None or _is_open(schema) else _why_no_schema(schema)
+    if why:
+        yield ("inputs", "schema"), why, ""
+    if "default" not in given:
+        return
+    if block.timeout is None and not around.draft.is_broken(("blocks",)):
+        yield (
+            ("inputs", "default"),
+            "a default is the answer when the time is over, and there is no timeout",
+            "add `timeout:` to the block, in seconds",
+        )
+    if not why and not _is_open([choices, schema, given["default"]]):
+        yield from _default(given["default"], schema, choices)
+
+
+def _default(default: Any, schema: Any, choices: Any) -> Iterator[Mistake]:
+    if schema is not None and _may_match_long(schema, default):
+        return
+    try:
+        questions.check_answer(default, schema=schema, choices=choices or None)
+    except (AnswerRefused, UnsupportedValue) as error:
+        yield ("inputs", "default"), f"the default is no answer: {error}", ""
+
+
+def _why_no_schema(schema: Any) -> str:
+    """Nothing is fetched: a reference must lead to a part of the same schema."""
+    for key, value in _entries(schema):
+        is_reference = key in ("$ref", "$dynamicRef") and isinstance(value, str)
+        if is_reference and not value.startswith("#"):
+            return f"the schema refers to another one, {value[:64]!r}; write it out"
+    try:
+        questions.schema_of(schema)
+    except MisuseError as error:
+        return str(error)
+    except Exception as error:  # such as a pattern that is no regular expression
+        return f"this JSON Schema cannot be used: {error}"
+    return ""
+
+
+def _may_match_long(schema: Any, default: Any) -> bool:
+    """Whether a pattern might take forever: it is not tried on texts that are long."""
+    has_pattern = any(key in ("pattern", "patternProperties") for key, _ in _entries(schema))
+    return has_pattern and len(json.dumps(default, default=str)) > _LONGEST_MATCHED
+
+
+def _entries(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, item in cast("dict[Any, Any]", value).items():
+            yield str(key), item
+            yield from _entries(item)
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _entries(item)
+
+
+def _is_open(value: Any) -> bool:
+    """Whether expressions decide what it is."""
+    return any(has_expression(text) for text in texts_in(value))
+
+
+def _wait(block: Block, around: Surroundings) -> Iterator[Mistake]:
+    told = [each for each in ("seconds", "until", "signal") if block.inputs.get(each) is not None]
+    if len(told) != 1:
+        said = f"it waits for {' and '.join(told)}" if told else "it says not what it waits for"
+        yield ("inputs",), said, "give one of seconds, until and signal"
+
+
+def _tool(block: Block, around: Surroundings) -> Iterator[Mistake]:
+    name = block.inputs.get("tool")
+    is_known = around.tools is None or has_expression(name) or name in around.tools
+    if not is_known:
+        advice = words.nearest(name, around.tools or ())
+        yield ("inputs", "tool"), f"no tool {str(name)[:64]!r} is registered", advice
+
+
+def _nested(block: Block, around: Surroundings) -> Iterator[Mistake]:
+    name = block.inputs.get("workflow")
+    if not isinstance(name, str) or has_expression(name):
+        said = "which workflow it is must be told as it is, so that it can be kept with the run"
+        yield ("inputs", "workflow"), said, "name it; use conditions to choose between blocks"
+        return
+    if around.library is None:
+        return
+    if name not in around.library:
+        advice = words.nearest(name, around.library)
+        yield ("inputs", "workflow"), f"no workflow {name[:64]!r} is known", advice
+        return
+    given = block.inputs.get("inputs", {})
+    if isinstance(given, dict):
+        yield from _given(cast("dict[Any, Any]", given), around.library[name])
+
+
+def _given(given: dict[Any, Any], nested: Workflow) -> Iterator[Mistake]:
+    for name in given:
+        if name not in nested.inputs:
+            said = f"workflow {nested.name[:64]} has no input {str(name)[:64]!r}"
+            yield ("inputs", "inputs", str(name)), said, words.nearest(name, nested.inputs)
+    for name, spec in nested.inputs.items():
+        if name not in given:
+            if spec.must_be_given:
+                said = f"workflow {nested.name[:64]} must be given {name!r} ({spec.type})"
+                yield ("inputs", "inputs"), said, f"add `{name}:` to its inputs"
+        elif why := _why_not(given[name], name, spec):
+            yield ("inputs", "inputs", name), why, ""
+
+
+def _why_not(value: Any, name: str, spec: Input) -> str:
+    if _is_open(value):
+        return ""
+    try:
+        made = inputs.typed(value, spec.type, what=f"input {name!r}")
+    except UnsupportedValue as error:
+        return str(error)
+    is_chosen = spec.choices is None or made in spec.choices
+    return "" if is_chosen else f"input {name!r} must be one of its choices"
+
+
+CHECKS: Final[dict[str, Callable[[Block, Surroundings], Iterator[Mistake]]]] = {
+    "Prompt": _prompt,
+    "Wait": _wait,
+    "Tool": _tool,
+    "Workflow": _nested,
+}
