@@ -1,6 +1,7 @@
 """Settings: frozen, checked when made, passed explicitly. The only reader of the environment."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, NamedTuple, cast
@@ -12,6 +13,7 @@ from holdfast.errors import InvalidSetting
 
 DEFAULT_STORE: Final = "holdfast.db"
 STORE_FAILURES: Final = ("raise", "memory")
+SECRETS: Final = ("HOLDFAST_SECRET_", "WORKFLOW_SECRET_")
 _MOST: Final = 2**40
 _STORES: Final = ("sqlite:///", "postgresql://", "postgres://")
 
@@ -96,6 +98,19 @@ _TEXTS: Final = {
 def environment() -> Mapping[str, str]:
     """The environment variables of this process, as they are now."""
     return dict(os.environ)
+
+
+def secret(name: str) -> str | None:
+    """A secret of workflows: HOLDFAST_SECRET_NAME, else WORKFLOW_SECRET_NAME; None without one."""
+    told = re.sub(r"[^A-Za-z0-9]", "_", name).upper()
+    return next(
+        (found for each in SECRETS if (found := os.environ.get(f"{each}{told}")) is not None), None
+    )
+
+
+def command_environment() -> dict[str, str]:
+    """The environment for commands that workflows run: without the secrets of others."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(SECRETS)}
 
 
 def store_url(given: str | None) -> str:

@@ -35,7 +35,7 @@ from holdfast.workflows.definition import Block, Workflow
 from holdfast.workflows.events import BlockBegan, BlockEnded, BlockWaits, WaveBegan
 from holdfast.workflows.rounds import Round, rounds_of
 from holdfast.workflows.scope import Scope
-from holdfast.workflows.secrets import Secrets
+from holdfast.workflows.secrets import Secrets, named_in
 from holdfast.workflows.state import (
     ENDED,
     BlockStatus,
@@ -65,7 +65,7 @@ class Execution:
         self._start = start
         self._root = root
         self._root_id = start.root or run.run_id
-        self._secrets = Secrets(kit.secrets, start.seal)
+        self._secrets = Secrets(kit.secrets, start.seal, expected=named_in(root.library))
 
     async def go(self) -> Any:
         """Carry out what the run was started with."""
@@ -223,6 +223,7 @@ class Execution:
             try:
                 kind = self._type_of(block)
                 rendered = expressions.render(block.inputs, names) if given is None else given
+                self._secrets.check(rendered)
                 shaped = _shaped(kind, rendered)
                 outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
                 return Result(

@@ -18,3 +18,10 @@ class Folder:
         if not found.is_relative_to(root):
             raise BlockFailed(f"{name} lies outside the folder of the workflow")
         return found
+
+    def directory(self, name: str) -> Path:
+        """Where a folder within it is; raises BlockFailed if there is none."""
+        found = self.path(name)
+        if not found.is_dir():
+            raise BlockFailed(f"there is no folder {name!r} in the folder of the workflow")
+        return found

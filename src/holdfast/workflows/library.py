@@ -61,7 +61,7 @@ def examine(
         first = collector.draft(main)
     except WorkflowInvalid as error:
         problems = [each for each in error.problems if isinstance(each, Problem)]
-        return Found(name=str(main), definitions={}, problems=problems)
+        return Found(name=str(main), definitions={}, problems=tuple(problems))
     collector.collect(first, folder)
     definitions = {name: draft.workflow for name, draft in collector.drafts.items()}
     problems = list(collector.problems)

@@ -93,7 +93,7 @@ def _workflow(document: Document) -> Workflow:
     if draft is not None:
         problems += [*draft.problems, *checking.mistakes_of(draft)]
     if draft is None or problems:
-        raise WorkflowInvalid("\n".join(map(str, problems)), problems=problems)
+        raise WorkflowInvalid("\n".join(map(str, problems)), problems=tuple(problems))
     sources.remember(draft.workflow, document.source)
     return draft.workflow
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from holdfast.workflows.secrets import Secrets
+from holdfast.workflows.secrets import Reference, Secrets
 from holdfast.workflows.state import Result
 
 
@@ -51,7 +51,7 @@ class _SecretNames:
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
 
-    def __getitem__(self, name: str) -> str:
+    def __getitem__(self, name: str) -> Reference:
         return self._secrets.reference(name)
 
 

@@ -6,19 +6,26 @@ takes every known value out of what comes back.
 """
 
 import re
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from holdfast.errors import BlockFailed
+from holdfast import settings
+from holdfast.errors import BlockFailed, NotDone
+from holdfast.telemetry import log
+from holdfast.workflows.redaction import SHORTEST, Redaction, coded
 
 T = TypeVar("T")
 
 Source = Callable[[str], str | None]
 """Gives the value of a secret by its name; None if there is none."""
 
-REDACTED: Final = "***"
+AS_THEY_ARE: Final = "secrets can only be put in as they are"
 _OPEN, _CLOSE = "\u27ea", "\u27eb"
-_SHORTEST: Final = 4
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_NAMED: Final = re.compile(r"""\bsecrets\s*(?:\.\s*|\[\s*['"])([A-Za-z0-9_.-]+)""")
+_LARGEST: Final = 64 * 1024
 
 
 def no_secrets(_: str) -> str | None:
@@ -26,58 +33,205 @@ def no_secrets(_: str) -> str | None:
     return None
 
 
-class Secrets:
-    """The secrets of one run. `seal` is what tells its references from texts that look like one."""
+def environment_secrets() -> Source:
+    """Secrets in variables: `token` is HOLDFAST_SECRET_TOKEN, or else WORKFLOW_SECRET_TOKEN."""
+    return settings.secret
 
-    def __init__(self, source: Source, seal: str) -> None:
+
+def file_secrets(folder: str | Path) -> Source:
+    """Secrets in files, one in each, named as it is: as Docker and Kubernetes mount them.
+
+    One line's end at the end of a file is not part of its secret.
+    """
+    root = Path(folder)
+
+    def read(name: str) -> str | None:
+        if name.startswith(".") or not _NAME.fullmatch(name):
+            return None
+        try:
+            with (root / name).open("rb") as file:
+                raw = file.read(_LARGEST + 1)
+            text = raw.decode()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise BlockFailed(
+                f"the file of secret {name!r} cannot be read as text ({type(error).__name__})"
+            ) from None
+        if len(raw) > _LARGEST:
+            raise BlockFailed(f"the file of secret {name!r} has over {_LARGEST:,} bytes")
+        return text.removesuffix("\n").removesuffix("\r")
+
+    return read
+
+
+def named_in(definition: object) -> set[str]:
+    """The secrets that are named anywhere in a definition; more rather than fewer."""
+    found: set[str] = set()
+    _each_text(definition, lambda text: found.update(_NAMED.findall(text)) or text)
+    return found
+
+
+class Reference:
+    """What an expression has of a secret: it can be put into a text, and nothing else."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __holdfast_plain__(self) -> str:
+        return self._text
+
+    def __add__(self, other: object) -> str:
+        return f"{self._text}{other}"
+
+    def __radd__(self, other: object) -> str:
+        return f"{other}{self._text}"
+
+    def __eq__(self, other: object) -> bool:
+        raise BlockFailed(f"{AS_THEY_ARE}: they cannot be compared")
+
+    __hash__ = object.__hash__
+
+    def __int__(self) -> int:
+        raise BlockFailed(f"{AS_THEY_ARE}: they are texts, not numbers")
+
+    __float__ = __int__
+
+
+class Secrets:
+    """The secrets of one run. `seal` is what tells its references from texts that look like one.
+
+    `expected` are names whose values are taken out of everything, also before they are used here:
+    what was used before a crash may come back after it.
+    """
+
+    def __init__(self, source: Source, seal: str, *, expected: Iterable[str] = ()) -> None:
         self._source = source
         self._seal = seal
-        self._reference = re.compile(f"{_OPEN}secret ([A-Za-z0-9_.-]+) {re.escape(seal)}{_CLOSE}")
-        self._revealed: dict[str, str] = {}
+        name = f"({_NAME.pattern})"
+        self._reference = re.compile(f"{_OPEN}secret {re.escape(seal)} {name}{_CLOSE}")
+        self._begun = re.compile(f"{_OPEN}secret ([0-9a-f]+)")
+        self._codes = {code for code in coded(seal.encode()) if code}
+        self._values: dict[str, str] = {}
+        self._expected = set(expected)
+        self._redaction = Redaction(())
 
-    def reference(self, name: str) -> str:
-        """What stands for a secret."""
-        return f"{_OPEN}secret {name} {self._seal}{_CLOSE}"
+    def reference(self, name: str) -> Reference:
+        """What stands for a secret in an expression."""
+        if not _NAME.fullmatch(name):
+            raise BlockFailed(f"{name!r:.80} names no secret: letters, digits, _ . and - do")
+        return Reference(f"{_OPEN}secret {self._seal} {name}{_CLOSE}")
 
     def names_in(self, value: object) -> set[str]:
         """The secrets that are referred to anywhere in a value."""
         found: set[str] = set()
-        self._each_text(value, lambda text: found.update(self._reference.findall(text)) or text)
+        _each_text(value, lambda text: found.update(self._reference.findall(text)) or text)
         return found
 
+    def check(self, value: object) -> None:
+        """Raise BlockFailed if a reference was changed: it would be sent as it is."""
+        _each_text(value, self._checked)
+
     def reveal(self, value: T) -> T:
-        """The same with the values of its secrets; raises BlockFailed if one is not known."""
-        return self._each_text(value, lambda text: self._reference.sub(self._value_of, text))
+        """The same with the values of its secrets; raises BlockFailed if one cannot be had."""
+        self.check(value)
+        return _each_text(value, self._revealed)
 
     def redact(self, value: T) -> T:
-        """The same without any value that was revealed here."""
-        return self._each_text(value, self._redacted)
+        """The same without any value that is known here, in whatever form."""
+        self._load_expected()
+        return _each_text(value, self._redaction.redact)
 
-    def _value_of(self, found: "re.Match[str]") -> str:
-        name = found[1]
-        if name not in self._revealed:
+    @property
+    def longest(self) -> int:
+        """How many bytes at a cut may be a piece of a secret."""
+        self._load_expected()
+        return self._redaction.longest
+
+    def redact_error(self, error: Exception) -> Exception:
+        """An error without secrets in anything it says: itself, or another in its place."""
+        if not self._tells(error):
+            return error
+        said = self.redact(str(error))
+        kind = NotDone if isinstance(error, NotDone) else type(error)
+        try:
+            made = kind(said)
+        except Exception:
+            made = BlockFailed(f"{type(error).__name__}: {said}")
+        return BlockFailed(said) if self._tells(made) else made
+
+    def _tells(self, error: Exception) -> bool:
+        told = [*traceback.format_exception(error), str(error), repr(error)]
+        return any(self.redact(each) != each for each in told)
+
+    def _revealed(self, text: str) -> str:
+        return self._reference.sub(lambda found: self._value_of(found[1]), text)
+
+    def _value_of(self, name: str) -> str:
+        if name not in self._values:
             value = self._source(name)
             if value is None:
-                raise BlockFailed(f"there is no secret {name!r} here")
-            self._revealed[name] = value
-        return self._revealed[name]
+                raise BlockFailed(
+                    f"there is no secret {name!r} here; give it to the kit: Kit(secrets=...)"
+                )
+            if len(value.strip()) < SHORTEST:
+                raise BlockFailed(
+                    f"secret {name!r} has fewer than {SHORTEST} characters: it cannot be told "
+                    "from other texts, and so not be kept out of what is stored"
+                )
+            self._know({name: value})
+        return self._values[name]
 
-    def _redacted(self, text: str) -> str:
-        for value in sorted(self._revealed.values(), key=len, reverse=True):
-            if len(value) >= _SHORTEST:
-                text = text.replace(value, REDACTED)
+    def _know(self, found: Mapping[str, str]) -> None:
+        self._values |= found
+        self._redaction = Redaction(self._values.values())
+
+    def _load_expected(self) -> None:
+        if not self._expected:
+            return
+        names = self._expected - self._values.keys()
+        self._expected.clear()
+        found: dict[str, str] = {}
+        for name in names:
+            try:
+                value = self._source(name)
+            except Exception:
+                log.warning("secret %s cannot be read", name)
+                continue
+            if value is not None and len(value.strip()) >= SHORTEST:
+                found[name] = value
+        if found:
+            self._know(found)
+
+    def _checked(self, text: str) -> str:
+        rest = self._reference.sub("", text)
+        lowered = rest.lower()
+        begun = self._begun.findall(rest)
+        is_changed = (
+            self._seal in lowered
+            or self._seal[::-1] in lowered
+            or any(code in rest for code in self._codes)
+            or any(self._seal.startswith(each) for each in begun)
+        )
+        if self._seal and is_changed:
+            raise BlockFailed(f"{AS_THEY_ARE}: no filter and no slice can be applied to them")
         return text
 
-    def _each_text(self, value: T, change: Callable[[str], str]) -> T:
-        made: Any = value
-        if isinstance(value, str):
-            made = change(value)
-        elif isinstance(value, Mapping):
-            entries = cast("Mapping[Any, Any]", value)
-            made = {
-                self._each_text(key, change): self._each_text(item, change)
-                for key, item in entries.items()
-            }
-        elif isinstance(value, list | tuple):
-            made = [self._each_text(item, change) for item in cast("list[Any]", value)]
-        return made
+
+def _each_text(value: T, change: Callable[[str], str]) -> T:
+    made: Any = value
+    if isinstance(value, str):
+        changed = change(value)
+        made = value if changed == value else changed
+    elif isinstance(value, bytes | bytearray):
+        changed = change(value.decode("utf-8", "surrogateescape"))
+        made = changed.encode("utf-8", "surrogateescape")
+    elif isinstance(value, Mapping):
+        entries = cast("Mapping[Any, Any]", value)
+        made = {_each_text(key, change): _each_text(item, change) for key, item in entries.items()}
+    elif isinstance(value, list | tuple | set | frozenset):
+        made = [_each_text(item, change) for item in cast("list[Any]", value)]
+    return made

@@ -6,7 +6,15 @@ from holdfast.workflows.blocks.agent import AgentBlock
 from holdfast.workflows.blocks.contract import BlockType
 from holdfast.workflows.blocks.nested import Nested
 from holdfast.workflows.blocks.prompt import Prompt
+from holdfast.workflows.blocks.shell import Shell
 from holdfast.workflows.blocks.tool import ToolBlock
 from holdfast.workflows.blocks.wait import Wait
 
-BUILT_IN: Final[tuple[BlockType, ...]] = (Prompt(), ToolBlock(), AgentBlock(), Nested(), Wait())
+BUILT_IN: Final[tuple[BlockType, ...]] = (
+    Prompt(),
+    ToolBlock(),
+    AgentBlock(),
+    Nested(),
+    Wait(),
+    Shell(),
+)

@@ -1,13 +1,13 @@
 """`Tool`: calls a registered tool. Its own policy says how the call is made safe."""
 
 import functools
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 
 from holdfast.agents import shapes
-from holdfast.agents.tools import Tool
-from holdfast.errors import BlockFailed, MisuseError
+from holdfast.agents.tools import Happened, Tool
+from holdfast.errors import BlockFailed, MisuseError, NotDone, UnsupportedValue
 from holdfast.workflows.blocks.contract import BlockRun
 from holdfast.workflows.secrets import Secrets
 
@@ -62,23 +62,46 @@ def _revealing(function: Any, secrets: Secrets) -> Any:
         @functools.wraps(function)
         async def call(**given: Any) -> Any:
             try:
-                return secrets.redact(await function(**secrets.reveal(given)))
+                return _redacted(await function(**_revealed(function, given, secrets)), secrets)
             except Exception as error:
-                raise _redacted(error, secrets) from None
+                raise secrets.redact_error(error) from None
 
         return call
 
     @functools.wraps(function)
     def call_blocking(**given: Any) -> Any:
         try:
-            return secrets.redact(function(**secrets.reveal(given)))
+            return _redacted(function(**_revealed(function, given, secrets)), secrets)
         except Exception as error:
-            raise _redacted(error, secrets) from None
+            raise secrets.redact_error(error) from None
 
     return call_blocking
 
 
-def _redacted(error: Exception, secrets: Secrets) -> Exception:
-    """An error without secrets in what it says."""
-    error.args = tuple(secrets.redact(list(error.args)))
-    return error
+def _revealed(function: Any, given: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
+    """Arguments with the values of secrets, also those within models and dataclasses."""
+    try:
+        return {name: _with_values(function, name, value, secrets) for name, value in given.items()}
+    except BlockFailed as error:
+        raise NotDone(str(error)) from None
+
+
+def _with_values(function: Any, name: str, value: Any, secrets: Secrets) -> Any:
+    plain = shapes.plain(value, what=name)
+    secrets.check(plain)
+    if not secrets.names_in(plain):
+        return value
+    kind = shapes.hints_of(function, what="the tool").get(name, Any)
+    return shapes.convert(secrets.reveal(plain), kind, what=name)
+
+
+def _redacted(result: Any, secrets: Secrets) -> Any:
+    """A result without secrets, as plain data; what is no data as its text."""
+    if isinstance(result, NotDone):
+        return secrets.redact_error(result)
+    if isinstance(result, Happened):
+        return Happened(_redacted(cast("Happened[Any]", result).result, secrets))
+    try:
+        return secrets.redact(shapes.plain(result))
+    except UnsupportedValue:
+        return secrets.redact(str(result))

@@ -1,0 +1,55 @@
+"""Calls that blocks make outside, as effects: on record before and after, and never blindly again.
+
+What is stored of a call has references in place of secrets: their values are put in by its
+function, and taken out of what it returns and raises.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+from holdfast.agents.tools import Policy, Tool
+from holdfast.errors import BlockFailed, ToolFailed
+from holdfast.workflows.blocks.contract import BlockRun
+from holdfast.workflows.secrets import Secrets
+
+EffectClass = Literal["read", "idempotent", "mutate"]
+MARGIN_SECONDS: Final = 10.0
+"""How much later than the block itself its call is given up: doubt is for crashes only."""
+
+
+async def call(
+    block: BlockRun,
+    function: Callable[..., Awaitable[Any]],
+    *,
+    name: str,
+    effect: EffectClass,
+    verify: Callable[..., Awaitable[Any]] | None = None,
+    given: Mapping[str, Any],
+) -> Any:
+    """Make a call that is on record; raises ToolFailed with what it raised if it did not happen.
+
+    A function that raises BlockFailed or NotDone has done nothing outside.
+    """
+    policy = Policy(
+        effect=effect,
+        repeat=effect != "read",
+        verify=verify,
+        not_done_on=(BlockFailed,),
+        limit_seconds=block.seconds + MARGIN_SECONDS,
+    )
+    tool = Tool(function, name=name, description=f"A {name} block.", policy=policy)
+    try:
+        return await block.run.call(tool, **given)
+    except ToolFailed as error:
+        said = str(error).removeprefix(f"{name} raised ")
+        raise ToolFailed(said.removeprefix("NotDone: ").removeprefix("BlockFailed: ")) from error
+
+
+@contextmanager
+def telling_no(secrets: Secrets) -> Generator[None]:
+    """Nothing is raised out of this that tells a secret."""
+    try:
+        yield
+    except Exception as error:
+        raise secrets.redact_error(error) from None

@@ -1,0 +1,152 @@
+"""`Shell`: runs a command, as an effect. It and all that it starts end with the block."""
+
+import re
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from holdfast import settings
+from holdfast.agents.tools import Happened, Key
+from holdfast.errors import BlockFailed, NotDone
+from holdfast.workflows import commands
+from holdfast.workflows.blocks import outside
+from holdfast.workflows.blocks.contract import BlockRun
+from holdfast.workflows.blocks.outside import EffectClass
+from holdfast.workflows.commands import Command, Ended
+from holdfast.workflows.secrets import Secrets
+
+KEY_VARIABLE: Final = "HOLDFAST_EFFECT_KEY"
+"""What a command finds its idempotency key in; its `verify` finds the same."""
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
+
+
+class ShellInputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`command` is a text for /bin/sh, or a list of words that no shell looks at.
+
+    `verify` is a command that finds out what became of one that was interrupted: it exits with 0
+    if that happened (and prints what it would have printed), with 1 if it did not, and with
+    anything else if it cannot tell.
+    """
+
+    command: str | list[str]
+    cwd: str = "."
+    env: dict[str, str | int | float] = {}
+    stdin: str = ""
+    effect: EffectClass = "mutate"
+    verify: str | list[str] | None = None
+    exit_codes: tuple[int, ...] = (0,)
+
+
+class Shell:
+    name: ClassVar[str] = "Shell"
+    inputs: ClassVar[type[msgspec.Struct]] = ShellInputs
+    waits: ClassVar[bool] = False
+    takes_secrets: ClassVar[bool] = True
+
+    async def execute(self, block: BlockRun, inputs: ShellInputs) -> dict[str, Any]:
+        if not inputs.command:
+            raise BlockFailed("a Shell block needs a command")
+        if inputs.verify is not None and inputs.effect != "mutate":
+            raise BlockFailed(f"verify is for commands that mutate; this one says {inputs.effect}")
+        folder = block.folder.directory(inputs.cwd)
+        running = _Running(block.secrets, folder, block.seconds)
+        found = await outside.call(
+            block,
+            running.run,
+            name=self.name,
+            effect=inputs.effect,
+            verify=running.verify if inputs.verify is not None else None,
+            given={
+                "command": inputs.command,
+                "cwd": inputs.cwd,
+                "env": {name: str(value) for name, value in inputs.env.items()},
+                "stdin": inputs.stdin,
+                "verify": inputs.verify,
+            },
+        )
+        return _judged(found, inputs.exit_codes, block.seconds)
+
+
+class _Running:
+    """The commands of one block, on their way."""
+
+    def __init__(self, secrets: Secrets, folder: Path, seconds: float) -> None:
+        self._secrets = secrets
+        self._folder = folder
+        self._seconds = seconds
+
+    async def run(
+        self,
+        command: str | list[str],
+        cwd: str,
+        env: dict[str, str],
+        stdin: str,
+        verify: str | list[str] | None = None,
+        *,
+        key: Key,
+    ) -> dict[str, Any]:
+        """Run the command; however it ended, that is known."""
+        with outside.telling_no(self._secrets):
+            return self._told(await self._ended(command, env, stdin, key))
+
+    async def verify(
+        self, env: dict[str, str], verify: str | list[str], key: str
+    ) -> Happened[dict[str, Any]] | NotDone:
+        """What the command that verifies says."""
+        with outside.telling_no(self._secrets):
+            ended = await self._ended(verify, env, "", key)
+            if ended.exit_code == 0:
+                return Happened(self._told(ended))
+            if ended.exit_code == 1:
+                return NotDone("the command that verifies says that it did not happen")
+            code = ended.exit_code
+            how = f"exited with {code}" if code is not None else f"took over {self._seconds:g} s"
+            said = self._told(ended)["stderr"].strip()[-500:]
+            raise BlockFailed(f"the command that verifies {how} and so cannot tell: {said}")
+
+    async def _ended(
+        self, command: str | list[str], env: dict[str, str], stdin: str, key: str
+    ) -> Ended:
+        own = {**settings.command_environment(), KEY_VARIABLE: key}
+        return await commands.run(
+            Command(
+                command=self._revealed(command),
+                cwd=self._folder,
+                env=own | self._secrets.reveal(env),
+                stdin=self._secrets.reveal(stdin),
+                seconds=self._seconds,
+            )
+        )
+
+    def _revealed(self, command: str | list[str]) -> str | list[str]:
+        """A command with its secrets; in a text for the shell they must mean nothing to it."""
+        if isinstance(command, list):
+            return self._secrets.reveal(command)
+        for name in self._secrets.names_in(command):
+            if not _PLAIN.fullmatch(self._secrets.reveal(str(self._secrets.reference(name)))):
+                raise BlockFailed(
+                    f"secret {name!r} has characters that mean something to the shell; put it in "
+                    f'env: {{VALUE: "{{{{ secrets.{name} }}}}"}}, and write "$VALUE" in the command'
+                )
+        return self._secrets.reveal(command)
+
+    def _told(self, ended: Ended) -> dict[str, Any]:
+        redact, longest = self._secrets.redact, self._secrets.longest
+        return {
+            "stdout": ended.stdout.text(redact, longest),
+            "stderr": ended.stderr.text(redact, longest),
+            "exit_code": ended.exit_code,
+        }
+
+
+def _judged(found: dict[str, Any], exit_codes: tuple[int, ...], seconds: float) -> dict[str, Any]:
+    code = found["exit_code"]
+    if code is None:
+        raise BlockFailed(f"the command took over {seconds:g} s and was ended", outputs=found)
+    if code in exit_codes:
+        return found
+    how = f"exited with {code}" if code >= 0 else f"was ended by signal {-code}"
+    said = found["stderr"].strip().rpartition("\n")[2][:500]
+    raise BlockFailed(f"the command {how}{f': {said}' if said else ''}", outputs=found)

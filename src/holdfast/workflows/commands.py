@@ -1,0 +1,199 @@
+"""Commands as processes that never outlive whoever waits for them.
+
+A command and all that it starts are one group of processes, led by a small watcher, the *leash*. It
+ends the group when this process lets go of it, also by dying, and when the time is over even if
+this process stands still: so a command that nobody saw the end of is not running any more.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from holdfast.errors import NotDone
+
+MOST_BYTES: Final = 128 * 1024
+"""So much of the beginning and so much of the end of an output is kept."""
+
+GRACE_SECONDS: Final = 2.0
+LEASH_SECONDS: Final = 5.0
+_SHELL: Final = "/bin/sh"
+_WATCH: Final = """trap '' TERM HUP INT
+(sleep "$1"; kill -KILL 0) &
+read -r _
+kill -TERM 0
+sleep 1
+kill -KILL 0"""
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """What is run: a text by the shell, words as they are."""
+
+    command: str | list[str]
+    cwd: Path
+    env: Mapping[str, str]
+    stdin: str = ""
+    seconds: float
+
+    @property
+    def words(self) -> Sequence[str]:
+        if isinstance(self.command, str):
+            return [_SHELL, "-c", self.command]
+        return self.command
+
+
+class Captured(msgspec.Struct):
+    """The beginning and the end of an output."""
+
+    head: bytes = b""
+    tail: bytes = b""
+    left_out: int = 0
+
+    def add(self, chunk: bytes) -> None:
+        room = MOST_BYTES - len(self.head)
+        self.head += chunk[:room]
+        tail = self.tail + chunk[room:] if room < len(chunk) else self.tail
+        self.left_out += max(0, len(tail) - MOST_BYTES)
+        self.tail = tail[-MOST_BYTES:]
+
+    def text(self, redact: Callable[[str], str], longest: int) -> str:
+        """All of it as a text; where something is left out, no piece of a secret is left over."""
+        if not self.left_out:
+            return redact((self.head + self.tail).decode("utf-8", "replace"))
+        head = redact(self.head.decode("utf-8", "replace"))
+        tail = redact(self.tail.decode("utf-8", "replace"))
+        cut = f"\n… ({self.left_out:,} bytes are left out here) …\n"
+        return f"{head[: max(0, len(head) - longest)]}{cut}{tail[longest:]}"
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a command ended; without an exit code it was ended because its time was over."""
+
+    exit_code: int | None
+    stdout: Captured
+    stderr: Captured
+
+
+class _Leash:
+    """The group of a command. Leaving it ends every process in it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> Self:
+        reader, self._writer = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [_SHELL, "-c", _WATCH, "leash", f"{self._seconds:.3f}"],
+                stdin=reader,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+        except BaseException:
+            os.close(self._writer)
+            raise
+        finally:
+            os.close(reader)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.send(signal.SIGKILL)
+        os.close(self._writer)
+        self._process.wait()
+
+    @property
+    def group(self) -> int:
+        return self._process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.group, number)
+
+
+class _Process(asyncio.SubprocessProtocol):
+    """A command on its way; it may have ended while others still hold its outputs open."""
+
+    def __init__(self) -> None:
+        self.stdout = Captured()
+        self.stderr = Captured()
+        self.has_ended = asyncio.Event()
+        self.is_closed = asyncio.Event()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        (self.stdout if fd == 1 else self.stderr).add(data)
+
+    def process_exited(self) -> None:
+        self.has_ended.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed.set()
+
+
+async def run(command: Command) -> Ended:
+    """Run a command to its end; raises NotDone if it cannot be started.
+
+    When its time is over, or when this is cancelled, it is asked to end, and then made to.
+    """
+    with _Leash(command.seconds + LEASH_SECONDS) as leash:
+        transport, process = await _start(command, leash)
+        is_over = False
+        try:
+            async with asyncio.timeout(command.seconds):
+                await process.has_ended.wait()
+        except TimeoutError:
+            is_over = True
+            await _end(process, leash)
+        except asyncio.CancelledError:
+            await _end(process, leash)
+            raise
+        finally:
+            leash.send(signal.SIGKILL)  # what it left behind holds its outputs open
+            await _within_grace(process.is_closed)
+            transport.close()
+    code = None if is_over else transport.get_returncode()
+    return Ended(code, process.stdout, process.stderr)
+
+
+async def _start(command: Command, leash: _Leash) -> tuple[asyncio.SubprocessTransport, _Process]:
+    try:
+        transport, process = await asyncio.get_running_loop().subprocess_exec(
+            _Process,
+            *command.words,
+            cwd=command.cwd,
+            env=command.env,
+            process_group=leash.group,
+        )
+    except (OSError, ValueError) as error:
+        raise NotDone(f"the command cannot be started: {error}") from None
+    stdin: Any = transport.get_pipe_transport(0)
+    stdin.write(command.stdin.encode())
+    stdin.close()  # when all is written; a command need not read it
+    return transport, process
+
+
+async def _end(process: _Process, leash: _Leash) -> None:
+    leash.send(signal.SIGTERM)
+    try:
+        await _within_grace(process.has_ended)
+    finally:
+        leash.send(signal.SIGKILL)
+    await process.has_ended.wait()
+
+
+async def _within_grace(event: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GRACE_SECONDS):
+            await event.wait()

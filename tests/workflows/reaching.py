@@ -1,0 +1,46 @@
+"""Workflows of blocks that reach outside: one block each, carried out in an open store."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast.settings import Settings
+from holdfast.workflows import Block, Kit, Outcome, Workflow
+from holdfast.workflows.state import Result
+
+LEASE_SECONDS = 0.5
+
+
+def block(
+    type: str, id: str = "it", *, options: dict[str, Any] | None = None, **inputs: Any
+) -> Block:
+    return Block(id=id, type=type, inputs=inputs, **(options or {}))
+
+
+def flow(*blocks: Block, **options: Any) -> Workflow:
+    return Workflow(name="reach", blocks=list(blocks), **options)
+
+
+def settings() -> Settings:
+    return Settings(lease_seconds=LEASE_SECONDS, wakeup_poll_seconds=0.1)
+
+
+@asynccontextmanager
+async def opened(store: str, root: Path, **kit: Any) -> AsyncIterator[holdfast.Holdfast]:
+    """A Holdfast whose workflows work in a folder."""
+    made = holdfast.Holdfast(store, settings=settings(), workflows=Kit(root=root, **kit))
+    async with made as hf:
+        yield hf
+
+
+async def carry_out(store: str, root: Path, *blocks: Block, **kit: Any) -> Outcome:
+    """Run a workflow of these blocks to its end, whatever that is."""
+    async with opened(store, root, **kit) as hf:
+        return await hf.workflows.run(flow(*blocks), run_id="r", timeout=60)
+
+
+async def result(store: str, root: Path, given: Block, **kit: Any) -> Result:
+    """What became of one block."""
+    return (await carry_out(store, root, given, **kit)).blocks[given.id]
