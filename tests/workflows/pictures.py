@@ -1,9 +1,14 @@
 """Workflows that are drawn: the release of the documentation's picture, and random ones."""
 
 import random
+from pathlib import Path
 
 from holdfast.workflows import Block, Dependency, Workflow
 from holdfast.workflows.looks import BlockState
+from holdfast.workflows.svg import svg
+
+DOCS = Path(__file__).parents[2] / "docs"
+PICTURE = DOCS / "images" / "release.svg"
 
 APPROVED = "{{ blocks.approve.outputs.response == 'yes' }}"
 
@@ -68,15 +73,6 @@ RELEASE_STATES: dict[str, BlockState] = {
 }
 
 TYPES = ("Shell", "Tool", "HttpCall", "Prompt", "Agent", "Workflow", "Wait", "ReadFile", "Custom")
-STATES: tuple[BlockState, ...] = (
-    "completed",
-    "failed",
-    "skipped",
-    "waiting",
-    "running",
-    "cancelled",
-    "not yet",
-)
 
 
 def random_workflow(seed: int, count: int, *, density: float = 1.3, reach: int = 12) -> Workflow:
@@ -99,3 +95,7 @@ def random_workflow(seed: int, count: int, *, density: float = 1.3, reach: int =
             )
         )
     return Workflow(name=f"random {seed}", blocks=blocks)
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(svg(RELEASE, RELEASE_STATES), encoding="utf-8")

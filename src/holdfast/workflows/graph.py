@@ -25,10 +25,7 @@ def states_of(outcome: Outcome) -> dict[str, BlockState]:
     names = [name for wave in outcome.waves for name in wave]
     if outcome.status == Status.CANCELLED:
         return {name: _ended(outcome, name) or "cancelled" for name in names}
-    begun: list[str] = next(
-        (wave for wave in outcome.waves if any(name not in outcome.blocks for name in wave)), []
-    )
-    open_here = {name for name in begun if name not in outcome.blocks}
+    open_here = {name for name in _current(outcome) if name not in outcome.blocks}
     waiting = {_first_of(open_here, each.block) for each in outcome.waiting}
     meanwhile = _meanwhile(outcome)
     return {
@@ -36,6 +33,14 @@ def states_of(outcome: Outcome) -> dict[str, BlockState]:
         or ("waiting" if name in waiting else meanwhile if name in open_here else "not yet")
         for name in names
     }
+
+
+def _current(outcome: Outcome) -> list[str]:
+    """The wave that has not ended."""
+    for wave in outcome.waves:
+        if any(name not in outcome.blocks for name in wave):
+            return wave
+    return []
 
 
 def _ended(outcome: Outcome, name: str) -> BlockState | None:
