@@ -87,6 +87,16 @@ class RunReader(_Reads):
     async def of_peers(self, run_id: str, limit: int) -> list[Run]:
         return await self._all(self._shapes.run, "list_runs_of_peers", run_id, limit)
 
+    async def expired(
+        self, agent: str, before: int, *, after: tuple[int, str], limit: int
+    ) -> list[Run]:
+        return await self._all(self._shapes.run, "list_expired_runs", agent, before, *after, limit)
+
+    async def live(
+        self, agent: str, subject: str | None, *, after: tuple[int, str], limit: int
+    ) -> list[Run]:
+        return await self._all(self._shapes.run, "list_live_runs", agent, subject, *after, limit)
+
     async def next_ready_at(self) -> int | None:
         return (await self._rows("next_ready_at"))[0][0]
 
