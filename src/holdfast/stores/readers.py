@@ -95,7 +95,10 @@ class RunReader(_Reads):
     async def live(
         self, agent: str, subject: str | None, *, after: tuple[int, str], limit: int
     ) -> list[Run]:
-        return await self._all(self._shapes.run, "list_live_runs", agent, subject, *after, limit)
+        page = agent, *after, limit
+        if subject is None:
+            return await self._all(self._shapes.run, "list_live_runs", *page)
+        return await self._all(self._shapes.run, "list_live_runs_by_subject", *page, subject)
 
     async def next_ready_at(self) -> int | None:
         return (await self._rows("next_ready_at"))[0][0]

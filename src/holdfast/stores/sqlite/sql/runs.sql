@@ -192,15 +192,27 @@ ORDER BY r.created_at, r.run_id
 LIMIT ?6;
 
 -- name: list_live_runs
--- A page of the runs of an agent that have not ended, of one subject unless that is NULL; oldest
--- first, after the one named by (created_at, run_id).
+-- A page of the runs of an agent that have not ended; oldest first, after the one named by
+-- (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject
 FROM runs
 WHERE tenant = ?1 AND agent = ?2
-  AND (?3 IS NULL OR subject = ?3)
   AND status IN ('ready', 'running', 'waiting', 'blocked')
-  AND (created_at, run_id) > (?4, ?5)
+  AND (created_at, run_id) > (?3, ?4)
 ORDER BY created_at, run_id
-LIMIT ?6;
+LIMIT ?5;
+
+-- name: list_live_runs_by_subject
+-- The same, of one subject.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest, schema, reply_to, subject
+FROM runs
+WHERE tenant = ?1 AND agent = ?2
+  AND subject = ?6 AND subject <> ''
+  AND status IN ('ready', 'running', 'waiting', 'blocked')
+  AND (created_at, run_id) > (?3, ?4)
+ORDER BY created_at, run_id
+LIMIT ?5;
