@@ -118,6 +118,43 @@ def store_url(given: str | None) -> str:
     return given or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
 
 
+def checkpoint_store_url(given: Mapping[str, str] | None = None) -> str | None:
+    """Where checkpoints of workflows go, by WORKFLOW_CHECKPOINT_BACKEND and _DSN; None: in memory.
+
+    Raises InvalidSetting for a backend that is not known, and for a DSN that does not fit it.
+    """
+    variables = os.environ if given is None else given
+    backend = variables.get("WORKFLOW_CHECKPOINT_BACKEND", "").strip().lower()
+    dsn = variables.get("WORKFLOW_CHECKPOINT_DSN", "").strip()
+    backend = _CHECKPOINT_BACKENDS.get(backend, backend)
+    if backend not in ("", "memory", "sqlite", "postgres"):
+        raise InvalidSetting(
+            f"WORKFLOW_CHECKPOINT_BACKEND must be memory, sqlite or postgres, not {backend!r}"
+        )
+    if not dsn:
+        if backend in ("", "memory"):
+            return None
+        raise InvalidSetting(
+            f"WORKFLOW_CHECKPOINT_BACKEND is {backend}, and WORKFLOW_CHECKPOINT_DSN does not say "
+            f"where: set it, as in {_CHECKPOINT_DSNS[backend]}"
+        )
+    named, location = locate_store(dsn)
+    named = named if location else "memory"
+    if backend and named != backend:
+        raise InvalidSetting(
+            f"WORKFLOW_CHECKPOINT_BACKEND is {backend}, and WORKFLOW_CHECKPOINT_DSN names a store "
+            f"of {named}: {shown_store(dsn)}; change one of the two"
+        )
+    return None if named == "memory" else dsn
+
+
+_CHECKPOINT_BACKENDS: Final = {"postgresql": "postgres", "in-memory": "memory"}
+_CHECKPOINT_DSNS: Final = {
+    "sqlite": "sqlite:///checkpoints.db",
+    "postgres": "postgresql://user@host/workflows",
+}
+
+
 class StoreLocation(NamedTuple):
     """Which backend a URL names, and where: a file's path, "" for memory, or a server's URL."""
 

@@ -1,0 +1,1 @@
+"""Workflows: definitions, runs of them, and checkpoints."""

@@ -30,12 +30,15 @@ class Pause(msgspec.Struct, frozen=True):
     """What is to be stored: the whole state, and groups of waits, each satisfied by all of them.
 
     `lease_seq` names the lease under which the task went on since its last pause, 0 if it did not.
+    `subject` is what a new run is about, `about` what is said of the version.
     """
 
     agent: str
     state: Mapping[str, object]
     groups: Sequence[Sequence[WaitSpec]]
     lease_seq: int = 0
+    subject: str = ""
+    about: About | None = None
 
 
 class _Overtaken(Exception):
@@ -81,7 +84,9 @@ def waits_for_more(stored: Collection[Wait]) -> str:
 async def _begin(context: Context, run_id: str, wanted: Pause) -> bool:
     """Store the run's first entries; False if somebody else created it meanwhile."""
     now = context.now()
-    created = runs.Created(agent=wanted.agent, input_digest=codec.canonical_digest(None))
+    created = runs.Created(
+        agent=wanted.agent, input_digest=codec.canonical_digest(None), subject=wanted.subject
+    )
     first = [
         Draft(Kind.RUN_CREATED, created, codec.encode(None)),
         Draft(Kind.RUN_LEASED, runs.Leased(context.worker)),
@@ -194,7 +199,7 @@ def _saving(context: Context, parts: Parts, wanted: Pause, end: Sequence[Draft])
     return Saving(
         parts,
         edits,
-        About(phase="paused", agent=wanted.agent),
+        wanted.about or About(phase="paused", agent=wanted.agent),
         staging=Staging(parts.recorded),
         max_bytes=max_bytes,
         then=end,

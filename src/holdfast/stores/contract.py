@@ -289,6 +289,22 @@ class RunReads(Protocol):
         """The runs a run waits for as their caller: those that are ready, then those that wait."""
         ...
 
+    async def expired(
+        self, agent: str, before: int, *, after: tuple[int, str], limit: int
+    ) -> list[Run]:
+        """Runs of an agent that ended before a moment and are not erased; oldest first.
+
+        None that another run called, and none that owes somebody a message. `after` continues a
+        listing: when a run was created, and its id.
+        """
+        ...
+
+    async def live(
+        self, agent: str, subject: str | None, *, after: tuple[int, str], limit: int
+    ) -> list[Run]:
+        """Runs of an agent, and of a subject, that have not ended; oldest first, as `expired`."""
+        ...
+
     async def next_ready_at(self) -> int | None: ...
 
 

@@ -87,6 +87,19 @@ class RunReader(_Reads):
     async def of_peers(self, run_id: str, limit: int) -> list[Run]:
         return await self._all(self._shapes.run, "list_runs_of_peers", run_id, limit)
 
+    async def expired(
+        self, agent: str, before: int, *, after: tuple[int, str], limit: int
+    ) -> list[Run]:
+        return await self._all(self._shapes.run, "list_expired_runs", agent, before, *after, limit)
+
+    async def live(
+        self, agent: str, subject: str | None, *, after: tuple[int, str], limit: int
+    ) -> list[Run]:
+        page = agent, *after, limit
+        if subject is None:
+            return await self._all(self._shapes.run, "list_live_runs", *page)
+        return await self._all(self._shapes.run, "list_live_runs_by_subject", *page, subject)
+
     async def next_ready_at(self) -> int | None:
         return (await self._rows("next_ready_at"))[0][0]
 

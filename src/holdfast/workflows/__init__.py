@@ -7,26 +7,41 @@ async with hf:
 """
 
 from holdfast.workflows.blocks.contract import BlockRun, BlockType
+from holdfast.workflows.checkpoint_state import CheckpointState, PauseMetadata
+from holdfast.workflows.checkpoint_store import CheckpointStore, InMemoryCheckpointStore
+from holdfast.workflows.cleaning import Cleaner, periodic_cleanup, periodic_cleanup_async
+from holdfast.workflows.continuing import Result, WorkflowExecutor
 from holdfast.workflows.definition import Block, Dependency, Input, Output, Workflow
 from holdfast.workflows.kit import Kit
 from holdfast.workflows.outcome import Outcome, Waiting
 from holdfast.workflows.problems import Problem
 from holdfast.workflows.reading import load, loads
+from holdfast.workflows.stored_checkpoints import StoredCheckpoints
 from holdfast.workflows.workflows import Workflows
 
 __all__ = [
     "Block",
     "BlockRun",
     "BlockType",
+    "CheckpointState",
+    "CheckpointStore",
+    "Cleaner",
     "Dependency",
+    "InMemoryCheckpointStore",
     "Input",
     "Kit",
     "Outcome",
     "Output",
+    "PauseMetadata",
     "Problem",
+    "Result",
+    "StoredCheckpoints",
     "Waiting",
     "Workflow",
+    "WorkflowExecutor",
     "Workflows",
     "load",
     "loads",
+    "periodic_cleanup",
+    "periodic_cleanup_async",
 ]

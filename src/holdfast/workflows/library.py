@@ -33,7 +33,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     def checked(self) -> dict[str, Workflow]:
         """The definitions; raises WorkflowInvalid with every mistake of all of them."""
         if self.problems:
-            raise WorkflowInvalid("\n".join(map(str, self.problems)), problems=self.problems)
+            raise WorkflowInvalid("\n".join(map(str, self.problems)), problems=tuple(self.problems))
         return self.definitions
 
 
@@ -61,7 +61,7 @@ def examine(
         first = collector.draft(main)
     except WorkflowInvalid as error:
         problems = [each for each in error.problems if isinstance(each, Problem)]
-        return Found(name=str(main), definitions={}, problems=tuple(problems))
+        return Found(name=str(main), definitions={}, problems=problems)
     collector.collect(first, folder)
     definitions = {name: draft.workflow for name, draft in collector.drafts.items()}
     problems = list(collector.problems)
@@ -101,7 +101,7 @@ class _Collector:
             return draft if draft.problems else msgspec.structs.replace(draft, workflow=given)
         document = reading.read(given)
         if not document.is_whole:
-            raise WorkflowInvalid("", problems=document.problems)
+            raise WorkflowInvalid("", problems=tuple(document.problems))
         draft = shape.drafted(document.data, document.source)
         sources.remember(draft.workflow, document.source)
         return msgspec.structs.replace(draft, problems=[*document.problems, *draft.problems])

@@ -71,7 +71,7 @@ def read(path: str | Path) -> Document:
     except (OSError, ValueError) as error:
         reason = f"this file cannot be read: {getattr(error, 'strerror', None) or error}"
         problem = Problem(reason=reason, file=str(path), where=str(path))
-        raise WorkflowInvalid(f"{path}: {reason}", problems=[problem]) from error
+        raise WorkflowInvalid(f"{path}: {reason}", problems=(problem,)) from error
     return parse(content, str(path))
 
 

@@ -169,3 +169,50 @@ WHERE w.tenant = ?1 AND w.run_id = ?2 AND w.status = 'open' AND w.kind = 'peer'
   AND r.status IN ('ready', 'waiting')
 ORDER BY r.status, w.wait_id
 LIMIT ?3;
+
+-- name: list_expired_runs
+-- Runs of an agent that no run called, that ended before a moment, that owe nobody anything, and
+-- whose bodies were not erased since; oldest first, after the one named by (created_at, run_id).
+SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
+       r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject
+FROM runs r
+JOIN journal e ON e.tenant = r.tenant AND e.run_id = r.run_id AND e.seq = r.result_seq
+WHERE r.tenant = ?1 AND r.agent = ?2 AND r.created_at < ?3
+  AND (r.created_at, r.run_id) > (?4, ?5)
+  AND r.status IN ('completed', 'failed', 'cancelled') AND r.parent_id = ''
+  AND e.at < ?3
+  AND NOT EXISTS (SELECT 1 FROM journal g
+                  WHERE g.tenant = r.tenant AND g.run_id = r.run_id
+                    AND g.kind = 'BODIES_ERASED' AND g.seq > r.result_seq)
+  AND NOT EXISTS (SELECT 1 FROM messages m
+                  WHERE m.tenant = r.tenant AND m.queue IN ('outbox', 'outgoing')
+                    AND m.ordering = r.run_id AND m.ordering <> '' AND m.status = 'ready')
+ORDER BY r.created_at, r.run_id
+LIMIT ?6;
+
+-- name: list_live_runs
+-- A page of the runs of an agent that have not ended; oldest first, after the one named by
+-- (created_at, run_id).
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest, schema, reply_to, subject
+FROM runs
+WHERE tenant = ?1 AND agent = ?2
+  AND status IN ('ready', 'running', 'waiting', 'blocked')
+  AND (created_at, run_id) > (?3, ?4)
+ORDER BY created_at, run_id
+LIMIT ?5;
+
+-- name: list_live_runs_by_subject
+-- The same, of one subject.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest, schema, reply_to, subject
+FROM runs
+WHERE tenant = ?1 AND agent = ?2
+  AND subject = ?6 AND subject <> ''
+  AND status IN ('ready', 'running', 'waiting', 'blocked')
+  AND (created_at, run_id) > (?3, ?4)
+ORDER BY created_at, run_id
+LIMIT ?5;
