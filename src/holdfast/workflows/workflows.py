@@ -108,11 +108,25 @@ class Workflows:
     async def answer(self, run_id: str, answers: Mapping[str, Any], *, by: str = "") -> None:
         """Answer what blocks ask, by their paths, and leave the rest to the workers."""
         await self._workflow_run(run_id)
-        asked = [(await self._asked(run_id, path), value) for path, value in answers.items()]
+        asked = [(await self.asked(run_id, path), value) for path, value in answers.items()]
         for question, value in asked:
             _check(question, value)
         for question, value in asked:
             await self._give(question, value, by or self._context.worker)
+
+    async def asked(self, run_id: str, path: str) -> Asked:
+        """The question of a block: the one that is open, or else the last one it asked.
+
+        Raises WaitNotFound, which names those that ask.
+        """
+        found = await self._questions(run_id)
+        named = [wait for wait in found if path in (wait.name, wait.wait_id)]
+        if not named:
+            known = sorted({wait.name for wait in found if wait.status is WaitStatus.OPEN})
+            listed = f"these ask: {', '.join(known)}" if known else "no block asks anything"
+            raise WaitNotFound(f"no block {path!r} of run {run_id} asks anything; {listed}")
+        last = max(named, key=lambda wait: (wait.status is WaitStatus.OPEN, wait.opened_at))
+        return await self._approvals.get(last.wait_id)
 
     async def status(self, run_id: str) -> Outcome:
         """Where a workflow stands: what it waits for, and what has become of its blocks."""
@@ -235,17 +249,6 @@ class Workflows:
     async def _waiting(self, run_id: str) -> "list[Waiting]":
         found = await self._approvals.list(run_id=run_id, limit=10_000)
         return [_waiting_of(each) for each in found]
-
-    async def _asked(self, run_id: str, path: str) -> Asked:
-        """The question of a block: the one that is open, or else the last one it asked."""
-        found = await self._questions(run_id)
-        named = [wait for wait in found if path in (wait.name, wait.wait_id)]
-        if not named:
-            known = sorted({wait.name for wait in found if wait.status is WaitStatus.OPEN})
-            listed = f"these ask: {', '.join(known)}" if known else "no block asks anything"
-            raise WaitNotFound(f"no block {path!r} of run {run_id} asks anything; {listed}")
-        last = max(named, key=lambda wait: (wait.status is WaitStatus.OPEN, wait.opened_at))
-        return await self._approvals.get(last.wait_id)
 
     async def _questions(self, run_id: str) -> "list[Wait]":
         """What was ever asked in a tree of runs."""
