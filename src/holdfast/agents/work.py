@@ -217,6 +217,12 @@ class Work:
             await asyncio.wait(set(self._passes), timeout=timeout)
         return not self._passes
 
+    def cancel_tree(self, root_id: str) -> None:
+        """Stop the passes over a run and all below it where they are, without waiting for that."""
+        for task, working in self._passes.items():
+            if working.held.run.root_id == root_id:
+                task.cancel()
+
     async def cancel_passes(self) -> None:
         """Stop every pass where it is: what its tools do is unknown from here on."""
         for task in self._passes:

@@ -319,9 +319,12 @@ class Holdfast(Face[app.Holdfast]):
 
 def around(inner: app.Holdfast) -> Holdfast:
     """The blocking face of a Holdfast that was made, but not entered."""
-    face = object.__new__(Holdfast)
-    face._stand_for(inner)
-    return face
+    return _Around(inner)
+
+
+class _Around(Holdfast):
+    def __init__(self, inner: app.Holdfast) -> None:
+        self._stand_for(inner)
 
 
 def open(

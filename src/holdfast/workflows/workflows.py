@@ -1,7 +1,8 @@
 """The verbs of workflows: start one, see where it stands, answer what it asks, go on."""
 
+import asyncio
 import secrets as random_secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -225,24 +226,29 @@ class Workflows:
             await advance(
                 self._work, self._runs, run_id, timeout=timeout, until=self._needs_a_person
             )
+        except asyncio.CancelledError:
+            self._work.cancel_tree(run_id)
+            raise
         finally:
             if stop is not None:
                 stop()
         return await self.status(run_id)
 
     async def _needs_a_person(self, run: Run) -> bool:
-        """Whether nothing in the tree of a run goes on by itself, and somebody is asked."""
-        if run.status is not Status.WAITING or await self._is_busy_below(run.run_id):
+        """Whether nothing in the tree of a run goes on by itself before somebody does something."""
+        if run.status is not Status.WAITING or await self._has_below(run.run_id, _BUSY):
             return False
-        return bool(await self._approvals.list(run_id=run.run_id, limit=1))
+        if await self._approvals.list(run_id=run.run_id, limit=1):
+            return True
+        return await self._has_below(run.run_id, (Status.BLOCKED,))
 
-    async def _is_busy_below(self, run_id: str) -> bool:
-        for status in _BUSY:
+    async def _has_below(self, run_id: str, statuses: Sequence[Status]) -> bool:
+        for status in statuses:
             if await self._runs.list(parent_id=run_id, status=status, limit=1):
                 return True
         waiting = await self._runs.list(parent_id=run_id, status=Status.WAITING, limit=1000)
         for below in waiting:
-            if await self._is_busy_below(below.run_id):
+            if await self._has_below(below.run_id, statuses):
                 return True
         return False
 
