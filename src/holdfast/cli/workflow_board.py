@@ -36,7 +36,10 @@ class Row:
 
     @property
     def is_active(self) -> bool:
-        return self.state == "running" or any(row.is_active for row in self.below.values())
+        """Whether it is worked on here and now, or something below it is."""
+        if self.below:
+            return any(row.is_active for row in self.below.values())
+        return self.state == "running"
 
     @property
     def rounds_ended(self) -> int:
@@ -150,6 +153,17 @@ class Board:
         row = self._row(event.path)
         if row.state not in ENDED:
             row.state, row.seconds, row.error = event.status, event.seconds, event.error
+        for loop in self._rows.values():
+            if loop.rounds and row.path in loop.below:
+                _end_with_its_rounds(loop)
+
+
+def _end_with_its_rounds(loop: Row) -> None:
+    """A loop is told to have ended with its wave only; its rounds may tell it long before."""
+    states = [row.state for row in loop.below.values()]
+    if loop.state not in ENDED and sum(state in ENDED for state in states) == loop.rounds:
+        loop.seconds = loop.elapsed or 0.0
+        loop.state = "failed" if "failed" in states else "completed"
 
 
 def shown_below(row: Row, *, most: int) -> Iterator[tuple[int, Row]]:

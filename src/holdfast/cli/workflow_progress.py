@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MARKS: Final = {
     "pending": ("·", "dim"),
+    "running": ("·", "cyan"),
     "waiting": ("?", "yellow"),
     "completed": ("✓", "green"),
     "failed": ("✗", "red"),

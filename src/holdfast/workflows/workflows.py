@@ -227,7 +227,7 @@ class Workflows:
                 self._work, self._runs, run_id, timeout=timeout, until=self._needs_a_person
             )
         except asyncio.CancelledError:
-            self._work.cancel_tree(run_id)
+            self._work.cancel_helped(run_id)
             raise
         finally:
             if stop is not None:
