@@ -1,5 +1,6 @@
 """The blocking face has what the async face has: the same names, parameters and documentation."""
 
+import functools
 import inspect
 import subprocess
 import sys
@@ -28,6 +29,8 @@ from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits, WaitSpec
 from holdfast.errors import RunNotFound, StoreClosed
 from holdfast.peers import CheckpointService
+from holdfast.sync.workflows import Workflows as BlockingWorkflows
+from holdfast.workflows import Workflows
 
 PAIRS: list[tuple[type, type]] = [
     (app.Holdfast, sync.Holdfast),
@@ -47,6 +50,7 @@ PAIRS: list[tuple[type, type]] = [
     (Worker, sync.Worker),
     (Schedules, sync.Schedules),
     (CheckpointService, sync.CheckpointService),
+    (Workflows, BlockingWorkflows),
 ]
 FORK = """
 import os, sys
@@ -77,6 +81,8 @@ def public_names(face: type) -> set[str]:
 def callable_of(member: Any) -> Callable[..., Any]:
     if isinstance(member, classmethod):
         return member.__func__
+    if isinstance(member, functools.cached_property):
+        return member.func
     return member.fget if isinstance(member, property) else member
 
 

@@ -50,6 +50,7 @@ class Work:
         self._leases = leases
         self._runs = runs
         self._passes: dict[asyncio.Task[Ending], Pass] = {}
+        self._helping: dict[asyncio.Task[Ending], str] = {}
         self._taking: set[str] = set()
         self._watching: asyncio.Task[None] | None = None
 
@@ -193,7 +194,11 @@ class Work:
                 return
             task = await self.try_to_advance(peer)
             if task is not None:
-                task.add_done_callback(lambda _: self.context.wakeups.notify([topic]))
+                self._helping[task] = topic
+                task.add_done_callback(self._helped)
+
+    def _helped(self, task: "asyncio.Task[Ending]") -> None:
+        self.context.wakeups.notify([self._helping.pop(task)])
 
     async def pause(self, run: Run, ticket: int, *, at_most: float) -> None:
         """Wait until a run may have changed; meanwhile what is due for any run is done."""
@@ -217,6 +222,12 @@ class Work:
         if self._passes:
             await asyncio.wait(set(self._passes), timeout=timeout)
         return not self._passes
+
+    def cancel_helped(self, run_id: str) -> None:
+        """Stop the passes that help a run where they are, without waiting for that."""
+        for task, topic in self._helping.items():
+            if topic == f"run:{run_id}":
+                task.cancel()
 
     async def cancel_passes(self) -> None:
         """Stop every pass where it is: what its tools do is unknown from here on."""

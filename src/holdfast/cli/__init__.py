@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "runs": "Start, list, watch, cancel, unblock, fork and rewind runs.",
     "checkpoints": "Look at what runs have saved, and at what changed.",
     "journal": "Read the record of a run, or follow it.",
+    "workflows": "Write, run, answer and watch workflows.",
     "effects": "See calls whose outcome is open, and say what became of them.",
     "approvals": "Answer what runs ask people, and approve their calls.",
     "messages": "See what is under way between runs and their peers.",

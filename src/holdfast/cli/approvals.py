@@ -5,13 +5,12 @@ from collections.abc import Iterable
 import click
 
 from holdfast.agents.approvals import Asked, said_of
-from holdfast.agents.questions import APPROVAL, check_answer
+from holdfast.agents.questions import APPROVAL
 from holdfast.cli import inputs, output
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import say, write
 from holdfast.cli.records import Record, record_of
 from holdfast.cli.text import printable, short
-from holdfast.errors import AnswerRefused
 from holdfast.kernel.waits import WaitStatus
 from holdfast.sync import Holdfast
 
@@ -96,26 +95,12 @@ def answer(options: Options, *, wait: str, value: str, by: str | None) -> None:
     """Answer a question. VALUE is JSON, or a text; an empty one ('') is an answer too."""
     with options.open_existing() as hf:
         asked = hf.approvals.get(wait)
-        hf.approvals.answer(wait, _value(asked, value), by=by or inputs.user_name())
+        hf.approvals.answer(
+            wait,
+            inputs.answer_of(value, schema=asked.schema, choices=asked.choices),
+            by=by or inputs.user_name(),
+        )
         _tell(options, hf, wait)
-
-
-def _value(asked: Asked, text: str) -> object:
-    """What a text says: JSON, unless the question wants the text itself."""
-    if asked.schema == {}:  # any JSON value: a framework's question, in which true is no text
-        return inputs.value_of(text)
-    is_free = asked.schema is None and asked.choices is None
-    if is_free and text.lstrip()[:1] in ("{", "[", '"'):
-        return inputs.value_of(text)
-    return text if _fits(asked, text) else inputs.value_of(text)
-
-
-def _fits(asked: Asked, value: object) -> bool:
-    try:
-        check_answer(value, schema=asked.schema, choices=asked.choices)
-    except AnswerRefused:
-        return False
-    return True
 
 
 def _tell(options: Options, hf: Holdfast, wait_id: str) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import threading
 from enum import IntEnum
 from typing import Final
 
@@ -17,6 +18,7 @@ from holdfast.errors import (
     NotFoundError,
     StoreNotPermitted,
     UnavailableError,
+    WorkflowInvalid,
 )
 
 
@@ -29,9 +31,10 @@ class Exit(IntEnum):
     NOT_FOUND = 3
     NOT_ALLOWED = 4
     CONFLICT = 5
-    NEEDS_PERSON = 6  # the run that is waited for is blocked
+    NEEDS_PERSON = 6  # the run that is waited for is blocked, or asks somebody
     INTEGRITY = 7
     UNAVAILABLE = 8
+    TIMED_OUT = 124  # the run that is waited for goes on, or can
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -87,12 +90,27 @@ def wants_json(arguments: list[str]) -> bool:
     )
 
 
+def end_after(seconds: float) -> None:
+    """End the process even if a tool's thread, or a loop that stands still, does not let it."""
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
+def end() -> None:
+    """End the process as interrupted, now."""
+    sys.stderr.flush()
+    os._exit(Exit.INTERRUPTED)
+
+
 def _forget_output() -> None:
     """Let what is still buffered go nowhere: Python would try again, and complain, as it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _lines(error: HoldfastError | OSError) -> list[str]:
+    if isinstance(error, WorkflowInvalid) and len(error.problems) > 1:
+        return ["Error: nothing was started:", *(f"  {problem}" for problem in error.problems)]
     lines = [f"Error: {error}"]
     cause = error.__cause__
     if cause is not None and str(cause) not in str(error):

@@ -7,9 +7,12 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 import click
+
+from holdfast.agents.questions import check_answer
+from holdfast.errors import AnswerRefused
 
 _PAIR: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
@@ -51,6 +54,28 @@ def parts_of(words: Sequence[str]) -> dict[str, Any]:
             raise click.UsageError(f"{name} is given twice")
         parts[name] = value_of(_read(text[1:]) if text.startswith("@") else text)
     return parts
+
+
+def answer_of(text: str, *, schema: Any, choices: "list[Any] | None") -> Any:
+    """What a text says as an answer: JSON, unless the question wants the text itself."""
+    if schema == {}:  # any JSON value: a framework's question, in which true is no text
+        return value_of(text)
+    is_free = schema is None and choices is None
+    if is_free and text.lstrip()[:1] in ("{", "[", '"'):
+        return value_of(text)
+    try:
+        check_answer(text, schema=schema, choices=choices)
+    except AnswerRefused:
+        return value_of(text)
+    return text
+
+
+def object_of(file: str, *, what: str) -> dict[str, Any]:
+    """The JSON object that a file holds; - is stdin."""
+    found = value_of(_read(file))
+    if not isinstance(found, dict):
+        raise click.UsageError(f"{file} must hold {what} as a JSON object")
+    return cast("dict[str, Any]", found)
 
 
 def user_name() -> str:

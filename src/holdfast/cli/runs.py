@@ -8,7 +8,7 @@ import click
 
 from holdfast import codec, names
 from holdfast.agents.questions import FOR_PEOPLE
-from holdfast.cli import budgets, called, inputs, output, travel, workers
+from holdfast.cli import blocked, budgets, called, inputs, output, travel, workers
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import Output, say, write
@@ -374,7 +374,8 @@ def _draw(record: Record) -> None:
     for line in trace:
         write(printable(line))
     if record["status"] == Status.BLOCKED:
-        say(_advice(record))
+        ids = [effect["effect_id"] for effect in record["unsettled_effects"]]
+        say(blocked.advice(record["run_id"], record["blocked_reason"], ids))
     for wait in record["open_waits"]:
         if wait["kind"] in FOR_PEOPLE:
             say(f"`holdfast approvals show {wait['wait_id']}` tells what it asks")
@@ -386,17 +387,6 @@ def _traceback(record: Record) -> list[str]:
     if not isinstance(details, dict) or "traceback" not in details:
         return []
     return ["", *str(cast("dict[str, Any]", details)["traceback"]).splitlines()]
-
-
-def _advice(record: Record) -> str:
-    if record["blocked_reason"] == BlockedReason.UNKNOWN_EFFECT:
-        ids = [effect["effect_id"] for effect in record["unsettled_effects"]]
-        return "it goes on when this is resolved: " + ", ".join(
-            f"`holdfast effects resolve {effect_id}`" for effect_id in ids
-        )
-    if record["blocked_reason"] == BlockedReason.BUDGET:
-        return f"`holdfast runs budget {record['run_id']}` shows what it draws on, --add raises it"
-    return f"`holdfast runs unblock {record['run_id']}` gives it back to the workers"
 
 
 def _draw_started(record: Record) -> None:

@@ -41,7 +41,13 @@ class Hints:
         """The text with commands that can be typed as they are."""
         if not self._store:
             return text
-        return _COMMAND.sub(lambda found: f"`{found[1]} --store {shlex.quote(self._store)}`", text)
+        return _COMMAND.sub(self._completed, text)
+
+    def _completed(self, found: "re.Match[str]") -> str:
+        # A program that is named has a store of its own.
+        if " --app " in found[1]:
+            return found[0]
+        return f"`{found[1]} --store {shlex.quote(self._store)}`"
 
 
 def _login(url: str) -> str:

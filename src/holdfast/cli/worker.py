@@ -3,19 +3,17 @@
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import sys
-import threading
 import time
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from holdfast import config
 from holdfast.agents.worker import Worker
 from holdfast.app import Holdfast
-from holdfast.cli import loading
+from holdfast.cli import exits, loading
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import printing
 from holdfast.cli.output import Output, say
@@ -131,22 +129,10 @@ class _Stopping:
             self._worker.stop()
         elif self._signals == 2:
             say(f"{signal.Signals(number).name}: stopping at once")
-            _end_after(_AT_ONCE_SECONDS)
+            exits.end_after(_AT_ONCE_SECONDS)
             self._working.cancel()
         else:
-            _end()
-
-
-def _end_after(seconds: float) -> None:
-    """End the process even if a tool's thread, or a loop that stands still, does not let it."""
-    timer = threading.Timer(seconds, _end)
-    timer.daemon = True
-    timer.start()
-
-
-def _end(*_: Any) -> None:
-    sys.stderr.flush()
-    os._exit(Exit.INTERRUPTED)
+            exits.end()
 
 
 def _draw(record: Record) -> None:

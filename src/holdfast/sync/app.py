@@ -1,9 +1,10 @@
 """What `holdfast.sync.open()` returns."""
 
 import contextlib
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from holdfast import app, config
 from holdfast.agents.agent import Agent, Taking0, Taking1, Taking2, Taking3
@@ -30,6 +31,10 @@ from holdfast.sync.loop import Face, Loop, blocking
 from holdfast.sync.schedules import Schedules
 from holdfast.telemetry import Sink
 
+if TYPE_CHECKING:
+    from holdfast.sync.workflows import Workflows
+    from holdfast.workflows.kit import Kit
+
 R = TypeVar("R")
 A = TypeVar("A")
 B = TypeVar("B")
@@ -48,11 +53,20 @@ class Holdfast(Face[app.Holdfast]):
         settings: Settings | None = None,
         clock: Clock | None = None,
         telemetry: Sink | None = None,
+        workflows: "Kit | None" = None,
     ) -> None:
-        super().__init__(
-            Loop(),
-            app.Holdfast(url, agents=agents, settings=settings, clock=clock, telemetry=telemetry),
+        inner = app.Holdfast(
+            url,
+            agents=agents,
+            settings=settings,
+            clock=clock,
+            telemetry=telemetry,
+            workflows=workflows,
         )
+        self._stand_for(inner)
+
+    def _stand_for(self, inner: app.Holdfast) -> None:
+        super().__init__(Loop(), inner)
         self._closing = contextlib.ExitStack()
         self._wire()
 
@@ -65,10 +79,17 @@ class Holdfast(Face[app.Holdfast]):
         agent: str | None = None,
         clock: Clock | None = None,
         telemetry: Sink | None = None,
+        workflows: "Kit | None" = None,
     ) -> Self:
         found = config.of(path, agent=agent)
-        url, settings = found.store_url, found.settings
-        return cls(url, agents=agents, settings=settings, clock=clock, telemetry=telemetry)
+        return cls(
+            found.store_url,
+            agents=agents,
+            settings=found.settings,
+            clock=clock,
+            telemetry=telemetry,
+            workflows=workflows,
+        )
 
     def _wire(self) -> None:
         self.leases = Leases(self._loop, self._inner.leases)
@@ -96,6 +117,12 @@ class Holdfast(Face[app.Holdfast]):
     @property
     def agents(self) -> list[str]:
         return self._inner.agents
+
+    @functools.cached_property
+    def workflows(self) -> "Workflows":
+        from holdfast.sync.workflows import Workflows
+
+        return Workflows(self._loop, self._inner.workflows)
 
     @overload
     def run(
@@ -290,6 +317,16 @@ class Holdfast(Face[app.Holdfast]):
         self._call(self._inner.__aexit__, kind, error, trace)
 
 
+def around(inner: app.Holdfast) -> Holdfast:
+    """The blocking face of a Holdfast that was made, but not entered."""
+    return _Around(inner)
+
+
+class _Around(Holdfast):
+    def __init__(self, inner: app.Holdfast) -> None:
+        self._stand_for(inner)
+
+
 def open(
     url: str | None = None,
     *,
@@ -297,6 +334,14 @@ def open(
     settings: Settings | None = None,
     clock: Clock | None = None,
     telemetry: Sink | None = None,
+    workflows: "Kit | None" = None,
 ) -> Holdfast:
     """A Holdfast on a file's path, `memory://`, or what HOLDFAST_STORE names. Enter it to open."""
-    return Holdfast(url, agents=agents, settings=settings, clock=clock, telemetry=telemetry)
+    return Holdfast(
+        url,
+        agents=agents,
+        settings=settings,
+        clock=clock,
+        telemetry=telemetry,
+        workflows=workflows,
+    )

@@ -23,8 +23,16 @@ class BlockBegan(msgspec.Struct, frozen=True):
     type: str
 
 
+class LoopBegan(msgspec.Struct, frozen=True):
+    """A loop begins, or is looked at again after a pause; its rounds are told as blocks."""
+
+    run_id: str
+    path: str
+    rounds: int
+
+
 class BlockEnded(msgspec.Struct, frozen=True):
-    """A block has ended here; one that waits is told by `BlockWaits`."""
+    """A block has ended here, a loop as a whole too; one that waits is told by `BlockWaits`."""
 
     run_id: str
     path: str
@@ -40,5 +48,5 @@ class BlockWaits(msgspec.Struct, frozen=True):
     path: str
 
 
-Event = WaveBegan | BlockBegan | BlockEnded | BlockWaits
+Event = WaveBegan | BlockBegan | LoopBegan | BlockEnded | BlockWaits
 Observer = Callable[[Event], None]

@@ -32,7 +32,7 @@ from holdfast.errors import (
 from holdfast.workflows import expressions, inputs, pruning
 from holdfast.workflows.blocks.contract import LONG_SECONDS, BlockRun, BlockType
 from holdfast.workflows.definition import Block, Workflow
-from holdfast.workflows.events import BlockBegan, BlockEnded, BlockWaits, WaveBegan
+from holdfast.workflows.events import BlockBegan, BlockEnded, BlockWaits, LoopBegan, WaveBegan
 from holdfast.workflows.rounds import Round, rounds_of
 from holdfast.workflows.scope import Scope
 from holdfast.workflows.secrets import Secrets, named_in
@@ -119,10 +119,14 @@ class Execution:
         made = iter(
             await self._run.gather(*(each for plan in plans.values() for each in plan.calls))
         )
-        return {
+        found = {
             name: plan.result or plan.joined([next(made) for _ in plan.calls])
             for name, plan in plans.items()
         }
+        for name, plan in plans.items():
+            if not plan.tells_its_end:
+                self._tell_end(self._path(name), found[name])
+        return found
 
     def _plan(self, block: Block, scope: Scope) -> "_Plan":
         try:
@@ -131,6 +135,7 @@ class Execution:
                     return _Plan(result=_not_wanted())
                 return _Plan(calls=[self._make(block, scope.names, self._path(block.id))])
             rounds, keys = rounds_of(block, scope)
+            self._tell(LoopBegan(self._run.run_id, self._path(block.id), len(rounds)))
         except BlockFailed as error:
             return _Plan(result=Result(status="failed", error=self._secrets.redact(str(error))))
         kind = self._kit.types.get(block.type)
@@ -148,6 +153,7 @@ class Execution:
     async def _make_round(self, block: Block, each: Round, limit: Any = None) -> Result:
         path = self._path(f"{block.id}[{each.label}]")
         if each.failed or each.skipped:
+            self._tell_end(path, each.result())
             return each.result()
         if limit is None:
             return await self._make(block, each.names, path, each.inputs)
@@ -213,8 +219,9 @@ class Execution:
         seconds = round(time.monotonic() - began, 3)
         # On record, so that it is known while the rest of the wave waits, and true ever after.
         seconds = (await self._run.step(_ended(path, result.status, seconds))).seconds
-        self._tell(BlockEnded(self._run.run_id, path, result.status, seconds, result.error))
-        return msgspec.structs.replace(result, seconds=seconds)
+        result = msgspec.structs.replace(result, seconds=seconds)
+        self._tell_end(path, result)
+        return result
 
     async def _try(
         self, block: Block, names: expressions.Scope, path: str, given: dict[str, Any] | None
@@ -319,6 +326,10 @@ class Execution:
     async def _read_clock(self) -> datetime:
         return clock.to_datetime(self._run.context.now())
 
+    def _tell_end(self, path: str, result: Result) -> None:
+        told = BlockEnded(self._run.run_id, path, result.status, result.seconds, result.error)
+        self._tell(told)
+
     def _tell(self, event: Any) -> None:
         self._kit.tell(self._root_id, event)
 
@@ -331,6 +342,10 @@ class _Plan(msgspec.Struct, kw_only=True):
     keys: list[str] | None = None
     is_loop: bool = False
     is_whole_loop: bool = False
+
+    @property
+    def tells_its_end(self) -> bool:
+        return self.result is None and not self.is_loop and not self.is_whole_loop
 
     def joined(self, made: list[Result]) -> Result:
         if not self.is_loop and not self.is_whole_loop:

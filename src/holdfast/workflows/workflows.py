@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets as random_secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,11 +114,25 @@ class Workflows:
     async def answer(self, run_id: str, answers: Mapping[str, Any], *, by: str = "") -> None:
         """Answer what blocks ask, by their paths, and leave the rest to the workers."""
         await self._workflow_run(run_id)
-        asked = [(await self._asked(run_id, path), value) for path, value in answers.items()]
+        asked = [(await self.asked(run_id, path), value) for path, value in answers.items()]
         for question, value in asked:
             _check(question, value)
         for question, value in asked:
             await self._give(question, value, by or self._context.worker)
+
+    async def asked(self, run_id: str, path: str) -> Asked:
+        """The question of a block: the one that is open, or else the last one it asked.
+
+        Raises WaitNotFound, which names those that ask.
+        """
+        found = await self._questions(run_id)
+        named = [wait for wait in found if path in (wait.name, wait.wait_id)]
+        if not named:
+            known = sorted({wait.name for wait in found if wait.status is WaitStatus.OPEN})
+            listed = f"these ask: {', '.join(known)}" if known else "no block asks anything"
+            raise WaitNotFound(f"no block {path!r} of run {run_id} asks anything; {listed}")
+        last = max(named, key=lambda wait: (wait.status is WaitStatus.OPEN, wait.opened_at))
+        return await self._approvals.get(last.wait_id)
 
     async def status(self, run_id: str) -> Outcome:
         """Where a workflow stands: what it waits for, and what has become of its blocks."""
@@ -245,41 +259,35 @@ class Workflows:
             await advance(
                 self._work, self._runs, run_id, timeout=timeout, until=self._needs_a_person
             )
+        except asyncio.CancelledError:
+            self._work.cancel_helped(run_id)
+            raise
         finally:
             if stop is not None:
                 stop()
         return await self.status(run_id)
 
     async def _needs_a_person(self, run: Run) -> bool:
-        """Whether nothing in the tree of a run goes on by itself, and somebody is asked."""
-        if run.status is not Status.WAITING or await self._is_busy_below(run.run_id):
+        """Whether nothing in the tree of a run goes on by itself before somebody does something."""
+        if run.status is not Status.WAITING or await self._has_below(run.run_id, _BUSY):
             return False
-        return bool(await self._approvals.list(run_id=run.run_id, limit=1))
+        if await self._approvals.list(run_id=run.run_id, limit=1):
+            return True
+        return await self._has_below(run.run_id, (Status.BLOCKED,))
 
-    async def _is_busy_below(self, run_id: str) -> bool:
-        for status in _BUSY:
+    async def _has_below(self, run_id: str, statuses: Sequence[Status]) -> bool:
+        for status in statuses:
             if await self._runs.list(parent_id=run_id, status=status, limit=1):
                 return True
         waiting = await self._runs.list(parent_id=run_id, status=Status.WAITING, limit=1000)
         for below in waiting:
-            if await self._is_busy_below(below.run_id):
+            if await self._has_below(below.run_id, statuses):
                 return True
         return False
 
     async def _waiting(self, run_id: str) -> "list[Waiting]":
         found = await self._approvals.list(run_id=run_id, limit=10_000)
         return [_waiting_of(each) for each in found]
-
-    async def _asked(self, run_id: str, path: str) -> Asked:
-        """The question of a block: the one that is open, or else the last one it asked."""
-        found = await self._questions(run_id)
-        named = [wait for wait in found if path in (wait.name, wait.wait_id)]
-        if not named:
-            known = sorted({wait.name for wait in found if wait.status is WaitStatus.OPEN})
-            listed = f"these ask: {', '.join(known)}" if known else "no block asks anything"
-            raise WaitNotFound(f"no block {path!r} of run {run_id} asks anything; {listed}")
-        last = max(named, key=lambda wait: (wait.status is WaitStatus.OPEN, wait.opened_at))
-        return await self._approvals.get(last.wait_id)
 
     async def _questions(self, run_id: str) -> "list[Wait]":
         """What was ever asked in a tree of runs."""

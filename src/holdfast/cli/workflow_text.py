@@ -1,0 +1,132 @@
+"""What a workflow's run has come to, for people and programs."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.agents.questions import APPROVAL
+from holdfast.cli import output
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import say, write
+from holdfast.cli.records import Record, record_of
+from holdfast.cli.text import count, moment, printable, short, to_json
+from holdfast.clock import from_datetime
+from holdfast.kernel.runs import Status
+from holdfast.workflows.outcome import Outcome, Waiting
+from holdfast.workflows.state import Result
+
+_CODES: Final = {
+    Status.COMPLETED: Exit.OK,
+    Status.FAILED: Exit.FAILED,
+    Status.CANCELLED: Exit.FAILED,
+    Status.BLOCKED: Exit.NEEDS_PERSON,
+}
+
+
+def code_of(record: Record) -> Exit:
+    """The exit code that says what became of a run that was carried out here."""
+    status = Status(record["status"])
+    if status in _CODES:
+        return _CODES[status]
+    return Exit.NEEDS_PERSON if record["waiting"] or record["blocked"] else Exit.TIMED_OUT
+
+
+def record_of_outcome(outcome: Outcome) -> Record:
+    """An outcome as plain data; the first four keys are what most programs need."""
+    return {
+        "run_id": outcome.run_id,
+        "status": outcome.status,
+        "waiting": [_waiting(each) for each in outcome.waiting],
+        "outputs": outcome.outputs,
+        "error": outcome.error,
+        "workflow": outcome.workflow,
+        "blocks": {name: _result(each) for name, each in outcome.blocks.items()},
+        "waves": outcome.waves,
+        "completed_waves": outcome.completed_waves,
+    }
+
+
+def _waiting(each: Waiting) -> Record:
+    at = None if each.deadline is None else moment(from_datetime(each.deadline))
+    return msgspec.structs.asdict(each) | {"deadline": at}
+
+
+def _result(each: Result) -> Record:
+    record = record_of(each)
+    rounds = None if each.rounds is None else [_result(one) for one in each.rounds]
+    return record | {"rounds": rounds}
+
+
+def draw(record: Record) -> None:
+    """Tell what became of a run."""
+    write(f"run {printable(record['run_id'])}: {record['status']}")
+    if record["outputs"]:
+        write("")
+        output.fields(record["outputs"])
+    if record["status"] == Status.FAILED:
+        for line in _failures(record):
+            write(line)
+    for question in record["waiting"]:
+        write("")
+        draw_question(question)
+
+
+def _failures(record: Record) -> Iterator[str]:
+    """Each block that failed, with its error; what the run says if it was none of them."""
+    failed = {name: r for name, r in record["blocks"].items() if r["status"] == "failed"}
+    for name, result in failed.items():
+        yield f"  {printable(name)}: {printable(result['error'])}"
+        for key, one in _rounds(result):
+            if one["status"] == "failed":
+                yield f"    {printable(f'{name}[{key}]')}: {printable(one['error'])}"
+    if not failed:
+        yield f"  {printable(record['error'])}"
+
+
+def _rounds(result: Record) -> Iterator[tuple[str, Record]]:
+    rounds: list[Record] = result["rounds"] or []
+    keys: list[Any] = result["keys"] or list(range(len(rounds)))
+    for key, one in zip(keys, rounds, strict=True):
+        yield str(key), one
+
+
+def draw_question(question: Record) -> None:
+    """A question, and what can be answered."""
+    write(f"{printable(question['block'])} asks: {printable(question['prompt'])}")
+    if question["problem"]:
+        write(f"  again, because {printable(question['problem'])}")
+    if question["kind"] == APPROVAL:
+        write("  answer: yes or no")
+    elif question["choices"] is not None:
+        write(f"  choices: {', '.join(_choice(each) for each in question['choices'])}")
+    elif question["schema"]:
+        write(f"  answer: JSON that fits {to_json(question['schema'])}")
+    if question["deadline"]:
+        write(f"  until {question['deadline']}")
+
+
+def _choice(value: Any) -> str:
+    return printable(value) if isinstance(value, str) else to_json(value)
+
+
+def resume_command(run_id: str, asking: Sequence[Record], words: Sequence[str]) -> str:
+    """The command that goes on with a run, with a place for each answer it needs."""
+    answers = [word for each in asking for word in ("--answer", f"{each['block']}=VALUE")]
+    return shlex.join(["holdfast", "workflows", "resume", run_id, *answers, *words])
+
+
+def say_next(record: Record, words: Sequence[str]) -> None:
+    """What somebody can do about a run that has not ended."""
+    run_id = record["run_id"]
+    if record["waiting"]:
+        asked = count(len(record["waiting"]), "question")
+        say(f"{asked} to answer: `{resume_command(run_id, record['waiting'], words)}`")
+    for each in record["blocked"]:
+        why = f": {short(each['note'], limit=300)}" if each["note"] else ""
+        say(f"run {each['run_id']} stands until somebody acts{why}; {each['advice']}")
+    if record["blocked"] and not record["waiting"]:
+        say(f"then `{resume_command(run_id, [], words)}` goes on")
+    if code_of(record) is Exit.TIMED_OUT:
+        say(f"it has not ended: `{resume_command(run_id, [], words)}` goes on with it")

@@ -1,0 +1,94 @@
+"""What a command lets workflows use: a program's own Kit, or a folder and secrets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast import settings
+from holdfast.cli import loading
+from holdfast.cli.options import Options
+from holdfast.cli.text import HINTS
+from holdfast.errors import NotFoundError
+from holdfast.sync.app import Holdfast, around
+from holdfast.workflows.kit import Kit
+
+
+@dataclass(frozen=True)
+class Use:
+    """The options of commands that carry out workflows."""
+
+    app: str | None
+    root: str | None
+    secrets: str | None
+
+    @property
+    def words(self) -> list[str]:
+        """The same for the next command."""
+        given = {"--app": self.app, "--root": self.root, "--secrets": self.secrets}
+        words = [word for name, value in given.items() if value for word in (name, value)]
+        tenant = click.get_current_context().params.get("tenant", "default")
+        return [*words, *(["--tenant", tenant] if tenant != "default" else [])]
+
+    def open(self, options: Options, *, makes: bool) -> Holdfast:
+        """The store with what workflows may use, to be entered; `makes` it if there is none."""
+        if self.app is not None:
+            self._check_alone(options)
+            return around(loading.load(self.app))
+        if not makes:
+            options.open_existing()
+        kit = Kit(root=_folder(self.root), secrets=_secrets(self.secrets))
+        return Holdfast(options.url, settings=options.settings, workflows=kit)
+
+    def _check_alone(self, options: Options) -> None:
+        if self.root or self.secrets:
+            raise click.UsageError("--app names a Kit, which has a root and secrets of its own")
+        if options.store is not None or options.tenant != "default":
+            raise click.UsageError("--app names a Holdfast, which has a store of its own")
+
+
+def using(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of `Use`."""
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return run
+
+
+_OPTIONS = (
+    click.option(
+        "--app",
+        metavar="MODULE:NAME",
+        help="A Holdfast with agents and a Kit: tools, types of blocks, other workflows.",
+    ),
+    click.option(
+        "--root",
+        metavar="DIR",
+        help="The folder of files that blocks may use [default: the present one].",
+    ),
+    click.option(
+        "--secrets",
+        metavar="DIR",
+        help="A folder with a file for each secret [default: HOLDFAST_SECRET_NAME variables].",
+    ),
+)
+
+
+def _folder(root: str | None) -> Path:
+    found = Path.cwd() if root is None else Path(root)
+    if not found.is_dir():
+        raise NotFoundError(f"there is no folder {found}; name one with --root")
+    return found
+
+
+def _secrets(folder: str | None) -> Any:
+    return None
+
+
+def name_store(hf: Holdfast, use: Use) -> None:
+    """Let messages name the store of a program, if it is not the one that others would take."""
+    if use.app is not None:
+        place = hf.info().url
+        if place != settings.shown_store(settings.store_url(None)):
+            HINTS.name_store(place)
