@@ -1,7 +1,6 @@
 """`holdfast workflows graph`: a workflow as a picture, and how far a run of it is."""
 
 import asyncio
-import importlib
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,11 +47,12 @@ def graph(options: Options, *, target: str, wanted: str | None, file: str | None
 def _drawn(options: Options, target: str, wanted: str) -> Record:
     # Here, since these need what only the extra `workflows` brings.
     from holdfast.workflows.graph import mermaid, states_of
+    from holdfast.workflows.reading import load
     from holdfast.workflows.svg import svg
 
     states = None
     if Path(target).is_file() or target.endswith(_FILES):
-        workflow = importlib.import_module("holdfast.workflows.reading").load(target)
+        workflow = load(target)
     else:
         options.open_existing()  # only to refuse a store that is not there, or is an older one
         workflow, outcome = asyncio.run(_of_run(options, target))

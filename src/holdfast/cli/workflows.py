@@ -11,7 +11,7 @@ import click
 import msgspec
 import yaml
 
-from holdfast.cli import blocked, exits, inputs, output, workers
+from holdfast.cli import blocked, exits, inputs, output, workers, workflow_check, workflow_graph
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import say, write
@@ -36,6 +36,7 @@ from holdfast.workflows import definition
 from holdfast.workflows import inputs as workflow_inputs
 from holdfast.workflows.definition import Input, Workflow
 from holdfast.workflows.outcome import Outcome
+from holdfast.workflows.reading import load
 
 _RUN_COLUMNS: Final = {
     "RUN": "run_id",
@@ -246,19 +247,10 @@ def cancel(options: Options, *, run: str, by: str | None, note: str) -> None:
     _say_unsettled(left)
 
 
-def _load(path: str) -> Workflow:
-    """The definition in a file."""
-    with open(path, encoding="utf-8") as file:
-        try:
-            return definition.of_plain(yaml.safe_load(file))
-        except (yaml.YAMLError, UnsupportedValue) as error:
-            raise WorkflowInvalid(f"{path}: {error}") from error
-
-
 def _start(
     hf: Holdfast, *, file: str, words: Sequence[str], inputs_file: str | None, run_id: str | None
 ) -> Outcome:
-    workflow = _load(file)
+    workflow = load(file)
     return hf.workflows.start(workflow, _given(workflow, words, inputs_file), run_id=run_id)
 
 
@@ -284,7 +276,7 @@ def _given(workflow: Workflow, words: Sequence[str], file: str | None) -> dict[s
     except WorkflowInvalid as error:
         problems += map(str, error.problems)
     if problems:
-        raise WorkflowInvalid("; ".join(problems), problems=problems)
+        raise WorkflowInvalid("; ".join(problems), problems=tuple(problems))
     return given
 
 
@@ -493,3 +485,7 @@ def _draw_yaml(plain: Record) -> None:
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
     for line in text.splitlines():
         write(printable(line))
+
+
+for _more in (workflow_check.validate, workflow_check.schema, workflow_graph.graph):
+    command.add_command(_more)
