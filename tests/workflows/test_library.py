@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import WorkflowInvalid
+from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block, Kit, Workflow, load
 from holdfast.workflows.blocks import BUILT_IN
 from holdfast.workflows.library import collect, examine
-from tests.backends import async_test
 from tests.workflows.flows import opened
 
 TYPES = {kind.name: kind for kind in BUILT_IN}
@@ -74,6 +74,7 @@ def test_mistakes_of_all_definitions_are_told_at_once(tmp_path: Path) -> None:
         "main.yaml:7:",
     ]
     assert told[0].startswith("workflow kid: blocks[0].type: ")
+    assert "workflow 'broken' cannot be read" in told[3]
     assert "no workflow 'missing' is known, and no such file" in told[4]
 
 
@@ -104,7 +105,7 @@ async def test_file_is_run_with_those_it_names_and_may_go_then(store: str, tmp_p
         tmp_path,
         main=naming("main", "./sub/ask.yaml") + 'outputs: {said: "{{ blocks.b0.outputs.said }}"}\n',
     )
-    ask = "name: ask\nblocks: [{id: q, type: Prompt, inputs: {prompt: Well?}}]\n"
+    ask = "name: ask\nblocks: [{id: q, type: Prompt, inputs: {prompt: Well}}]\n"
     sub = write(tmp_path / "sub", ask=ask + 'outputs: {said: "{{ blocks.q.outputs.response }}"}\n')
     async with opened(store) as hf:
         outcome = await hf.workflows.run(str(tmp_path / "main.yaml"))

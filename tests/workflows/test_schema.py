@@ -45,7 +45,8 @@ outputs:
 def errors(text: str, given: dict[str, Any] = SCHEMA) -> list[Any]:
     document = parse(text.encode())
     assert document.problems == []
-    return list(Draft202012Validator(given).iter_errors(document.data))
+    validator: Any = Draft202012Validator(given)
+    return list(validator.iter_errors(document.data))
 
 
 def invoke(command: Any, *words: str) -> tuple[int, str]:
