@@ -145,8 +145,8 @@ def _problems(value: Any, schema: Any) -> Iterator[str]:
     from referencing import Registry
 
     # With a registry of its own it fetches nothing that a schema refers to.
-    made: Any = Registry()
-    validator = cast(Any, Draft202012Validator(schema, registry=made, format_checker=_formats()))
+    registry = cast(Any, Registry)()
+    validator: Any = Draft202012Validator(schema, registry=registry, format_checker=_formats())
     found = validator.iter_errors(value)
     for error in sorted(found, key=lambda error: list(map(str, error.absolute_path))):
         where = _where(error.absolute_path)
