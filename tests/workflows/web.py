@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -17,6 +17,7 @@ class Web:
         self.done: list[str] = []
         self.url = ""
         self.release = threading.Event()
+        self.during: Callable[[], None] = lambda: None
 
 
 class Handler(BaseHTTPRequestHandler):

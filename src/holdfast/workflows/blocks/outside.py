@@ -14,7 +14,7 @@ from holdfast.workflows.blocks.contract import BlockRun
 from holdfast.workflows.secrets import Secrets
 
 EffectClass = Literal["read", "idempotent", "mutate"]
-MARGIN_SECONDS: Final = 10.0
+MARGIN_SECONDS: Final = 6.0
 """How much later than the block itself its call is given up: doubt is for crashes only."""
 
 
