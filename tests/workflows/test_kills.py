@@ -82,25 +82,15 @@ def test_a_workflow_killed_at_every_fault_point_pays_once(
     sweep = Sweep(children, backend, tmp_path)
     for point in points:
         if point == "tool.before_verify":
-            sweep.scene = first_doubt(sweep)
+            sweep.strike("in pay_seen", 0)
         sweep.strike(point, 0)
     for far in CHAOS_FAR if is_chaos else (1,):
         for point in points:
             sweep.strike(point, far * FAR.get(point.partition(".")[0], 3))
     sweep.finish()
     assert sweep.found == []
-    assert set(sweep.kills) == set(points)
+    assert set(sweep.kills) >= set(points)
     print(f"{len(sweep.kills)} kills")
-
-
-def first_doubt(sweep: Sweep) -> Scene:
-    """A workflow one of whose calls was made and can be verified, and whose worker has died."""
-    sweep.finish()
-    for skip in range(8, 1, -1):
-        assert sweep.scene.run(die="tool.after_call", skip=skip) == KILLED
-        if sweep.scene.count("pay")["e"]:
-            return sweep.scene
-    raise AssertionError("the call that can be verified was not made")
 
 
 def test_a_workflow_killed_while_its_store_is_made_begins_all_the_same(

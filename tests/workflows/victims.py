@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ class Order(msgspec.Struct, kw_only=True):
     do: str = "work"  # or answer, cancel, serve
     run_id: str = RUN
     shape: str = "whole"  # which workflow
-    die: str = ""  # at which fault point
+    die: str = ""  # at which fault point, or in which tool
     skip: int = 0  # how often to pass there first; of "any", counted over all points
     answers: dict[str, Any] = {}
     gate: str = ""  # what must be open before it begins
@@ -142,7 +143,7 @@ def hurried(ledger: str) -> Workflow:
 SHAPES = {"whole": whole, "asking": asking, "hurried": hurried}
 
 
-def kit_of(ledger: Ledger) -> Kit:
+def kit_of(ledger: Ledger, reach: Callable[[str], None]) -> Kit:
     @holdfast.tool(limit_seconds=LIMIT_SECONDS)
     async def pay(what: str, *, key: holdfast.Key) -> str:
         ledger.write("pay", what, 0, key)
@@ -155,6 +156,7 @@ def kit_of(ledger: Ledger) -> Kit:
     @holdfast.tool(limit_seconds=LIMIT_SECONDS, verify=was_paid)
     async def pay_seen(what: str, *, key: holdfast.Key) -> str:
         ledger.write("pay", what, 0, key)
+        reach("in pay_seen")
         return f"paid {what}"
 
     @holdfast.tool(limit_seconds=LIMIT_SECONDS)
@@ -190,7 +192,7 @@ class Victim:
     async def run(self) -> dict[str, Any]:
         settings = Settings(lease_seconds=LEASE_SECONDS, wakeup_poll_seconds=0.1, sweep_seconds=0.2)
         faults.install(self.reach)
-        kit = kit_of(self.ledger)
+        kit = kit_of(self.ledger, self.reach)
         async with holdfast.Holdfast(self.order.store, settings=settings, workflows=kit) as hf:
             self.wait_for_gate()
             try:
