@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tests.agents.sweeping import RUNS, Sweep
 
-KILLS = 10  # on each store; with --chaos 2,000 in all
+KILLS = 6  # on each store; with --chaos 2,000 in all
 CHAOS_KILLS = 1000
-SECONDS_PER_KILL = 5
+SECONDS_PER_KILL = 10
 
 
 def test_workers_killed_at_random_moments_repeat_nothing(

@@ -71,7 +71,7 @@ class Killing:
 def test_what_was_acknowledged_outlives_every_kill(
     own_postgres: OwnPostgres, seed: int, is_chaos: bool
 ) -> None:
-    kills = 300 if is_chaos else 8
+    kills = 300 if is_chaos else 5
 
     async def main() -> None:
         ledger, server = Ledger(), own_postgres()
@@ -80,4 +80,4 @@ def test_what_was_acknowledged_outlives_every_kill(
         assert await faults_in(server.url(), ledger, killing.oracle) == [], str(killing)
         print(killing)
 
-    asyncio.run(asyncio.wait_for(main(), 10 * kills))
+    asyncio.run(asyncio.wait_for(main(), 20 * kills))

@@ -11,7 +11,7 @@ from holdfast.testing.store_suite import async_test
 
 @async_test
 async def test_waiting_runs_cost_nothing(store: str, is_chaos: bool) -> None:
-    many = 10_000 if is_chaos else 1_000
+    many = 10_000 if is_chaos else 500
 
     @holdfast.agent
     async def waiter(run: holdfast.Run) -> str:

@@ -13,7 +13,8 @@ from tests.processes import Child
 
 PROCESSES = 8
 # Where processes do not wait for one another's transactions a round costs more, and shows more.
-ROUNDS = {"sqlite": 60, "postgres": 20}
+ROUNDS = {"sqlite": 25, "postgres": 12}
+CHAOS_ROUNDS = {"sqlite": 60, "postgres": 20}
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def children(store: str) -> Iterator[list[Child]]:
 
 
 @pytest.fixture
-def rounds(backend: Backend) -> int:
-    return ROUNDS[backend.name]
+def rounds(backend: Backend, is_chaos: bool) -> int:
+    return (CHAOS_ROUNDS if is_chaos else ROUNDS)[backend.name]
 
 
 def all_at_once(children: list[Child], command: Any) -> list[Any]:

@@ -139,6 +139,7 @@ class _Collector:
             found = self.draft(self._known[name] if path is None else path)
         except WorkflowInvalid as error:
             self.problems += [each for each in error.problems if isinstance(each, Problem)]
+            findings.tell(place, f"workflow {name[:80]!r} cannot be read: {path} has mistakes")
             return None
         if path is not None:
             self._files[name] = path

@@ -92,6 +92,7 @@ def _workflow(document: Document) -> Workflow:
     problems = list(document.problems)
     if draft is not None:
         problems += [*draft.problems, *checking.mistakes_of(draft)]
+    problems.sort(key=lambda each: each.line)
     if draft is None or problems:
         raise WorkflowInvalid("\n".join(map(str, problems)), problems=tuple(problems))
     sources.remember(draft.workflow, document.source)
