@@ -13,7 +13,7 @@ from tests.peers.tasks import task
 from tests.processes import Child
 
 CALLS = 25
-A_LITTLE, MUCH = 300, 10_000
+A_LITTLE, MUCH = 500, 10_000
 
 
 @pytest.mark.mission("S0-086", "S2-002", "S2-027", "S2-028", "S2-033")

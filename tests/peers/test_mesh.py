@@ -1,4 +1,4 @@
-"""A twentieth of tests/chaos/test_peers.py: one NATS server, everything comes twice, one kill."""
+"""A tenth of tests/chaos/test_peers.py: a mesh on one NATS server, everything twice, one kill."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from holdfast.testing.store_suite import async_test
 from tests.backends import SQLiteBackend
 from tests.peers.mesh import Mesh
 
-TASKS, PARTS = 10, 10
+TASKS, PARTS = 20, 10
 
 
 @pytest.mark.mission("S0-020", "S0-021")

@@ -20,8 +20,8 @@ from tests.backends import Backend, Raw
 from tests.peers.racers import deadlines_beside, make_callers, write
 from tests.peers.sweeping import Side, owed
 
-ROUND = 125
-ROUNDS, CHAOS_ROUNDS = 1, 40  # on each store
+ROUND = 250
+ROUNDS, CHAOS_ROUNDS = 1, 20  # on each store
 APART_SECONDS = 0.008
 START_SECONDS = 0.5
 LIMIT_SECONDS = 60.0

@@ -1,14 +1,16 @@
 """Workflows of blocks that reach outside: one block each, carried out in an open store."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import holdfast
+from holdfast import faults
 from holdfast.settings import Settings
 from holdfast.workflows import Block, Kit, Outcome, Workflow
 from holdfast.workflows.state import Result
+from tests.agents.crashing import Crash
 
 LEASE_SECONDS = 0.5
 
@@ -44,3 +46,19 @@ async def carry_out(store: str, root: Path, *blocks: Block, **kit: Any) -> Outco
 async def result(store: str, root: Path, given: Block, **kit: Any) -> Result:
     """What became of one block."""
     return (await carry_out(store, root, given, **kit)).blocks[given.id]
+
+
+@contextmanager
+def crashing(point: str) -> Generator[None]:
+    """Whoever comes to a point for the first time ends there as if its process had died."""
+    left = iter([point])
+
+    def crash(reached: str) -> None:
+        if reached == point and next(left, None) is not None:
+            raise Crash
+
+    faults.install(crash)
+    try:
+        yield
+    finally:
+        faults.install(None)

@@ -142,8 +142,11 @@ def _check_schema(schema: dict[str, Any]) -> None:
 
 def _problems(value: Any, schema: Any) -> Iterator[str]:
     from jsonschema import Draft202012Validator
+    from referencing import Registry
 
-    validator = cast(Any, Draft202012Validator(schema, format_checker=_formats()))
+    # With a registry of its own it fetches nothing that a schema refers to.
+    registry = cast(Any, Registry)()
+    validator: Any = Draft202012Validator(schema, registry=registry, format_checker=_formats())
     found = validator.iter_errors(value)
     for error in sorted(found, key=lambda error: list(map(str, error.absolute_path))):
         where = _where(error.absolute_path)

@@ -241,7 +241,7 @@ def cancel(options: Options, *, run: str, by: str | None, note: str) -> None:
         except RunEnded:
             status = hf.runs.get(run).status
             raise RunEnded(f"run {run} is {status} already; there is nothing to cancel") from None
-        record = record_of_outcome(hf.workflows.status(run))
+        record = _record(hf, hf.workflows.status(run))
         left = _unsettled(hf, run)
     options.output.one(record, ids="run_id", draw=draw)
     _say_unsettled(left)
@@ -281,7 +281,7 @@ def _given(workflow: Workflow, words: Sequence[str], file: str | None) -> dict[s
 
 
 def _tell_started(hf: Holdfast, outcome: Outcome, options: Options, use: Use) -> Exit:
-    options.output.one(record_of_outcome(outcome), ids="run_id", draw=draw)
+    options.output.one(_record(hf, outcome), ids="run_id", draw=draw)
     if not any(map(workers.is_alive, hf.leases.workers())):
         go_on = resume_command(outcome.run_id, [], use.words)
         say(f"no worker is alive: start one with `holdfast worker MODULE:NAME`, or `{go_on}`")

@@ -1,6 +1,7 @@
 """Workflows, for code that blocks."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from holdfast.agents.approvals import Asked
@@ -9,6 +10,7 @@ from holdfast.sync.loop import Face, blocking
 from holdfast.workflows import workflows
 from holdfast.workflows.definition import Workflow
 from holdfast.workflows.events import Observer
+from holdfast.workflows.expiring import MAX_AGE_HOURS
 from holdfast.workflows.outcome import Outcome
 
 
@@ -18,7 +20,7 @@ class Workflows(Face[workflows.Workflows]):
 
     def start(
         self,
-        workflow: Workflow,
+        workflow: Workflow | str | Path,
         given: Mapping[str, Any] | None = None,
         *,
         run_id: str | None = None,
@@ -27,7 +29,7 @@ class Workflows(Face[workflows.Workflows]):
 
     def run(
         self,
-        workflow: Workflow,
+        workflow: Workflow | str | Path,
         given: Mapping[str, Any] | None = None,
         *,
         run_id: str | None = None,
@@ -68,10 +70,16 @@ class Workflows(Face[workflows.Workflows]):
         workflow: str | None = None,
         *,
         status: Status | str | None = None,
+        nested: bool = False,
         limit: int = 100,
         before: Run | None = None,
     ) -> "list[Run]":
-        return self._call(self._inner.list, workflow, status=status, limit=limit, before=before)
+        return self._call(
+            self._inner.list, workflow, status=status, nested=nested, limit=limit, before=before
+        )
 
     def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
         return self._call(self._inner.cancel, run_id, by=by, note=note)
+
+    def cleanup_expired(self, max_age_hours: float = MAX_AGE_HOURS) -> int:
+        return self._call(self._inner.cleanup_expired, max_age_hours)

@@ -22,6 +22,7 @@ from holdfast.engine.waits import Waits
 from holdfast.errors import (
     AlreadyAnswered,
     AnswerRefused,
+    BodyErased,
     MisuseError,
     RunNotFound,
     WaitNotFound,
@@ -33,6 +34,7 @@ from holdfast.kernel.waits import Wait, WaitStatus
 from holdfast.workflows import definition, inputs, library
 from holdfast.workflows.definition import Workflow
 from holdfast.workflows.events import Observer
+from holdfast.workflows.expiring import MAX_AGE_HOURS, remove_expired
 from holdfast.workflows.kit import AGENT, Kit
 from holdfast.workflows.outcome import Outcome, Waiting
 from holdfast.workflows.state import ENDED, Ended, Result, Start, block_of, part_of
@@ -212,6 +214,13 @@ class Workflows:
         await self._workflow_run(run_id)
         await self._runs.cancel(run_id, by=by, note=note)
 
+    async def cleanup_expired(self, max_age_hours: float = MAX_AGE_HOURS) -> int:
+        """Erase what workflows held that ended longer ago than this; how many there were.
+
+        One that waits, is blocked or goes on is never touched, however old it is.
+        """
+        return await remove_expired(self._context, max_age_hours)
+
     async def _create(
         self,
         source: Workflow | str | Path,
@@ -322,7 +331,13 @@ class Workflows:
 
     async def _start_of(self, run_id: str) -> Start:
         await self._workflow_run(run_id)
-        given = await self._runs.input(run_id)
+        try:
+            given = await self._runs.input(run_id)
+        except BodyErased as error:
+            raise BodyErased(
+                f"workflow {run_id} has ended and expired; what it held was erased, its record is "
+                "kept"
+            ) from error
         try:
             return msgspec.convert(given["start"], Start)
         except (msgspec.ValidationError, KeyError, TypeError) as error:

@@ -4,6 +4,8 @@ from typing import Final
 
 from holdfast.workflows.blocks.agent import AgentBlock
 from holdfast.workflows.blocks.contract import BlockType
+from holdfast.workflows.blocks.files import CreateFile, EditFile, ReadFiles
+from holdfast.workflows.blocks.http import HttpCall
 from holdfast.workflows.blocks.nested import Nested
 from holdfast.workflows.blocks.prompt import Prompt
 from holdfast.workflows.blocks.shell import Shell
@@ -17,4 +19,8 @@ BUILT_IN: Final[tuple[BlockType, ...]] = (
     Nested(),
     Wait(),
     Shell(),
+    HttpCall(),
+    ReadFiles(),
+    CreateFile(),
+    EditFile(),
 )

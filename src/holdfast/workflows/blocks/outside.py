@@ -4,7 +4,7 @@ What is stored of a call has references in place of secrets: their values are pu
 function, and taken out of what it returns and raises.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
@@ -14,17 +14,17 @@ from holdfast.workflows.blocks.contract import BlockRun
 from holdfast.workflows.secrets import Secrets
 
 EffectClass = Literal["read", "idempotent", "mutate"]
-MARGIN_SECONDS: Final = 10.0
+MARGIN_SECONDS: Final = 6.0
 """How much later than the block itself its call is given up: doubt is for crashes only."""
 
 
 async def call(
     block: BlockRun,
-    function: Callable[..., Awaitable[Any]],
+    function: Callable[..., Any],
     *,
     name: str,
     effect: EffectClass,
-    verify: Callable[..., Awaitable[Any]] | None = None,
+    verify: Callable[..., Any] | None = None,
     given: Mapping[str, Any],
 ) -> Any:
     """Make a call that is on record; raises ToolFailed with what it raised if it did not happen.
