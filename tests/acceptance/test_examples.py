@@ -353,3 +353,89 @@ def test_help_of_the_peers_tells_each_way_to_run_it_on_a_line_of_its_own(tmp_pat
     assert (
         len([line for line in lines if line.startswith("    python examples/peers/main.py")]) == 2
     )
+
+
+WORKFLOWS = EXAMPLES / "workflows"
+SHORT_LEASES = """
+from holdfast import Holdfast, Settings
+from holdfast.workflows import Kit
+hf = Holdfast("flows.db", settings=Settings(lease_seconds=1), workflows=Kit())
+"""
+
+
+def workflows(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return holdfast(folder, "workflows", *arguments)
+
+
+def outcome_of(done: "subprocess.CompletedProcess[str]", code: int) -> Any:
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.mission("S1-001", "S1-006")
+def test_workflows_are_played_and_played_again_does_nothing_twice(tmp_path: Path) -> None:
+    first = run(tmp_path, "workflows", "--folder", "played")
+    assert (first.returncode, first.stderr) == (0, "")
+    assert "payment-7 is completed: {'paid': True, 'manager': 'yes'}" in first.stdout
+    assert "release-1.4.0 is completed: {'announced': True" in first.stdout
+    assert "'core': {'said': ['good', 'too long']}" in first.stdout
+    assert "  team[core]/ask[1] asks: bob of core" in first.stdout
+    second = run(tmp_path, "workflows", "--folder", "played")
+    assert (second.returncode, second.stderr) == (0, "")
+    assert "wave" not in second.stdout
+    folder = tmp_path / "played"
+    assert (folder / "payments.txt").read_text() == "paid ada 250000\n"
+    assert (folder / "deployments.txt").read_text() == "eu-west 1.4.0\nus-east 1.4.0\n"
+
+
+@pytest.mark.mission("S1-002", "S1-007", "S1-018", "S1-030", "S1-062")
+def test_release_that_was_killed_after_it_shipped_ships_once_and_is_undone(tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(SHORT_LEASES)
+    app = ("--app", "flows:hf", "-o", "json")
+    release = str(WORKFLOWS / "release.yaml")
+    given = ("--input", "version=1.5.0", "--input", "linger=20", "--run-id", "r")
+    asked = outcome_of(workflows(tmp_path, "run", release, *given, *app), 6)
+    assert [each["block"] for each in asked["waiting"]] == ["approve"]
+    deployed = tmp_path / "deployments.txt"
+    child = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "workflows", "resume", "r", "--answer", "approve=release"]
+        + ["--app", "flows:hf"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    kill_when(child, lambda: deployed.exists() and "eu-west" in deployed.read_text())
+    asked = outcome_of(workflows(tmp_path, "resume", "r", *app), 6)
+    assert [each["block"] for each in asked["waiting"]] == ["deploy[eu]/healthy"]
+    answer = ("--answer", "deploy[eu]/healthy=no")
+    ended = outcome_of(workflows(tmp_path, "resume", "r", *answer, *app), 1)
+    assert deployed.read_text() == "eu-west 1.5.0\nrolled back 1.5.0\n"
+    assert (ended["status"], ended["blocks"]["announce"]["status"]) == ("failed", "skipped")
+    assert ended["blocks"]["undo"]["status"] == "completed"
+    assert "eu-west is not well" in ended["error"]
+
+
+@pytest.mark.mission("S1-055")
+def test_reviews_go_on_though_their_files_are_gone(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("review_round.yaml", "team_round.yaml")]
+    for file in files:
+        file.write_text((WORKFLOWS / file.name).read_text())
+    json_of = ("--store", "flows.db", "-o", "json")
+    asked = outcome_of(workflows(tmp_path, "run", str(files[0]), "--run-id", "r", *json_of), 6)
+    paths = ["team[core]/ask[0]", "team[docs]/ask[0]"]
+    assert [each["block"] for each in asked["waiting"]] == paths
+    for file in files:
+        file.unlink()
+    answers = ("--answer", "team[core]/ask[0]=good", "--answer", "team[docs]/ask[0]=")
+    asked = outcome_of(workflows(tmp_path, "resume", "r", *answers, *json_of), 6)
+    assert [each["prompt"] for each in asked["waiting"]] == [
+        "bob of core: what do you think? (2 of 2)"
+    ]
+    last = ("--answer", "team[core]/ask[1]=too long")
+    ended = outcome_of(workflows(tmp_path, "resume", "r", *last, *json_of), 0)
+    assert ended["outputs"] == {
+        "said": {"core": {"said": ["good", "too long"]}, "docs": {"said": [""]}}
+    }
+    assert "- too long" in (tmp_path / "reviews.md").read_text()
