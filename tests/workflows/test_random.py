@@ -1,4 +1,4 @@
-"""Random graphs and random workflows, broken off at random: judged by what works it out directly."""
+"""Random graphs and random workflows, broken off at random, judged by a direct interpreter."""
 
 import asyncio
 import graphlib
@@ -273,7 +273,7 @@ def test_a_random_workflow_broken_off_anywhere_comes_to_what_it_must(
     judge(flow, endings)
 
 
-@pytest.mark.chaos()
+@pytest.mark.chaos
 @settings(FEW, max_examples=600)
 @given(flows(), crashes())
 def test_many_random_workflows_broken_off_anywhere_come_to_what_they_must(
