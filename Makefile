@@ -24,7 +24,7 @@ demo-postgres: .venv/dev
 	@echo "(That server was made for the demo, and is gone.)"
 
 chaos: .venv/dev
-	@$(BIN)/python -m pytest tests/chaos tests/faults tests/histories tests/agents tests/peers tests/integration tests/integrations/langgraph --chaos -v
+	@$(BIN)/python -m pytest tests/chaos tests/faults tests/histories tests/agents tests/peers tests/integration tests/integrations/langgraph tests/workflows --chaos -v
 
 # One more than there are cores: a quarter of the time tests wait for processes and servers.
 test: .venv/dev

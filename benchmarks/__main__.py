@@ -20,6 +20,7 @@ from benchmarks import (
     sessions,
     waiting,
     wakeups,
+    workflows,
 )
 from benchmarks.contract import Place
 from benchmarks.places import STORES, open_place
@@ -48,6 +49,7 @@ MEASUREMENTS = (
     Measurement(cadence.NAMES, cadence.cadences),
     Measurement(("new_store_plans",), plans.of_new_store),
     Measurement(waiting.names(FULL.waiting), waiting.waiting),
+    Measurement(workflows.NAMES, workflows.workflows),
     Measurement(("import",), imports.imports, is_of_a_store=False),
 )
 NAMES = tuple(name for measurement in MEASUREMENTS for name in measurement.names)

@@ -19,7 +19,7 @@ _SECONDS = 4.0
 _CPU_PERCENT = 5
 
 
-class _Usage(NamedTuple):
+class Usage(NamedTuple):
     """What a process takes up."""
 
     resident_bytes: int
@@ -63,12 +63,12 @@ async def compare(prefix: str, place: Place, many: str, few: str) -> list[Row]:
 async def _idle(place: Place, url: str) -> _Idle:
     async with child("benchmarks.idle", url) as worker:
         await worker.line()
-        before = _usage(worker.pid)
+        before = usage(worker.pid)
         worker.tell("open")
         await worker.line()
-        opened = _usage(worker.pid)
+        opened = usage(worker.pid)
         await asyncio.sleep(_SECONDS)
-        after = _usage(worker.pid)
+        after = usage(worker.pid)
         connections = place.connections(url, worker.pid)
         worker.tell("end")
     return _Idle(
@@ -79,12 +79,13 @@ async def _idle(place: Place, url: str) -> _Idle:
     )
 
 
-def _usage(pid: int) -> _Usage:
+def usage(pid: int) -> Usage:
+    """What a process takes up now."""
     process = Path(f"/proc/{pid}")
     told = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
     spent = [int(task.read_text().split()[0]) for task in process.glob("task/*/schedstat")]
     resident = int(told["VmRSS"].split()[0]) * 1024
-    return _Usage(resident, int(told["Threads"]), sum(spent) / 1e9)
+    return Usage(resident, int(told["Threads"]), sum(spent) / 1e9)
 
 
 async def _be_idle(url: str) -> None:

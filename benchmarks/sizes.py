@@ -27,6 +27,10 @@ class Sizes:
     imports: int = 7
     paced_turns: int = 300
     kills: int = 4
+    workflows: int = 500
+    workflow_pauses: int = 60
+    workflow_waves: int = 100
+    paused_workflows: int = 10_000
 
 
 QUICK = Sizes(
@@ -47,6 +51,10 @@ QUICK = Sizes(
     imports=3,
     paced_turns=60,
     kills=2,
+    workflows=100,
+    workflow_pauses=15,
+    workflow_waves=50,
+    paused_workflows=300,
 )
 USUAL = Sizes()
 FULL = Sizes(

@@ -20,7 +20,7 @@ import msgspec
 
 import holdfast
 from holdfast import faults
-from holdfast.errors import ConflictError, HoldfastError
+from holdfast.errors import ConflictError, HoldfastError, RunEnded
 from holdfast.kernel.effects import Effect
 from holdfast.settings import Settings
 from holdfast.workflows import Block, Input, Kit, Outcome, Workflow
@@ -45,7 +45,7 @@ class Order(msgspec.Struct, kw_only=True):
 
     store: str
     folder: str  # of the ledger, and of the gates
-    do: str = "work"  # or answer, cancel, serve
+    do: str = "work"  # or start, answer, look, cancel, serve
     run_id: str = RUN
     shape: str = "whole"  # which workflow
     die: str = ""  # at which fault point, or in which tool
@@ -87,9 +87,7 @@ def whole(ledger: str) -> Workflow:
         pay("each", "each-{{ each.value }}", for_each=["x", "y", "z"], max_parallel=2),
         shell("d", ledger, depends_on=["a"]),
         pay("e", tool="pay_seen", depends_on=["b"]),
-        prompt(
-            "turn", "{{ each.value }}?", for_each=[1, 2], for_each_mode="sequential", retries=1
-        ),
+        prompt("turn", "{{ each.value }}?", for_each=[1, 2], for_each_mode="sequential", retries=1),
         Block(
             id="below",
             type="Workflow",
@@ -216,8 +214,12 @@ class Victim:
     async def answer(self, hf: holdfast.Holdfast) -> dict[str, Any]:
         return self.told(await hf.workflows.resume(self.order.run_id, self.order.answers))
 
+    async def look(self, hf: holdfast.Holdfast) -> dict[str, Any]:
+        return self.told(await hf.workflows.status(self.order.run_id))
+
     async def cancel(self, hf: holdfast.Holdfast) -> dict[str, Any]:
-        await hf.workflows.cancel(self.order.run_id)
+        with suppress(RunEnded):
+            await hf.workflows.cancel(self.order.run_id)
         return self.told(await hf.workflows.status(self.order.run_id))
 
     async def serve(self, hf: holdfast.Holdfast) -> dict[str, Any]:
@@ -242,14 +244,24 @@ class Victim:
         """Say what became of calls nobody saw the end of: what the ledger says."""
         for status in ("issued", "unknown"):
             for effect in await hf.effects.unsettled(status=status):
-                run = await hf.runs.get(effect.run_id)
-                is_ours = (run.status, run.worker) == ("running", hf.worker)
-                if not is_ours and effect.tool != "pay_seen":  # that one can be verified
+                if effect.tool != "pay_seen" and await self.is_left(hf, effect):
                     with suppress(ConflictError):
                         await self.settle_one(hf, effect)
         for run in await hf.runs.list(status="blocked"):
             with suppress(ConflictError):
                 await hf.runs.unblock(run.run_id)
+
+    async def is_left(self, hf: holdfast.Holdfast, effect: Effect) -> bool:
+        """Whether nobody works on the run of an effect that is open; a dead one's lease ends."""
+        run = await hf.runs.get(effect.run_id)
+        while run.status == "running" and run.worker != hf.worker:
+            await hf.leases.expire_lost()
+            await asyncio.sleep(0.02)
+            run = await hf.runs.get(effect.run_id)
+        open_ones = ("issued", "unknown")
+        return (
+            run.status != "running" and (await hf.effects.get(effect.effect_id)).status in open_ones
+        )
 
     async def settle_one(self, hf: holdfast.Holdfast, effect: Effect) -> None:
         paid = [each for each in self.ledger.lines() if each.key == effect.key]

@@ -192,7 +192,12 @@ def paths_in(template: Any) -> Iterator[Path]:
         for item in cast("list[Any]", template):
             yield from paths_in(item)
     elif has_expression(template):
-        yield from _paths(parse(template))
+        yield from _paths_of(template)
+
+
+@functools.lru_cache(maxsize=4096)
+def _paths_of(template: str) -> tuple[Path, ...]:
+    return tuple(_paths(parse(template)))
 
 
 def parse(template: str) -> nodes.Template:

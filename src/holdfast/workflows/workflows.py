@@ -210,7 +210,10 @@ class Workflows:
         return found[:limit]
 
     async def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
-        """End a workflow and all that it waits for; one that has ended stays as it is."""
+        """End a workflow and all that it waits for.
+
+        One that has ended stays as it is: raises RunEnded.
+        """
         await self._workflow_run(run_id)
         await self._runs.cancel(run_id, by=by, note=note)
 
