@@ -140,7 +140,7 @@ def test_all_wrong_inputs_are_told_at_once_and_nothing_is_started(place: Place) 
 def test_file_that_is_no_workflow_is_refused(place: Place) -> None:
     place.write("odd.yaml", "name: [")
     assert "odd.yaml" in place.run("run", "odd.yaml", code=Exit.USAGE).stderr
-    place.run("run", "absent.yaml", code=Exit.FAILED)
+    place.run("run", "absent.yaml", code=Exit.USAGE)
 
 
 def test_answers_are_given_together_or_not_at_all(place: Place) -> None:

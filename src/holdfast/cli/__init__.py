@@ -42,7 +42,11 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"holdfast.cli.{_MODULES.get(cmd_name, cmd_name)}")
+        name = f"holdfast.cli.{_MODULES.get(cmd_name, cmd_name)}"
+        try:
+            module = importlib.import_module(name)
+        except ImportError as error:
+            raise click.ClickException(str(error)) from error
         return cast(click.Command, module.command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

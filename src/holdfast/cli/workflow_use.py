@@ -13,9 +13,8 @@ from holdfast.cli.options import Options
 from holdfast.cli.text import HINTS
 from holdfast.errors import NotFoundError
 from holdfast.sync.app import Holdfast, around
-from holdfast.workflows import secrets
 from holdfast.workflows.kit import Kit
-from holdfast.workflows.secrets import Source, no_secrets
+from holdfast.workflows.secrets import Source, environment_secrets, file_secrets
 
 
 @dataclass(frozen=True)
@@ -85,11 +84,7 @@ def _folder(root: str | None) -> Path:
 
 
 def _secrets(folder: str | None) -> Source:
-    # TODO(lead): environment_secrets() and file_secrets(folder), when they are merged.
-    names: dict[str, Any] = vars(secrets)
-    if folder is None:
-        return names["environment_secrets"]() if "environment_secrets" in names else no_secrets
-    return names["file_secrets"](folder) if "file_secrets" in names else no_secrets
+    return environment_secrets() if folder is None else file_secrets(folder)
 
 
 def name_store(hf: Holdfast, use: Use) -> None:

@@ -195,12 +195,15 @@ def resume(
 @click.option(
     "--status", type=click.Choice([s.value for s in Status]), help="Only runs in this state."
 )
+@click.option("--nested", is_flag=True, help="Also those that other workflows began.")
 @click.option("--limit", type=Count, default=100, show_default=True, help="At most so many.")
 @common
-def list_(options: Options, *, workflow: str | None, status: str | None, limit: int) -> None:
-    """List runs of workflows, newest first; those that others began too."""
+def list_(
+    options: Options, *, workflow: str | None, status: str | None, nested: bool, limit: int
+) -> None:
+    """List runs of workflows, newest first."""
     with options.open_existing() as hf:
-        found = hf.workflows.list(workflow, status=status, limit=limit)
+        found = hf.workflows.list(workflow, status=status, nested=nested, limit=limit)
     table = output.table(_RUN_COLUMNS, empty="no runs of workflows")
     options.output.many(map(record_of, found), ids="run_id", draw=table)
     if len(found) == limit and options.output.is_for_people:

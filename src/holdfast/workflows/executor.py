@@ -247,8 +247,15 @@ class Execution:
                     raise
                 failed = self._failed(error, attempt)
             if attempt < block.retries:
-                await _pause(attempt)
+                await self._pause(attempt)
         return failed  # pyright: ignore[reportPossiblyUnboundVariable] - there is one attempt at least
+
+    async def _pause(self, attempt: int) -> None:
+        """Wait before the next attempt, counted from the failure: no pass waits for it again."""
+        failed_at = await self._run.step(self._read_clock)
+        passed = (await self._read_clock() - failed_at).total_seconds()
+        left = min(_LONGEST_PAUSE, 0.5 * 2**attempt) - max(0.0, passed)
+        await asyncio.sleep(max(0.0, left))
 
     def _type_of(self, block: Block) -> BlockType:
         """The type of a block; a run whose type nobody knows here is left to somebody who does."""
@@ -409,7 +416,3 @@ def _told(error: Exception) -> str:
         told = str(error).partition(" failed: ")[2] or str(error)
         return told.removeprefix("WorkflowFailed: ")
     return str(error) or type(error).__name__
-
-
-async def _pause(attempt: int) -> None:
-    await asyncio.sleep(min(_LONGEST_PAUSE, 0.5 * 2**attempt))

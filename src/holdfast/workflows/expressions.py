@@ -11,8 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, Final, cast
 
-import jinja2
 import msgspec
+
+try:
+    import jinja2
+except ImportError as error:
+    raise ImportError("workflows need Jinja2: pip install 'holdfast[workflows]'") from error
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment

@@ -11,7 +11,7 @@ from holdfast.workflows.definition import Block
 from holdfast.workflows.scope import Scope
 from holdfast.workflows.state import LoopItem, Result
 
-_LABEL: Final = re.compile(r"[\w.@:+-]{1,64}")
+_LABEL: Final = re.compile(r"[\w.@:+=-]{1,64}")
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
