@@ -39,7 +39,6 @@ async def test_a_request_is_sent_as_it_is_told(store: str, tmp_path: Path, web: 
     )
     async with opened(store, tmp_path) as hf:
         outcome = await hf.workflows.run(flow(made), run_id="r")
-        (effect,) = await hf.effects.of_run("r")
     outputs = outcome.blocks["it"].outputs
     (seen,) = web.seen
     assert outputs["status"] == 200
@@ -49,7 +48,21 @@ async def test_a_request_is_sent_as_it_is_told(store: str, tmp_path: Path, web: 
     assert seen["body"] in ('{"text":"ä","list":[1]}', '{"text": "ä", "list": [1]}')
     assert seen["headers"]["x-own"] == "1"
     assert seen["headers"]["authorization"] == "Basic dTpw"
-    assert seen["headers"]["idempotency-key"] == effect.key
+    assert seen["headers"]["idempotency-key"]
+
+
+@async_test
+async def test_all_attempts_of_a_block_carry_one_key_and_two_blocks_do_not(
+    tmp_path: Path, web: Web
+) -> None:
+    """An answer such as 504 does not say that nothing was done."""
+    failing = http(f"{web.url}/status/504", method="POST", retries=2)
+    await result(HERE, tmp_path, failing)
+    keys = [request["headers"]["idempotency-key"] for request in web.seen]
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+    await result(HERE, tmp_path, failing)
+    assert web.seen[-1]["headers"]["idempotency-key"] != keys[0]
 
 
 @async_test

@@ -16,6 +16,7 @@ from holdfast.workflows.kit import Kit
 from holdfast.workflows.outcome import Outcome, Waiting
 from holdfast.workflows.problems import Problem
 from holdfast.workflows.reading import load, loads
+from holdfast.workflows.secrets import environment_secrets, file_secrets
 from holdfast.workflows.stored_checkpoints import StoredCheckpoints
 from holdfast.workflows.workflows import Workflows
 
@@ -40,6 +41,8 @@ __all__ = [
     "Workflow",
     "WorkflowExecutor",
     "Workflows",
+    "environment_secrets",
+    "file_secrets",
     "load",
     "loads",
     "periodic_cleanup",

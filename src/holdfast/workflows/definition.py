@@ -118,8 +118,7 @@ def output_of(given: Any) -> Output:
 
 def plain(workflow: Workflow) -> dict[str, Any]:
     """A definition as plain data, as it is stored; raises UnsupportedValue for what is no data."""
-    for block in workflow.blocks:
-        codec.encode([block.inputs, block.for_each], name=f"block {block.id}")
+    _check(workflow)
     return msgspec.to_builtins(workflow, builtin_types=(bytes, datetime))
 
 
@@ -129,3 +128,10 @@ def of_plain(given: Any) -> Workflow:
         return msgspec.convert(given, Workflow)
     except msgspec.ValidationError as error:
         raise UnsupportedValue(f"this is no definition of a workflow: {error}") from error
+
+
+def _check(workflow: Workflow) -> None:
+    """Sets and the like would become lists: they are refused, also where shapes are wrong."""
+    for block in workflow.blocks:
+        told = [block.inputs, block.for_each] if isinstance(block, Block) else block  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+        codec.encode(told, name="a block")

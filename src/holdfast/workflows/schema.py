@@ -76,12 +76,13 @@ def schema_of(types: Iterable[BlockType] = BUILT_IN) -> dict[str, Any]:
     }
     block["allOf"] = [_when(kind, parts) for kind in known]
     whole = parts.pop("Workflow")
-    return {
+    schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A workflow of Holdfast",
         **{key: value for key, value in whole.items() if key != "title"},
         "$defs": parts,
     }
+    return msgspec.json.decode(msgspec.json.encode(schema))  # defaults may be tuples
 
 
 def _complete(parts: dict[str, dict[str, Any]]) -> None:

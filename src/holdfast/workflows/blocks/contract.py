@@ -13,6 +13,7 @@ After a crash, and after each pause, a block that has not ended is carried out a
 be repeated is a step, an effect or a wait of `block.run`, which gives back what is on record.
 """
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, NoReturn, Protocol
 
@@ -55,6 +56,11 @@ class BlockRun(msgspec.Struct, frozen=True, kw_only=True):
             f"has it, then `holdfast runs unblock {self.run.run_id}`"
         )
         self.run.gate.suspend(Blocked(BlockedReason.NO_AGENT, note))
+
+    @property
+    def key(self) -> str:
+        """What names all its attempts at once, to whoever outside counts a thing once."""
+        return hashlib.sha256(f"{self.run.run_id}\n{self.path}".encode()).hexdigest()
 
     @property
     def seconds(self) -> float:

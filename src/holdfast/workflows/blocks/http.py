@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from holdfast.agents.tools import Happened, Key
+from holdfast.agents.tools import Happened
 from holdfast.errors import BlockFailed, NotDone
 from holdfast.workflows.blocks import outside
 from holdfast.workflows.blocks.contract import BlockRun
 from holdfast.workflows.blocks.outside import EffectClass
 from holdfast.workflows.commands import Captured
-from holdfast.workflows.secrets import Secrets
 
 if TYPE_CHECKING:
     import httpx
@@ -80,7 +79,7 @@ class HttpCall:
             raise BlockFailed("an HttpCall block takes json or body, not both")
         if inputs.verify is not None and inputs.kind != "mutate":
             raise BlockFailed(f"verify is for calls that mutate; this one says {inputs.kind}")
-        sending = _Sending(block.secrets, block.seconds, inputs.kind)
+        sending = _Sending(block, inputs.kind)
         found = await outside.call(
             block,
             sending.send,
@@ -106,29 +105,34 @@ _SENT: Final = ("url", "method", "headers", "params", "body", "auth", "follow_re
 class _Sending:
     """The requests of one block, on their way."""
 
-    def __init__(self, secrets: Secrets, seconds: float, effect: EffectClass) -> None:
-        self._secrets = secrets
-        self._seconds = seconds
+    def __init__(self, block: BlockRun, effect: EffectClass) -> None:
+        self._secrets = block.secrets
+        self._seconds = block.seconds
+        self._key = block.key
         self._effect = effect
 
     async def send(
-        self, request: dict[str, Any], verify: dict[str, Any] | None = None, *, key: Key
+        self, request: dict[str, Any], verify: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Send the request. What is raised before anything was sent is NotDone."""
+        """Send the request. What is raised before anything was sent is NotDone.
+
+        All attempts of a block carry the same key: an answer such as 504 does not say that
+        nothing was done.
+        """
         with outside.telling_no(self._secrets):
             told = self._revealed(request)
             if self._effect != "read":
-                told["headers"] = {**_key_header(told["headers"], key), **told["headers"]}
+                told["headers"] = {**_key_header(told["headers"], self._key), **told["headers"]}
             answer = await self._answer(told)
             if verify is not None and answer["status"] >= 500:
                 raise _Doubtful(f"the answer was {answer['status']}, of which nothing follows")
             return answer
 
-    async def verify(self, verify: dict[str, Any], key: str) -> Happened[dict[str, Any]] | NotDone:
+    async def verify(self, verify: dict[str, Any]) -> Happened[dict[str, Any]] | NotDone:
         """What the request that verifies says."""
         asked = msgspec.convert(verify, Verify)
         request = {"url": asked.url, "method": asked.method, "params": asked.params}
-        headers = {**_key_header(asked.headers, key), **asked.headers}
+        headers = {**_key_header(asked.headers, self._key), **asked.headers}
         with outside.telling_no(self._secrets):
             answer = await self._answer(self._revealed({**request, "headers": headers}))
             if answer["status"] in asked.happened:
