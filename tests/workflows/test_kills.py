@@ -103,7 +103,7 @@ def test_a_workflow_killed_while_its_store_is_made_begins_all_the_same(
         assert scene.faults(scene.run()) == []
 
 
-@pytest.mark.chaos()
+@pytest.mark.chaos
 @pytest.mark.parametrize("step", CHAOS_STEPS)
 def test_a_workflow_killed_every_so_many_points_pays_once(
     children: list[Child], backend: Backend, tmp_path: Path, step: int
