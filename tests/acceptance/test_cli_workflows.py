@@ -48,7 +48,6 @@ def started(place: Place, run_id: str = "r") -> Any:
     return place.ask(*words, code=Exit.NEEDS_PERSON)
 
 
-@pytest.mark.mission("S1-001", "S1-030", "S1-057")
 def test_run_stops_at_its_questions_and_goes_on_elsewhere(store: str, tmp_path: Path) -> None:
     place = Place(tmp_path, store)
     found = started(place)

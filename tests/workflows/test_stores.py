@@ -1,6 +1,7 @@
 """Where workflows live: one file, memory or a server, shared by processes, kept apart by tenant."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tests.workflows.checkpointing import HOUR
 from tests.workflows.flows import Notes, call, flow, opened, prompt
 
 HERE = "memory://"
+MAIN = "from holdfast.cli import main; main()"
 MEGABYTE = 1_000_000
 FOREIGN = ("psycopg", "redis", "nats", "langgraph", "fastapi", "pydantic")
 ALONE = f"""
@@ -225,6 +227,29 @@ async def test_workflows_are_found_by_name_status_and_time(store: str) -> None:
         found = await hf.checkpoints.search(phase="wave 1 of 1", since=since)
         assert [checkpoint.run_id for checkpoint in found] == ["new"]
         assert len(await hf.checkpoints.search(until=since)) == 1
+
+
+@pytest.mark.mission("S1-057")
+@async_test
+async def test_state_is_json_at_the_command_line(store: str) -> None:
+    async with opened(store, tools=[Notes().tool]) as hf:
+        await hf.workflows.run(made, run_id="r")
+        await hf.workflows.resume("r", {"q": "go"})
+
+    def told(*words: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, *words, "--store", store, "-o", "json"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return json.loads(done.stdout)
+
+    state = await asyncio.to_thread(told, "checkpoints", "show", "r", "2")
+    assert state["state"]["block.q"]["outputs"] == {"response": "go"}
+    shown = await asyncio.to_thread(told, "workflows", "show", "r")
+    assert shown["blocks"]["b"]["outputs"] == {"result": "go noted"}
 
 
 @pytest.mark.mission("S1-059")
