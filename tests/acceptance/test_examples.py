@@ -397,9 +397,9 @@ def test_release_that_was_killed_after_it_shipped_ships_once_and_is_undone(tmp_p
     asked = outcome_of(workflows(tmp_path, "run", release, *given, *app), 6)
     assert [each["block"] for each in asked["waiting"]] == ["approve"]
     deployed = tmp_path / "deployments.txt"
+    yes = ("--answer", "approve=release")
     child = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "workflows", "resume", "r", "--answer", "approve=release"]
-        + ["--app", "flows:hf"],
+        [sys.executable, "-c", MAIN, "workflows", "resume", "r", *yes, "--app", "flows:hf"],
         cwd=tmp_path,
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,

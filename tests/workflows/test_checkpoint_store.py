@@ -101,7 +101,7 @@ def test_state_knows_which_blocks_of_the_open_wave_have_ended() -> None:
 # The five verbs.
 
 
-@pytest.mark.mission("S1-033", "S1-045", "S1-046", "S1-061")
+@pytest.mark.mission("S1-016", "S1-026", "S1-033", "S1-045", "S1-046", "S1-061")
 @pytest.mark.mission("S1-067", "S1-068", "S1-069", "S1-070", "S1-071", "S1-072", "S1-073", "S1-074")
 def test_saved_state_comes_back_whole(checkpoints: CheckpointStore) -> None:
     saved = asking(created_at=datetime(2026, 3, 4, tzinfo=timezone(timedelta(hours=2))))
@@ -160,6 +160,7 @@ def test_list_gives_all_or_those_of_one_workflow_oldest_first(
     assert checkpoints.list("nobody") == []
 
 
+@pytest.mark.mission("S1-013")
 def test_checkpoint_of_another_workflow_cannot_be_overwritten(
     checkpoints: CheckpointStore,
 ) -> None:
@@ -606,6 +607,7 @@ def test_checkpoints_are_found_by_an_index(tmp_path: Path, query: str, index: st
     assert any(index in row[3] for row in plan), plan
 
 
+@pytest.mark.mission("S1-013")
 def test_tenants_do_not_see_each_other(store: str) -> None:
     with (
         SqlCheckpointStore(store, settings=Settings(tenant="one")) as one,

@@ -36,7 +36,6 @@ class Blocking:
         self.tool = hang
 
 
-@pytest.mark.mission("S1-007")
 @async_test
 async def test_cancelling_running_workflows_leaves_the_worker_well(store: str) -> None:
     notes, blocking = Notes(), Blocking()
@@ -115,6 +114,7 @@ async def test_a_cancelled_paused_workflow_takes_its_nested_ones_with_it(store: 
         assert await hf.approvals.list() == []
 
 
+@pytest.mark.mission("S1-004")
 @async_test
 async def test_any_number_of_paused_workflows_is_kept(store: str) -> None:
     """A limit on history deletes none that waits, and listing finds each by its name."""

@@ -16,6 +16,7 @@ from tests.workflows.flows import Notes, call, flow, opened, prompt
 HERE = "memory://"
 
 
+@pytest.mark.mission("S1-011")
 @async_test
 async def test_blocks_go_wave_by_wave_and_give_to_those_that_come_after(store: str) -> None:
     notes, told = Notes(), list[Event]()

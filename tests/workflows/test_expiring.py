@@ -11,7 +11,6 @@ from holdfast.engine.erasing import erase_run
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block, Kit, Workflow
-from holdfast.workflows.expiring import remove_expired
 from tests.backends import Backend
 from tests.workflows.checkpointing import HOUR
 
@@ -57,11 +56,11 @@ async def opened(url: str, clock: ManualClock) -> AsyncGenerator[holdfast.Holdfa
 
 
 async def clean(hf: holdfast.Holdfast, hours: float = 24) -> int:
-    return await remove_expired(hf._context, hours)  # pyright: ignore[reportPrivateUsage] - what hf.workflows will call
+    return await hf.workflows.cleanup_expired(hours)
 
 
 async def run_ids(hf: holdfast.Holdfast) -> list[str]:
-    return [run.run_id for run in await hf.workflows.list()]
+    return [run.run_id for run in await hf.workflows.list(nested=True)]
 
 
 def largest_body(backend: Backend) -> int:
@@ -70,7 +69,7 @@ def largest_body(backend: Backend) -> int:
         return max(len(entry[-2] or b"") for entry in raw.entries())
 
 
-@pytest.mark.mission("S1-064", "S1-085")
+@pytest.mark.mission("S1-063", "S1-064", "S1-085")
 @async_test
 async def test_ended_tree_is_erased_and_its_chain_verifies(backend: Backend) -> None:
     clock = ManualClock()
@@ -95,7 +94,7 @@ async def test_ended_tree_is_erased_and_its_chain_verifies(backend: Backend) -> 
     assert largest_body(backend) <= EMPTY
 
 
-@pytest.mark.mission("S1-064")
+@pytest.mark.mission("S1-032", "S1-064")
 @async_test
 async def test_workflow_that_waits_is_kept_however_old_it_is(backend: Backend) -> None:
     clock = ManualClock()
@@ -128,7 +127,7 @@ async def test_failed_and_cancelled_workflows_expire_from_their_end_on(backend: 
         await hf.workflows.run(OUTER, run_id="cancelled")
         clock.advance(20 * HOUR)
         await hf.workflows.cancel("cancelled")
-        while any(run.status == "waiting" for run in await hf.workflows.list()):
+        while any(run.status == "waiting" for run in await hf.workflows.list(nested=True)):
             await hf.leases.tend()
         clock.advance(5 * HOUR)
         assert await clean(hf) == 1

@@ -70,6 +70,7 @@ def test_cleanup_that_was_stopped_before_it_began_does_nothing() -> None:
     assert rounds.ages == []
 
 
+@pytest.mark.mission("S1-005")
 def test_cleaner_is_a_thread_that_ends_with_its_block() -> None:
     store = InMemoryCheckpointStore()
     cleaned = threading.Event()
@@ -101,6 +102,7 @@ def test_interval_that_is_none_is_refused(minutes: float) -> None:
         periodic_cleanup(Rounds(0), minutes)
 
 
+@pytest.mark.mission("S1-005")
 @async_test
 async def test_cleanup_runs_as_a_task_beside_others(store: str) -> None:
     async with holdfast.open(store) as hf:

@@ -80,7 +80,7 @@ async def test_the_same_answer_again_is_harmless_and_another_is_a_conflict(store
     assert notes.done == ["pay"]
 
 
-@pytest.mark.mission("S1-004", "S1-009")
+@pytest.mark.mission("S1-081")
 @async_test
 async def test_resumes_at_the_same_time_go_on_once(store: str) -> None:
     notes = Notes()
