@@ -30,7 +30,9 @@ def code_of(record: Record) -> Exit:
     status = Status(record["status"])
     if status in _CODES:
         return _CODES[status]
-    return Exit.NEEDS_PERSON if record["waiting"] or record["blocked"] else Exit.TIMED_OUT
+    if record["waiting"] or record["blocked"]:
+        return Exit.NEEDS_PERSON
+    return Exit.OK if record["lacks"] else Exit.TIMED_OUT
 
 
 def record_of_outcome(outcome: Outcome) -> Record:
@@ -45,6 +47,7 @@ def record_of_outcome(outcome: Outcome) -> Record:
         "blocks": {name: _result(each) for name, each in outcome.blocks.items()},
         "waves": outcome.waves,
         "completed_waves": outcome.completed_waves,
+        "lacks": outcome.lacks,
     }
 
 
@@ -128,5 +131,8 @@ def say_next(record: Record, words: Sequence[str]) -> None:
         say(f"run {each['run_id']} stands until somebody acts{why}; {each['advice']}")
     if record["blocked"] and not record["waiting"]:
         say(f"then `{resume_command(run_id, [], words)}` goes on")
-    if code_of(record) is Exit.TIMED_OUT:
+    if record["lacks"]:
+        missing = ", ".join(record["lacks"])
+        say(f"here is no {missing}: it is left to a worker that has it, or name one with --app")
+    elif code_of(record) is Exit.TIMED_OUT:
         say(f"it has not ended: `{resume_command(run_id, [], words)}` goes on with it")

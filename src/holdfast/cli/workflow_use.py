@@ -66,7 +66,7 @@ _OPTIONS = (
     click.option(
         "--root",
         metavar="DIR",
-        help="The folder of files that blocks may use [default: the present one].",
+        help="The folder of files that blocks may use [default: that in which the run was started].",
     ),
     click.option(
         "--secrets",
@@ -76,8 +76,11 @@ _OPTIONS = (
 )
 
 
-def _folder(root: str | None) -> Path:
-    found = Path.cwd() if root is None else Path(root)
+def _folder(root: str | None) -> Path | None:
+    """The folder that was named; without one, a run's files are where it was started."""
+    if root is None:
+        return None
+    found = Path(root)
     if not found.is_dir():
         raise NotFoundError(f"there is no folder {found}; name one with --root")
     return found

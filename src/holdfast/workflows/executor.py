@@ -30,6 +30,7 @@ from holdfast.errors import (
     WorkflowInvalid,
 )
 from holdfast.workflows import expressions, inputs, pruning
+from holdfast.workflows.blocks import NEEDS_FOLDER
 from holdfast.workflows.blocks.contract import LONG_SECONDS, BlockRun, BlockType
 from holdfast.workflows.definition import Block, Workflow
 from holdfast.workflows.events import BlockBegan, BlockEnded, BlockWaits, LoopBegan, WaveBegan
@@ -65,6 +66,7 @@ class Execution:
         self._start = start
         self._root = root
         self._root_id = start.root or run.run_id
+        self._folder = kit.folder_of(root)
         self._secrets = Secrets(kit.secrets, start.seal, expected=named_in(root.library))
 
     async def go(self) -> Any:
@@ -231,6 +233,7 @@ class Execution:
                 kind = self._type_of(block)
                 rendered = expressions.render(block.inputs, names) if given is None else given
                 self._secrets.check(rendered)
+                self._check_is_here(block, path, rendered)
                 shaped = _shaped(kind, rendered)
                 outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
                 return Result(
@@ -266,6 +269,16 @@ class Execution:
             )
         return found
 
+    def _check_is_here(self, block: Block, path: str, rendered: dict[str, Any]) -> None:
+        """Leave a block to others whose secret or folder is not in this process."""
+        for name in sorted(self._secrets.names_in(rendered)):
+            if self._kit.secrets(name) is None:
+                self._block_run(block, path, 0).leave_to_others(
+                    f"secret {name!r} (HOLDFAST_SECRET_{name.upper()}, a folder, or Kit(secrets=…))"
+                )
+        if block.type in NEEDS_FOLDER and not self._folder.root.is_dir():
+            self._block_run(block, path, 0).leave_to_others(f"folder {self._folder.root}")
+
     def _failed(self, error: Exception, attempt: int) -> Result:
         outputs = error.outputs if isinstance(error, BlockFailed) else None
         return Result(
@@ -283,7 +296,7 @@ class Execution:
             timeout=block.timeout,
             attempt=attempt,
             secrets=self._secrets,
-            folder=self._kit.folder,
+            folder=self._folder,
             tools=self._kit.tools,
             nested=lambda name, given: self._nested(name, given, path),
         )

@@ -1,6 +1,7 @@
 """What the blocks of workflows may use, in the processes that work on them."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
@@ -20,6 +21,7 @@ from holdfast.workflows.blocks.contract import BlockType
 from holdfast.workflows.definition import Workflow
 from holdfast.workflows.events import Event, Observer
 from holdfast.workflows.executor import Execution
+from holdfast.workflows.expressions import has_expression
 from holdfast.workflows.files import Folder
 from holdfast.workflows.secrets import Source, no_secrets
 from holdfast.workflows.state import Start
@@ -34,7 +36,8 @@ class Kit:
     """What blocks may use: tools by name, types of their own, secrets, other workflows, a folder.
 
     `definitions` are those that `Workflow` blocks may name, beside the files next to a
-    workflow's own. `secrets` is a mapping, or a function from a name to a value or None.
+    workflow's own. `secrets` is a mapping, or a function from a name to a value or None. `root`
+    is the folder of files and commands; without one it is that in which a run was started.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Kit:
         self.definitions = {each.name: each for each in definitions}
         self.secrets = _source(secrets)
         self.folder = Folder(Path.cwd() if root is None else Path(root))
+        self._has_root = root is not None
         self.prunes = prunes
         """Whether outputs that nothing to come refers to are taken out of the state."""
         self._observers: dict[str, Observer] = {}
@@ -63,6 +67,22 @@ class Kit:
         if name not in root.library:
             raise BlockFailed(f"no workflow {name!r} was there when this one was started")
         return definition.of_plain(root.library[name])
+
+    def folder_of(self, root: Start) -> Folder:
+        """Where the files of a tree of runs are."""
+        return self.folder if self._has_root or not root.folder else Folder(Path(root.folder))
+
+    def lacks(self, root: Start) -> list[str]:
+        """What the blocks of a tree of runs need, and this process has not."""
+        found: dict[str, None] = {}
+        for name in root.library:
+            for block in self.definition(root, name).blocks:
+                tool = block.inputs.get("tool") if block.type == "Tool" else None
+                if block.type not in self.types:
+                    found[f"block type {block.type!r}"] = None
+                if isinstance(tool, str) and not has_expression(tool) and tool not in self.tools:
+                    found[f"tool {tool!r}"] = None
+        return list(found)
 
     def observe(self, run_id: str, observer: Observer) -> Callable[[], None]:
         """Tell `observer` what happens in the tree of a run in this process; how to stop that."""
@@ -111,10 +131,34 @@ def _start_of(given: Any) -> Start:
 def _by_name(types: Iterable[BlockType]) -> dict[str, BlockType]:
     found: dict[str, BlockType] = {}
     for each in types:
+        _check_type(each)
         if each.name in found:
             raise MisuseError(f"there are two types of blocks named {each.name!r}")
         found[each.name] = each
     return found
+
+
+def _check_type(given: Any) -> None:
+    """Refuse what is no type of blocks, before a workflow is half done."""
+    if isinstance(given, type):
+        raise MisuseError(f"{given.__name__} is a class; give an object of it: {given.__name__}()")
+    shape = getattr(given, "inputs", None)
+    wrong = [
+        what
+        for what, is_right in {
+            "name (a text)": isinstance(getattr(given, "name", None), str),
+            "inputs (a msgspec.Struct)": isinstance(shape, type)
+            and issubclass(shape, msgspec.Struct),
+            "waits (True or False)": isinstance(getattr(given, "waits", None), bool),
+            "takes_secrets (True or False)": isinstance(
+                getattr(given, "takes_secrets", None), bool
+            ),
+            "execute (async)": inspect.iscoroutinefunction(getattr(given, "execute", None)),
+        }.items()
+        if not is_right
+    ]
+    if wrong:
+        raise MisuseError(f"{given!r} is no type of blocks: it lacks {', '.join(wrong)}")
 
 
 def _source(given: Mapping[str, str] | Source | None) -> Source:

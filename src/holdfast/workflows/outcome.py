@@ -34,3 +34,5 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     blocks: dict[str, Result] = {}
     waves: list[list[str]] = []
     completed_waves: int = 0
+    lacks: list[str] = []
+    """What its blocks need, and this process has not: it is left to workers that have it."""

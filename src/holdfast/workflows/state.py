@@ -33,13 +33,15 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The input of a workflow's run.
 
     The run that was started first has the definitions of all that it may come to, by their names;
-    those below it name that run. `seal` is that of the tree's references to secrets.
+    those below it name that run. `seal` is that of the tree's references to secrets; `folder` is
+    where it was started, and so where its files are unless a kit says else.
     """
 
     workflow: str
     seal: str
     inputs: dict[str, Any] = {}
     library: dict[str, Any] = {}
+    folder: str = ""
     root: str = ""
     path: str = ""
     depth: int = 0

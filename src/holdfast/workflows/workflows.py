@@ -181,8 +181,12 @@ class Workflows:
     async def definition(self, run_id: str) -> Workflow:
         """The definition that a run was started with, whatever became of its file."""
         start = await self._start_of(run_id)
-        root = await self._start_of(start.root) if start.root else start
-        return definition.of_plain(root.library[start.workflow])
+        return definition.of_plain((await self._root_of(run_id)).library[start.workflow])
+
+    async def _root_of(self, run_id: str) -> Start:
+        """How the first run of a tree was started."""
+        start = await self._start_of(run_id)
+        return await self._start_of(start.root) if start.root else start
 
     async def list(
         self,
@@ -237,8 +241,14 @@ class Workflows:
         workflow = found[examined.name]
         complete = inputs.complete(workflow, given)
         stored = {name: definition.plain(each) for name, each in found.items()}
-        start = Start(workflow=workflow.name, seal="", inputs=complete, library=stored)
-        start = msgspec.structs.replace(start, seal=await self._seal(run_id))
+        known = await self._known(run_id)
+        start = Start(
+            workflow=workflow.name,
+            seal=random_secrets.token_hex(8) if known is None else known.seal,
+            inputs=complete,
+            library=stored,
+            folder=str(self.kit.folder.root.resolve()) if known is None else known.folder,
+        )
         return await self._work.create(
             self.kit.agent,
             {"start": shapes.plain(start, what="inputs")},
@@ -246,14 +256,14 @@ class Workflows:
             subject=workflow.name,
         )
 
-    async def _seal(self, run_id: str | None) -> str:
-        """What marks the references to secrets of a run: that of the run that is there, if any."""
-        if run_id is not None:
-            try:
-                return (await self._start_of(run_id)).seal
-            except (RunNotFound, MisuseError):
-                pass
-        return random_secrets.token_hex(8)
+    async def _known(self, run_id: str | None) -> Start | None:
+        """How the run was started that is there, if there is one."""
+        if run_id is None:
+            return None
+        try:
+            return await self._start_of(run_id)
+        except (RunNotFound, MisuseError):
+            return None
 
     def _examined(
         self, source: Workflow | str | Path, tools: Collection[str] | None
@@ -264,6 +274,8 @@ class Workflows:
         self, run_id: str, timeout: float | None, observe: Observer | None
     ) -> Outcome:
         await self._workflow_run(run_id)
+        if lacks := self.kit.lacks(await self._root_of(run_id)):
+            return msgspec.structs.replace(await self.status(run_id), lacks=lacks)
         self._work.agents.add(self.kit.agent)
         await self._waits.expire_due()
         stop = self.kit.observe(run_id, observe) if observe is not None else None

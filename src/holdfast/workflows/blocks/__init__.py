@@ -24,3 +24,6 @@ BUILT_IN: Final[tuple[BlockType, ...]] = (
     CreateFile(),
     EditFile(),
 )
+
+NEEDS_FOLDER: Final = frozenset({"Shell", "ReadFiles", "CreateFile", "EditFile"})
+"""Those that reach files: where there is no such folder, they are left to other workers."""

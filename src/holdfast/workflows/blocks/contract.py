@@ -52,8 +52,8 @@ class BlockRun(msgspec.Struct, frozen=True, kw_only=True):
     def leave_to_others(self, what: str) -> NoReturn:
         """Leave the run to a worker that has what is missing here."""
         note = (
-            f"this worker has no {what}, which block {self.path} needs; start a worker whose Kit "
-            f"has it, then `holdfast runs unblock {self.run.run_id}`"
+            f"this process has no {what}, which block {self.path} needs; go on in one that has it, "
+            f"or start a worker that does, after `holdfast runs unblock {self.run.run_id}`"
         )
         self.run.gate.suspend(Blocked(BlockedReason.NO_AGENT, note))
 
