@@ -66,7 +66,7 @@ _OPTIONS = (
     click.option(
         "--root",
         metavar="DIR",
-        help="The folder of files that blocks may use [default: that in which the run was started].",
+        help="The folder of files that blocks may use [default: where the run was started].",
     ),
     click.option(
         "--secrets",
