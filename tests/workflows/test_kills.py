@@ -73,7 +73,7 @@ def test_the_workflow_passes_all_points_that_are_not_tried_elsewhere() -> None:
     assert {*COMMITS, *CALLS, *MIGRATIONS} | ELSEWHERE == set(faults.POINTS)
 
 
-@pytest.mark.mission("S1-004", "S1-009", "X-004")
+@pytest.mark.mission("S1-002", "S1-007")
 @pytest.mark.chaos(backend=["postgres"], points=[COMMITS])
 @pytest.mark.parametrize("points", [COMMITS, CALLS], ids=["commits", "calls"])
 def test_a_workflow_killed_at_every_fault_point_pays_once(

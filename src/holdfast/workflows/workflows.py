@@ -137,8 +137,8 @@ class Workflows:
     async def status(self, run_id: str) -> Outcome:
         """Where a workflow stands: what it waits for, and what has become of its blocks."""
         run = await self._workflow_run(run_id)
-        start = await self._start_of(run_id)
-        workflow = await self.definition(run_id)
+        start = await self._start_in(run)
+        workflow = await self._definition_in(start)
         state = await self._checkpoints.load(run_id)
         blocks = await self._ended_lately(run_id, start) | {
             name: msgspec.convert(part, Result)
@@ -178,7 +178,9 @@ class Workflows:
 
     async def definition(self, run_id: str) -> Workflow:
         """The definition that a run was started with, whatever became of its file."""
-        start = await self._start_of(run_id)
+        return await self._definition_in(await self._start_of(run_id))
+
+    async def _definition_in(self, start: Start) -> Workflow:
         root = await self._start_of(start.root) if start.root else start
         return definition.of_plain(root.library[start.workflow])
 
@@ -324,7 +326,10 @@ class Workflows:
         return run
 
     async def _start_of(self, run_id: str) -> Start:
-        await self._workflow_run(run_id)
+        return await self._start_in(await self._workflow_run(run_id))
+
+    async def _start_in(self, run: Run) -> Start:
+        run_id = run.run_id
         given = await self._runs.input(run_id)
         try:
             return msgspec.convert(given["start"], Start)
