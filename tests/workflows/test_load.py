@@ -89,7 +89,7 @@ async def answer_all(hf: holdfast.Holdfast, many: int) -> None:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.mission("S1-009")
+@pytest.mark.mission("S1-004")
 @pytest.mark.chaos(backend=["postgres"])
 def test_five_hundred_workflows_at_once_each_pay_once_and_leave_nothing(backend: Backend) -> None:
     asyncio.run(asyncio.wait_for(work_on_many(backend.url), LIMIT_SECONDS))
@@ -114,7 +114,7 @@ async def work_on_many(store: str) -> None:
     assert Held.now() == before
 
 
-@pytest.mark.mission("S1-001")
+@pytest.mark.mission("S1-029")
 @pytest.mark.chaos(backend=["postgres"])
 def test_paused_workflows_cost_a_worker_nothing(backend: Backend, is_chaos: bool) -> None:
     many = CHAOS_PAUSED if is_chaos else PAUSED

@@ -39,7 +39,6 @@ def at_once(scene: Scene, *orders: tuple[str, dict[str, Any]]) -> list[dict[str,
     return [scene.answer(child) for child in range(len(orders))]
 
 
-@pytest.mark.mission("S1-004", "S1-054")
 def test_two_processes_that_give_the_same_answer_both_see_one_payment(
     children: list[Child], store: str, tmp_path: Path, repeats: range
 ) -> None:
@@ -50,7 +49,6 @@ def test_two_processes_that_give_the_same_answer_both_see_one_payment(
         assert scene.count("pay") == Counter(["yes"])
 
 
-@pytest.mark.mission("S1-054")
 def test_of_two_different_answers_one_counts_and_the_other_is_a_conflict(
     children: list[Child], store: str, tmp_path: Path, repeats: range
 ) -> None:
@@ -101,7 +99,7 @@ def test_an_answer_at_the_deadline_counts_or_comes_too_late(
 
 
 @pytest.mark.chaos(backend=["postgres"])
-@pytest.mark.mission("X-004")
+@pytest.mark.mission("S1-007", "S1-030")
 def test_of_two_workers_one_is_killed_and_the_other_does_the_rest(
     children: list[Child], store: str, tmp_path: Path, repeats: range
 ) -> None:

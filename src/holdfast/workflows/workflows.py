@@ -139,8 +139,8 @@ class Workflows:
     async def status(self, run_id: str) -> Outcome:
         """Where a workflow stands: what it waits for, and what has become of its blocks."""
         run = await self._workflow_run(run_id)
-        start = await self._start_of(run_id)
-        workflow = await self.definition(run_id)
+        start = await self._start_in(run)
+        workflow = await self._definition_in(start)
         state = await self._checkpoints.load(run_id)
         blocks = await self._ended_lately(run_id, start) | {
             name: msgspec.convert(part, Result)
@@ -180,12 +180,13 @@ class Workflows:
 
     async def definition(self, run_id: str) -> Workflow:
         """The definition that a run was started with, whatever became of its file."""
-        start = await self._start_of(run_id)
-        return definition.of_plain((await self._root_of(run_id)).library[start.workflow])
+        return await self._definition_in(await self._start_of(run_id))
 
-    async def _root_of(self, run_id: str) -> Start:
+    async def _definition_in(self, start: Start) -> Workflow:
+        return definition.of_plain((await self._root_of(start)).library[start.workflow])
+
+    async def _root_of(self, start: Start) -> Start:
         """How the first run of a tree was started."""
-        start = await self._start_of(run_id)
         return await self._start_of(start.root) if start.root else start
 
     async def list(
@@ -274,7 +275,7 @@ class Workflows:
         self, run_id: str, timeout: float | None, observe: Observer | None
     ) -> Outcome:
         await self._workflow_run(run_id)
-        if lacks := self.kit.lacks(await self._root_of(run_id)):
+        if lacks := self.kit.lacks(await self._root_of(await self._start_of(run_id))):
             return msgspec.structs.replace(await self.status(run_id), lacks=lacks)
         self._work.agents.add(self.kit.agent)
         await self._waits.expire_due()
@@ -345,7 +346,10 @@ class Workflows:
         return run
 
     async def _start_of(self, run_id: str) -> Start:
-        await self._workflow_run(run_id)
+        return await self._start_in(await self._workflow_run(run_id))
+
+    async def _start_in(self, run: Run) -> Start:
+        run_id = run.run_id
         try:
             given = await self._runs.input(run_id)
         except BodyErased as error:
