@@ -28,7 +28,7 @@ RELEASE = Workflow(
         ),
         Block(
             id="notes",
-            type="WriteFile",
+            type="CreateFile",
             depends_on=["changes"],
             description="The release notes, as text.",
         ),
@@ -72,7 +72,7 @@ RELEASE_STATES: dict[str, BlockState] = {
     "announce": "not yet",
 }
 
-TYPES = ("Shell", "Tool", "HttpCall", "Prompt", "Agent", "Workflow", "Wait", "ReadFile", "Custom")
+TYPES = ("Shell", "Tool", "HttpCall", "Prompt", "Agent", "Workflow", "Wait", "ReadFiles", "Custom")
 
 
 def random_workflow(seed: int, count: int, *, density: float = 1.3, reach: int = 12) -> Workflow:
