@@ -61,7 +61,7 @@ async def clean(hf: holdfast.Holdfast, hours: float = 24) -> int:
 
 
 async def run_ids(hf: holdfast.Holdfast) -> list[str]:
-    return [run.run_id for run in await hf.workflows.list()]
+    return [run.run_id for run in await hf.workflows.list(nested=True)]
 
 
 def largest_body(backend: Backend) -> int:
@@ -128,7 +128,7 @@ async def test_failed_and_cancelled_workflows_expire_from_their_end_on(backend: 
         await hf.workflows.run(OUTER, run_id="cancelled")
         clock.advance(20 * HOUR)
         await hf.workflows.cancel("cancelled")
-        while any(run.status == "waiting" for run in await hf.workflows.list()):
+        while any(run.status == "waiting" for run in await hf.workflows.list(nested=True)):
             await hf.leases.tend()
         clock.advance(5 * HOUR)
         assert await clean(hf) == 1
