@@ -7,6 +7,7 @@ import pytest
 import holdfast
 from holdfast.agents.run import Run
 from holdfast.errors import AlreadyAnswered, AnswerRefused, WaitNotFound
+from holdfast.kernel.effects import Status as EffectStatus
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block, Workflow
 from tests.workflows.flows import Notes, call, flow, opened, prompt
@@ -175,3 +176,75 @@ async def test_if_one_answer_conflicts_none_is_given(store: str) -> None:
         with pytest.raises(AlreadyAnswered):
             await hf.workflows.resume("r", {"c": "new", "a": "another", "b": "new"})
         assert asked(await hf.workflows.status("r")) == ["b", "c"]
+
+
+class Doubts:
+    """A tool of whose call nobody knows whether it happened."""
+
+    def __init__(self) -> None:
+        @holdfast.tool(effect="mutate")
+        async def doubt(what: str) -> str:
+            raise ValueError(f"who knows whether {what} was done")
+
+        self.tool = doubt
+
+
+async def settle_all(hf: holdfast.Holdfast) -> None:
+    for effect in await hf.effects.unsettled(status=EffectStatus.UNKNOWN):
+        await hf.effects.settle(
+            effect.effect_id, EffectStatus.COMPLETED, by="ann", result="done after all"
+        )
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@async_test
+async def test_a_prompt_beside_a_blocked_block_is_asked_and_answered_meanwhile(
+    store: str, is_first: bool
+) -> None:
+    blocks = [prompt("ask"), call("it", "doubt")]
+    made = flow(
+        *(blocks if is_first else reversed(blocks)),
+        outputs={"said": "{{ blocks.ask.outputs.response }} {{ blocks.it.outputs.result }}"},
+    )
+    async with opened(store, tools=[Doubts().tool]) as hf:
+        outcome = await hf.workflows.run(made, run_id="r")
+        assert (outcome.status, asked(outcome)) == ("blocked", ["ask"])
+        outcome = await hf.workflows.resume("r", {"ask": "yes"})
+        assert (outcome.status, asked(outcome)) == ("blocked", [])
+        await settle_all(hf)
+        outcome = await hf.workflows.resume("r")
+        assert outcome.outputs == {"said": "yes done after all"}
+
+
+@async_test
+async def test_a_prompt_asked_while_blocked_may_be_answered_after_it() -> None:
+    below = flow(prompt("ask"), call("it", "doubt"), name="below")
+    made = flow(Block(id="w", type="Workflow", inputs={"workflow": "below"}))
+    async with opened(HERE, tools=[Doubts().tool], definitions=[below]) as hf:
+        outcome = await hf.workflows.run(made, run_id="r")
+        assert asked(outcome) == ["w/ask"]
+        await settle_all(hf)
+        outcome = await hf.workflows.resume("r")
+        assert (outcome.status, asked(outcome)) == ("waiting", ["w/ask"])
+        assert (await hf.workflows.resume("r", {"w/ask": "yes"})).status == "completed"
+
+
+async def delay(hf: holdfast.Holdfast, run_id: str) -> None:
+    held = await hf.leases.take(run_id)
+    await held.release(delay_seconds=300, note="shell may still be running")
+
+
+@async_test
+async def test_what_a_workflow_waits_for_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    below = flow(prompt("ask"), name="below")
+    made = flow(Block(id="w", type="Workflow", inputs={"workflow": "below"}))
+    async with opened(HERE, definitions=[below]) as hf:
+        await hf.workflows.start(flow(prompt("a")), run_id="alone")
+        await delay(hf, "alone")
+        await hf.workflows.resume("alone", timeout=0.2)
+        assert "alone goes on in 300 s: shell may still be running" in caplog.text
+        (question,) = (await hf.workflows.run(made, run_id="r")).waiting
+        await hf.workflows.answer("r", {"w/ask": "yes"})
+        await delay(hf, question.run_id)
+        await hf.workflows.resume("r", timeout=2.5)
+        assert f"{question.run_id} goes on in" in caplog.text

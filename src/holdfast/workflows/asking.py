@@ -14,7 +14,7 @@ from holdfast.agents.questions import FOR_PEOPLE
 from holdfast.engine.runs import Runs
 from holdfast.engine.waits import Waits
 from holdfast.errors import AnswerRefused
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.waits import Wait, WaitStatus
 from holdfast.workflows.kit import AGENT
 
@@ -35,15 +35,20 @@ class Question(msgspec.Struct, frozen=True):
         return name in (self.name, self.wait.wait_id)
 
 
-async def questions_of(runs: Runs, waits: Waits, run_id: str) -> list[Question]:
-    """What was ever asked in a tree of runs."""
+async def questions_of(
+    runs: Runs, waits: Waits, run_id: str, *, ended: bool = True
+) -> list[Question]:
+    """What was ever asked in a tree of runs, also by those that have ended if they are wanted."""
     found: list[Question] = []
     ahead = [(run_id, "")]
     while ahead:
         asker, path = ahead.pop()
         asked = [wait for wait in await waits.of_run(asker) if wait.kind in FOR_PEOPLE]
         found += _named(asked, path)
-        ahead += [(run.run_id, _path_of(run, path)) for run in await _below(runs, asker)]
+        below = await _below(runs, asker)
+        ahead += [
+            (run.run_id, _path_of(run, path)) for run in below if ended or run.status not in ENDED
+        ]
     return found
 
 

@@ -301,12 +301,16 @@ class Workflows:
         return False
 
     async def _waiting(self, run_id: str) -> "list[Waiting]":
-        found = await self._approvals.list(run_id=run_id, limit=10_000)
-        if not found:
-            return []
-        asked = await questions_of(self._runs, self._waits, run_id)
-        called = {each.wait.wait_id: each.name for each in asked}
-        return [_waiting_of(each, called.get(each.wait_id, each.wait_id)) for each in found]
+        listed = await self._approvals.list(run_id=run_id, limit=10_000)
+        known = {asked.wait_id: asked for asked in listed}
+        found = await questions_of(self._runs, self._waits, run_id, ended=False)
+        found.sort(key=lambda each: (each.wait.opened_at, each.wait.wait_id))
+        # Those of runs that are blocked are not listed with the others.
+        return [
+            _waiting_of(known.get(at) or await self._approvals.get(at), each.name)
+            for each in found
+            if each.is_open and (at := each.wait.wait_id)
+        ]
 
     async def _give(self, asked: Asked, value: Any, by: str) -> None:
         """Answer a question, unless the same was answered before."""
