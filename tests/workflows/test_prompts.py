@@ -255,7 +255,7 @@ async def test_waits_for_moments_signals_agents_and_permissions(store: str) -> N
     async with opened(store, tools=[pay], agents=[research]) as hf:
         outcome = await hf.workflows.run(made, run_id="r")
         (question,) = outcome.waiting
-        assert (question.kind, question.block) == ("approval", "pay")
+        assert (question.kind, question.block) == ("approval", "p")
         await hf.signal("r", "go", {"n": 1})
         outcome = await hf.workflows.resume("r", {question.wait_id: "yes"}, by="ann")
         assert await hf.workflows.resume("r", {question.wait_id: True}, by="ann") == outcome

@@ -16,6 +16,7 @@ from holdfast.kernel.waits import WaitStatus
 from holdfast.telemetry import log
 
 _MOMENT_SECONDS = 1.0
+_LOOKED_AT = 100
 
 
 async def advance(
@@ -45,9 +46,9 @@ async def advance(
         task = await work.try_to_advance(run)
         if task is None:
             await work.help_peers(run)
-            if until is None:
-                await told.why_it_waits(run)
-            longest = left if told.has_said else min(left, _MOMENT_SECONDS)
+            await told.why_it_waits(run, of_people=until is None)
+            is_told = told.has_said and until is None
+            longest = left if is_told else min(left, _MOMENT_SECONDS)
             await work.pause(run, ticket, at_most=longest)
             continue
         ending = await _follow(work, task, None if deadline is None else left)
@@ -77,27 +78,59 @@ class _Telling:
         self.has_said = False
         self._waits_since = 0.0
 
-    async def why_it_waits(self, run: Run) -> None:
-        seconds = (run.ready_at - self._work.context.now()) / MICROSECONDS
-        loop = asyncio.get_running_loop()
-        self._waits_since = self._waits_since or loop.time()
-        if run.status is Status.WAITING:
-            seconds = loop.time() - self._waits_since
-        if self.has_said or (run.status is not Status.RUNNING and seconds < _MOMENT_SECONDS):
+    async def why_it_waits(self, run: Run, *, of_people: bool) -> None:
+        """Say it, unless it was said; that a person is asked only if nobody else tells of that."""
+        if self.has_said:
             return
-        self.has_said = True
-        if run.status is Status.WAITING:
-            found = await self._work.context.store.waits.of_run(run.run_id)
-            if any(w.kind in FOR_PEOPLE and w.status is WaitStatus.OPEN for w in found):
-                log.warning(
-                    "run %s waits for a person: `holdfast approvals list --run %s`",
-                    run.run_id,
-                    run.run_id,
-                )
-        elif run.status is Status.READY:
+        if run.status is Status.READY:
+            await self._tell_delay(run)
+        elif run.status is Status.RUNNING:
+            self._tell_holder(run)
+        elif run.status is Status.WAITING and self._has_waited_a_moment():
+            if of_people:
+                await self._tell_questions(run)
+            elif (delayed := await self._delayed_below(run)) is not None:
+                await self._tell_delay(delayed)
+
+    def _has_waited_a_moment(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        self._waits_since = self._waits_since or now
+        return now - self._waits_since >= _MOMENT_SECONDS
+
+    async def _delayed_below(self, run: Run) -> Run | None:
+        """A run that this one waits for, and that goes on at a moment only."""
+        for peer in await self._work.context.store.runs.of_peers(run.run_id, _LOOKED_AT):
+            if peer.status is Status.WAITING:
+                found = await self._delayed_below(peer)
+                if found is not None:
+                    return found
+            elif self._seconds_until(peer) >= _MOMENT_SECONDS:
+                return peer
+        return None
+
+    def _seconds_until(self, run: Run) -> float:
+        return (run.ready_at - self._work.context.now()) / MICROSECONDS
+
+    async def _tell_delay(self, run: Run) -> None:
+        seconds = self._seconds_until(run)
+        if seconds >= _MOMENT_SECONDS:
+            self.has_said = True
             note = await turns.last_note(self._work.context, run.run_id)
             log.warning("run %s goes on in %.0f s: %s", run.run_id, seconds, note)
-        elif run.status is Status.RUNNING and run.worker != self._work.context.worker:
+
+    async def _tell_questions(self, run: Run) -> None:
+        self.has_said = True
+        found = await self._work.context.store.waits.of_run(run.run_id)
+        if any(w.kind in FOR_PEOPLE and w.status is WaitStatus.OPEN for w in found):
+            log.warning(
+                "run %s waits for a person: `holdfast approvals list --run %s`",
+                run.run_id,
+                run.run_id,
+            )
+
+    def _tell_holder(self, run: Run) -> None:
+        self.has_said = True
+        if run.worker != self._work.context.worker:
             lease = self._work.context.settings.lease_seconds
             log.warning(
                 "run %s is held by worker %s; if that was killed, it is given back within %.0f s",

@@ -73,7 +73,8 @@ class Gatekeeper:
             tool_digest=tool.digest,
             call_id=call.call_id,
         )
-        return way_to(APPROVAL, tool.name, request, timeout=wanted.expires_seconds)
+        name = wanted.name or tool.name
+        return way_to(APPROVAL, name, request, timeout=wanted.expires_seconds)
 
     def pass_over(self, call: Call) -> None:
         """A call is refused by another rule: what was said about it is not needed."""

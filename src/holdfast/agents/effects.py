@@ -392,7 +392,8 @@ class Effects:
                 await self._settle(begun, Status.COMPLETED, result=plain, note="verified")
                 return Outcome(plain)
             case TooEarly():
-                raise Suspend(Delay(effect.limit_at, f"{effect.tool} may still be running"))
+                note = f"{effect.tool} may still be running; then it is found out what became of it"
+                raise Suspend(Delay(effect.limit_at, note))
             case DidNot(text):
                 await self._settle(begun, Status.NOT_DONE, result=text, note="verified")
                 return Outcome(error=text)

@@ -26,6 +26,7 @@ from holdfast.engine import sweeper, turns
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outlasting import outlast
+from holdfast.engine.waits import WaitSpec
 from holdfast.errors import (
     AgentNotFound,
     ConflictError,
@@ -215,7 +216,8 @@ class Pass:
         match way:
             case Block():
                 await self._block(way)
-            case Delay(until, note):
+            case Delay(until, note, specs):
+                await self._open(specs)
                 seconds = max(0, until - self.context.now()) / clock.MICROSECONDS
                 await held.release(delay_seconds=seconds, note=note)
             case HandBack(note):
@@ -229,15 +231,21 @@ class Pass:
         if self._run is not None:
             self._run.record.open()
         if way.groups:
-            # A signal may have come meanwhile: that is looked at when the run comes here again.
-            more = [spec for spec in way.specs if spec.kind != SIGNAL]
-            if more:
-                await held.open_waits(more)
+            await self._open(way.specs)
             is_left = await held.suspend(way.groups[0])
         else:
             is_left = await held.inbox.leave_to(way.specs)
         if not is_left:
             await held.release(note="what it was to wait for has come")
+
+    async def _open(self, specs: Sequence[WaitSpec]) -> None:
+        """Ask for this though the run is left to something else: answers may come meanwhile."""
+        # A signal may have come already: that is looked at when the run comes here again.
+        more = [spec for spec in specs if spec.kind != SIGNAL]
+        if more:
+            if self._run is not None:
+                self._run.record.open()
+            await self.held.open_waits(more)
 
     async def _forget_edits(self) -> None:
         """What was changed since the last checkpoint is repeated when the run goes on."""
@@ -249,6 +257,7 @@ class Pass:
         if await self._is_settled(way):
             await self.held.release(note="what it was to be blocked for is settled")
             return
+        await self._open(way.specs)
         await self.held.block(way.reason, note=way.note[: names.MAX_TEXT])
         if await self._is_settled(way):
             await engine_effects.unblock(self.context, self.run_id)

@@ -18,19 +18,24 @@ from holdfast.kernel.runs import BlockedReason
 
 
 class Block(msgspec.Struct, frozen=True):
-    """An operator must act first. `budgets` are those without room, and when they were set."""
+    """An operator must act first. `budgets` are those without room, and when they were set.
+
+    `specs` is what other branches are to wait for, and is opened meanwhile.
+    """
 
     reason: BlockedReason
     note: str
     effect_ids: tuple[UUID, ...] = ()
     budgets: tuple[tuple[str, int], ...] = ()
+    specs: tuple[WaitSpec, ...] = ()
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """Nothing can be done before a moment (microseconds since 1970)."""
+    """Nothing can be done before a moment (microseconds since 1970). `specs` as of Block."""
 
     until: int
     note: str
+    specs: tuple[WaitSpec, ...] = ()
 
 
 class HandBack(msgspec.Struct, frozen=True):
@@ -59,21 +64,23 @@ class Suspend(BaseException):
 
 def first_of(ways: Sequence[Way]) -> Way:
     """The one that decides when several calls want to leave at once."""
+    asked = {id(spec): spec for way in ways if not isinstance(way, HandBack) for spec in way.specs}
+    specs = tuple(asked.values())
     blocks = [way for way in ways if isinstance(way, Block)]
     if blocks:
         notes = "; ".join(dict.fromkeys(block.note for block in blocks))
         waited_for = tuple(effect_id for block in blocks for effect_id in block.effect_ids)
         budgets = tuple(known for block in blocks for known in block.budgets)
-        return Block(blocks[0].reason, notes, waited_for, budgets)
+        return Block(blocks[0].reason, notes, waited_for, budgets, specs)
     delays = [way for way in ways if isinstance(way, Delay)]
     if delays:
-        return max(delays, key=lambda delay: delay.until)
+        last = max(delays, key=lambda delay: delay.until)
+        return Delay(last.until, last.note, specs)
     waits = [way for way in ways if isinstance(way, Wait)]
     if not waits:
         return ways[0]
-    specs = {id(spec): spec for way in waits for spec in way.specs}
     groups = dict.fromkeys(group for way in waits for group in way.groups)
-    return Wait(tuple(specs.values()), tuple(groups))
+    return Wait(specs, tuple(groups))
 
 
 async def end_all(tasks: Sequence[asyncio.Task[Any]]) -> list[BaseException]:

@@ -80,13 +80,15 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
 
     `when` is a rule over the arguments, by name; without one every call is asked for. `prompt`
     makes the question of the arguments. A request that nobody answers in `expires_seconds` is
-    rejected; a verdict that was not used in `valid_seconds` is asked for again.
+    rejected; a verdict that was not used in `valid_seconds` is asked for again. `name` names the
+    request for whoever answers it, instead of the tool.
     """
 
     when: Callable[..., Any] | None = None
     prompt: Callable[..., str] | None = None
     expires_seconds: float | None = 7 * 86_400.0
     valid_seconds: float = 86_400.0
+    name: str = ""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

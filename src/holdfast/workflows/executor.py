@@ -31,7 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.workflows import expressions, inputs, pruning
 from holdfast.workflows.blocks import NEEDS_FOLDER
-from holdfast.workflows.blocks.contract import LONG_SECONDS, BlockRun, BlockType
+from holdfast.workflows.blocks.contract import LONG_SECONDS, BlockRun, BlockType, path_of_attempt
 from holdfast.workflows.definition import Block, Workflow
 from holdfast.workflows.events import BlockBegan, BlockEnded, BlockWaits, LoopBegan, WaveBegan
 from holdfast.workflows.rounds import Round, rounds_of
@@ -176,12 +176,15 @@ class Execution:
         """The same in a run of their own, which may wait at each without holding up this wave."""
         items = [each.item(block) for each in rounds]
         start = self._below(loop=Loop(block=block, items=items))
-        found = await self._run.peer(
-            self._kit.agent,
-            {"start": shapes.plain(start)},
-            timeout=LONG_SECONDS,
-            subject=self._start.workflow,
-        )
+        try:
+            found = await self._run.peer(
+                self._kit.agent,
+                {"start": shapes.plain(start)},
+                timeout=LONG_SECONDS,
+                subject=self._start.workflow,
+            )
+        except PeerFailed as error:
+            return self._failed(error, 0)
         return Result(status="completed", rounds=msgspec.convert(found, list[Result]))
 
     async def _make_rounds(self, loop: Loop) -> list[Any]:
@@ -298,7 +301,7 @@ class Execution:
             secrets=self._secrets,
             folder=self._folder,
             tools=self._kit.tools,
-            nested=lambda name, given: self._nested(name, given, path),
+            nested=lambda name, given: self._nested(name, given, path_of_attempt(path, attempt)),
         )
 
     def _nested(self, name: str, given: dict[str, Any], path: str) -> tuple[Any, Any]:

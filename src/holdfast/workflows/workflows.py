@@ -12,7 +12,7 @@ from holdfast import clock, codec, names
 from holdfast.agents import questions, shapes
 from holdfast.agents.advancing import advance
 from holdfast.agents.approvals import Approvals, Asked
-from holdfast.agents.questions import APPROVAL, FOR_PEOPLE
+from holdfast.agents.questions import APPROVAL
 from holdfast.agents.work import Work
 from holdfast.engine import turns
 from holdfast.engine.checkpoints import Checkpoints
@@ -30,8 +30,9 @@ from holdfast.errors import (
 from holdfast.kernel import indexes, journal
 from holdfast.kernel.checkpoints import Step
 from holdfast.kernel.runs import Run, Status
-from holdfast.kernel.waits import Wait, WaitStatus
+from holdfast.kernel.waits import WaitStatus
 from holdfast.workflows import definition, inputs, library
+from holdfast.workflows.asking import meant, questions_of
 from holdfast.workflows.definition import Workflow
 from holdfast.workflows.events import Observer
 from holdfast.workflows.expiring import MAX_AGE_HOURS, remove_expired
@@ -107,8 +108,8 @@ class Workflows:
     ) -> Outcome:
         """Answer what blocks ask, by their paths, and go on until it ends or asks again.
 
-        The same answer again changes nothing; another one raises AlreadyAnswered. If one of the
-        answers does not fit its question, none is given: raises AnswerRefused.
+        The same answer again changes nothing. If one of the answers does not fit its question none
+        is given: raises AnswerRefused, and AlreadyAnswered if another one was given before.
         """
         await self.answer(run_id, answers or {}, by=by)
         return await self._advance(run_id, timeout, observe)
@@ -116,25 +117,30 @@ class Workflows:
     async def answer(self, run_id: str, answers: Mapping[str, Any], *, by: str = "") -> None:
         """Answer what blocks ask, by their paths, and leave the rest to the workers."""
         await self._workflow_run(run_id)
+        if answers:
+            await self._waits.expire_due()
         asked = [(await self.asked(run_id, path), value) for path, value in answers.items()]
         for question, value in asked:
             _check(question, value)
-        for question, value in asked:
+        # Those that are settled first: a conflict is told before any other answer is given.
+        for question, value in sorted(asked, key=lambda each: each[0].status is WaitStatus.OPEN):
             await self._give(question, value, by or self._context.worker)
 
     async def asked(self, run_id: str, path: str) -> Asked:
         """The question of a block: the one that is open, or else the last one it asked.
 
-        Raises WaitNotFound, which names those that ask.
+        Raises WaitNotFound, which names those that ask, and AnswerRefused if several that are open
+        have the name.
         """
-        found = await self._questions(run_id)
-        named = [wait for wait in found if path in (wait.name, wait.wait_id)]
+        found = await questions_of(self._runs, self._waits, run_id)
+        named = [each for each in found if each.is_called(path)]
         if not named:
-            known = sorted({wait.name for wait in found if wait.status is WaitStatus.OPEN})
+            known = sorted({each.name for each in found if each.is_open})
             listed = f"these ask: {', '.join(known)}" if known else "no block asks anything"
             raise WaitNotFound(f"no block {path!r} of run {run_id} asks anything; {listed}")
-        last = max(named, key=lambda wait: (wait.status is WaitStatus.OPEN, wait.opened_at))
-        return await self._approvals.get(last.wait_id)
+        asked = meant(named)
+        shown = await self._approvals.get(asked.wait.wait_id)
+        return msgspec.structs.replace(shown, name=asked.name)
 
     async def status(self, run_id: str) -> Outcome:
         """Where a workflow stands: what it waits for, and what has become of its blocks."""
@@ -311,18 +317,16 @@ class Workflows:
         return False
 
     async def _waiting(self, run_id: str) -> "list[Waiting]":
-        found = await self._approvals.list(run_id=run_id, limit=10_000)
-        return [_waiting_of(each) for each in found]
-
-    async def _questions(self, run_id: str) -> "list[Wait]":
-        """What was ever asked in a tree of runs."""
-        found: list[Wait] = []
-        ahead = [run_id]
-        while ahead:
-            waits = await self._waits.of_run(ahead.pop())
-            found += [wait for wait in waits if wait.kind in FOR_PEOPLE]
-            ahead += [wait.wait_id for wait in waits if wait.kind == "peer"]
-        return found
+        listed = await self._approvals.list(run_id=run_id, limit=10_000)
+        known = {asked.wait_id: asked for asked in listed}
+        found = await questions_of(self._runs, self._waits, run_id, ended=False)
+        found.sort(key=lambda each: (each.wait.opened_at, each.wait.wait_id))
+        # Those of runs that are blocked are not listed with the others.
+        return [
+            _waiting_of(known.get(at) or await self._approvals.get(at), each.name)
+            for each in found
+            if each.is_open and (at := each.wait.wait_id)
+        ]
 
     async def _give(self, asked: Asked, value: Any, by: str) -> None:
         """Answer a question, unless the same was answered before."""
@@ -364,13 +368,12 @@ class Workflows:
 
 
 def _check(asked: Asked, value: Any) -> None:
-    """Raise AnswerRefused unless a value answers a question that is open."""
-    if asked.status is not WaitStatus.OPEN:
-        return
-    if asked.kind != APPROVAL:
+    """Raise AnswerRefused if a value is no verdict, or no answer to a question that is open."""
+    if asked.kind == APPROVAL:
+        if not isinstance(value, bool | str) or value not in _YES_OR_NO:
+            raise AnswerRefused(f"{asked.prompt} Say yes or no, not {value!r:.80}")
+    elif asked.status is WaitStatus.OPEN:
         questions.check_answer(value, schema=asked.schema, choices=asked.choices)
-    elif not isinstance(value, bool | str) or value not in _YES_OR_NO:
-        raise AnswerRefused(f"{asked.prompt} Say yes or no, not {value!r:.80}")
 
 
 def _is_said(asked: Asked, value: Any) -> bool:
@@ -380,12 +383,12 @@ def _is_said(asked: Asked, value: Any) -> bool:
     if asked.kind != APPROVAL:
         return asked.answer == value and type(asked.answer) is type(value)
     said: Any = asked.answer
-    return value in _YES_OR_NO and said.get("approved") is _YES_OR_NO[value]
+    return said.get("approved") is _YES_OR_NO[value]
 
 
-def _waiting_of(asked: Asked) -> Waiting:
+def _waiting_of(asked: Asked, name: str) -> Waiting:
     return Waiting(
-        block=asked.name or asked.wait_id,
+        block=name,
         prompt=asked.prompt,
         schema=asked.schema,
         choices=asked.choices,

@@ -21,5 +21,7 @@ class AgentBlock:
     takes_secrets: ClassVar[bool] = False
 
     async def execute(self, block: BlockRun, inputs: AgentInputs) -> dict[str, Any]:
-        result = await block.run.peer(inputs.agent, inputs.input, timeout=block.timeout)
-        return {"result": result}
+        asked = block.run.peer(
+            inputs.agent, inputs.input, timeout=block.timeout, subject=block.asks_as
+        )
+        return {"result": await asked}

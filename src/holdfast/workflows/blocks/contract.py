@@ -63,8 +63,18 @@ class BlockRun(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(f"{self.run.run_id}\n{self.path}".encode()).hexdigest()
 
     @property
+    def asks_as(self) -> str:
+        """What names its questions: an answer to one attempt is none to the next."""
+        return path_of_attempt(self.path, self.attempt)
+
+    @property
     def seconds(self) -> float:
         return DEFAULT_SECONDS if self.timeout is None else self.timeout
+
+
+def path_of_attempt(path: str, attempt: int) -> str:
+    """The path of a block; from the second attempt on it tells which one it is."""
+    return f"{path}~{attempt + 1}" if attempt else path
 
 
 class BlockType(Protocol):

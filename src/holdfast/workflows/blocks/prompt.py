@@ -34,6 +34,6 @@ class Prompt:
             choices=inputs.choices,
             timeout=block.timeout,
             default=UNSET if inputs.default is msgspec.UNSET else inputs.default,
-            name=block.path,
+            name=block.asks_as,
         )
         return {"response": answer}

@@ -39,13 +39,17 @@ class ToolBlock:
 def _of_block(tool: Tool[..., Any], block: BlockRun) -> Tool[..., Any]:
     """A tool as a block calls it: given the values of secrets, and giving none of them back.
 
-    Two blocks that call it with the same arguments mean two calls, unless its own key says else.
+    Two blocks that call it with the same arguments mean two calls, unless its own key says else;
+    whoever permits one of them answers that block.
     """
     policy, secrets = tool.policy, block.secrets
     if block.timeout is not None:
         policy = msgspec.structs.replace(policy, limit_seconds=block.timeout)
     if policy.key is None and policy.effect != "read":
         policy = msgspec.structs.replace(policy, repeat=True)
+    if policy.approval is not None:
+        named = msgspec.structs.replace(policy.approval, name=block.asks_as)
+        policy = msgspec.structs.replace(policy, approval=named)
     if policy.verify is not None:
         policy = msgspec.structs.replace(policy, verify=_revealing(policy.verify, secrets))
     return Tool(
