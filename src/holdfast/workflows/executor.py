@@ -246,6 +246,8 @@ class Execution:
                 if self._run.gate.leaving is error:
                     raise
                 failed = self._failed(error, attempt)
+                if isinstance(error, BlockFailed) and error.is_final:
+                    break
             if attempt < block.retries:
                 await self._pause(attempt)
         return failed  # pyright: ignore[reportPossiblyUnboundVariable] - there is one attempt at least
