@@ -1,10 +1,15 @@
 """Workflows under attack: what is cut off, what quits, what changes in a pause, what has no end."""
 
+import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
+from holdfast import tool
 from holdfast.testing.store_suite import async_test
+from holdfast.workflows.blocks.contract import BlockRun
 from tests.workflows.reaching import block, carry_out, flow, opened
 
 HERE = "memory://"
@@ -73,3 +78,53 @@ async def test_a_folder_that_comes_in_a_pause_comes_too_late(store: str, tmp_pat
     assert outcome.blocks["it"].status == "failed"
     assert "no folder 'build'" in outcome.blocks["it"].error
     assert not (tmp_path / "build" / "y").exists()
+
+
+class NoInputs(msgspec.Struct):
+    """A block that takes nothing."""
+
+
+class Quits:
+    name: ClassVar[str] = "Quits"
+    inputs: ClassVar[type[msgspec.Struct]] = NoInputs
+    waits: ClassVar[bool] = False
+    takes_secrets: ClassVar[bool] = False
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    async def execute(self, block: BlockRun, inputs: NoInputs) -> None:
+        raise self._error
+
+
+QUITTING = [SystemExit(3), GeneratorExit(), BaseExceptionGroup("all", [SystemExit(3)])]
+
+
+@pytest.mark.parametrize("error", QUITTING, ids=lambda error: type(error).__name__)
+@async_test
+async def test_a_block_that_would_end_the_worker_only_fails(
+    tmp_path: Path, error: BaseException
+) -> None:
+    blocks = block("Quits"), block("Shell", "beside", command="echo hi")
+    outcome = await carry_out(HERE, tmp_path, *blocks, types=[Quits(error)])
+    assert outcome.status == "failed"
+    assert type(error).__name__ in outcome.blocks["it"].error
+    assert outcome.blocks["beside"].status == "completed"
+
+
+@pytest.mark.parametrize("effect", ["read", "idempotent", "mutate"])
+@pytest.mark.parametrize("is_async", [True, False])
+@async_test
+async def test_a_tool_that_would_end_the_worker_fails_or_is_in_doubt(
+    tmp_path: Path, effect: Any, is_async: bool
+) -> None:
+    async def quits_async() -> None:
+        sys.exit(3)
+
+    def quits() -> None:
+        sys.exit(3)
+
+    made = tool(effect=effect, name="quits")(quits_async if is_async else quits)
+    outcome = await carry_out(HERE, tmp_path, block("Tool", tool="quits"), tools=[made])
+    assert outcome.status == ("blocked" if effect == "mutate" else "failed")
+    assert "SystemExit: 3" in outcome.error

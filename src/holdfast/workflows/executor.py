@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast import clock
 from holdfast.agents import shapes
+from holdfast.agents.containing import contained
 from holdfast.agents.leaving import Suspend
 from holdfast.agents.run import Run
 from holdfast.errors import (
@@ -232,7 +233,8 @@ class Execution:
                 rendered = expressions.render(block.inputs, names) if given is None else given
                 self._secrets.check(rendered)
                 shaped = _shaped(kind, rendered)
-                outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
+                with contained():
+                    outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
                 return Result(
                     status="completed",
                     outputs=self._secrets.redact(shapes.plain(outputs, what="its outputs")),
