@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from holdfast import tool
+from holdfast.errors import BlockFailed
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows.blocks.contract import BlockRun
+from holdfast.workflows.pruning import Uses
 from tests.workflows.reaching import block, carry_out, flow, opened
 
 HERE = "memory://"
@@ -128,3 +130,90 @@ async def test_a_tool_that_would_end_the_worker_fails_or_is_in_doubt(
     outcome = await carry_out(HERE, tmp_path, block("Tool", tool="quits"), tools=[made])
     assert outcome.status == ("blocked" if effect == "mutate" else "failed")
     assert "SystemExit: 3" in outcome.error
+
+
+@async_test
+async def test_an_edit_that_failed_stays_failed_when_its_file_comes(
+    store: str, tmp_path: Path
+) -> None:
+    edits = [{"old": "a", "new": "b"}]
+    made = flow(
+        block("EditFile", options={"continue_on_error": True}, path="f", edits=edits),
+        block("Prompt", "ask", prompt="ok?"),
+    )
+    async with opened(store, tmp_path) as hf:
+        assert (await hf.workflows.run(made, run_id="r", timeout=30)).status == "waiting"
+        (tmp_path / "f").write_text("a")
+        outcome = await hf.workflows.resume("r", {"ask": "yes"}, timeout=30)
+    assert (outcome.blocks["it"].status, outcome.blocks["it"].error) == (
+        "failed",
+        "there is no file f",
+    )
+    assert (tmp_path / "f").read_text() == "a"
+
+
+class Wavers:
+    """Fails the first time, and records nothing."""
+
+    name: ClassVar[str] = "Wavers"
+    inputs: ClassVar[type[msgspec.Struct]] = NoInputs
+    waits: ClassVar[bool] = False
+    takes_secrets: ClassVar[bool] = False
+    passes = 0
+
+    async def execute(self, block: BlockRun, inputs: NoInputs) -> dict[str, int]:
+        self.passes += 1
+        if self.passes == 1:
+            raise BlockFailed("not yet")
+        return {"passes": self.passes}
+
+
+@async_test
+async def test_a_failure_that_was_told_is_final(store: str, tmp_path: Path) -> None:
+    made = flow(
+        block("Wavers", options={"continue_on_error": True}), block("Prompt", "ask", prompt="ok?")
+    )
+    async with opened(store, tmp_path, types=[Wavers()]) as hf:
+        told = await hf.workflows.run(made, run_id="r", timeout=30)
+        assert (told.status, told.blocks["it"].status) == ("waiting", "failed")
+        outcome = await hf.workflows.resume("r", {"ask": "yes"}, timeout=30)
+    assert (outcome.blocks["it"].status, outcome.blocks["it"].error) == ("failed", "not yet")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "{{ blocks.get('a').outputs.stdout }}",
+        "{% for name, each in blocks.items() %}{{ each.outputs.stdout }}{% endfor %}",
+        "{% set all = blocks %}{{ all.a.outputs.stdout }}",
+        "{{ blocks['a'].outputs.stdout }}",
+    ],
+)
+@async_test
+async def test_pruning_changes_no_result(tmp_path: Path, asked: str) -> None:
+    made = flow(
+        block("Shell", "a", command="echo A"),
+        block("Shell", "b", options={"depends_on": ["a"]}, command="true"),
+        block("Shell", "c", options={"depends_on": ["b"]}, command="true"),
+        block("Shell", "d", options={"depends_on": ["a", "c"]}, command=["echo", asked]),
+        outputs={"said": "{{ blocks.d.outputs.stdout }}"},
+    )
+    async with opened(HERE, tmp_path, prunes=True) as hf:
+        outcome = await hf.workflows.run(made, run_id="r", timeout=60)
+    assert (outcome.status, outcome.error) == ("completed", "")
+    assert "A" in outcome.outputs["said"]
+    assert outcome.blocks["a"].is_pruned
+
+
+def test_uses_are_read_once_and_end_with_the_last() -> None:
+    blocks = [
+        block("Shell", "a", command="echo"),
+        block("Shell", "b", command="{{ blocks.a.outputs.stdout }}"),
+        block("Shell", "c", command="{{ blocks.a.outputs.stdout }}{{ blocks.b.status }}"),
+        block("Shell", "d", command="{{ blocks.c.status }}"),
+    ]
+    uses = Uses(flow(*blocks, outputs={"b": "{{ blocks.b.status }}"}))
+    assert [uses.end([name]) for name in "abcd"] == [[], [], ["a"], ["d", "c"]]
+    whole = Uses(flow(*blocks, block("Shell", "e", command="{{ blocks.items() }}")))
+    assert [whole.end([name]) for name in "abcd"] == [[], [], [], []]
+    assert sorted(whole.end(["e"])) == ["a", "b", "c", "d", "e"]
