@@ -178,11 +178,17 @@ class PeerCancelled(PeerFailed):
 
 
 class BlockFailed(ToolError):
-    """A block of a workflow has failed. Its outputs, as far as there are any, can be read."""
+    """A block of a workflow has failed. Its outputs, as far as there are any, can be read.
 
-    def __init__(self, message: str = "", *, outputs: object = None) -> None:
+    One that `is_final` is not tried again, whatever the block's `retries` say.
+    """
+
+    def __init__(
+        self, message: str = "", *, outputs: object = None, is_final: bool = False
+    ) -> None:
         super().__init__(message)
         self.outputs = outputs
+        self.is_final = is_final
 
 
 class WorkflowFailed(ToolError):

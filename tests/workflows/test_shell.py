@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import WorkflowInvalid
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block
 from tests.workflows.reaching import block, carry_out, flow, opened, result
@@ -84,7 +85,6 @@ async def test_what_cannot_be_started_has_not_happened(tmp_path: Path) -> None:
         ({"command": "true", "cwd": "missing"}, "no folder"),
         ({"command": "true", "cwd": "/"}, "outside the folder"),
         ({"command": "true", "effect": "read", "verify": "true"}, "verify is for"),
-        ({"command": "true", "effect": "maybe"}, "do not fit a Shell block"),
         ({"command": "a\0b"}, "cannot be started"),
     ],
 )
@@ -93,6 +93,13 @@ async def test_mistakes_are_told(tmp_path: Path, inputs: dict[str, Any], reason:
     found = await result(HERE, tmp_path, block("Shell", **inputs))
     assert found.status == "failed"
     assert reason in found.error
+
+
+@async_test
+async def test_an_effect_that_is_none_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(WorkflowInvalid, match="effect must be one of"):
+        await result(HERE, tmp_path, shell("echo x > done", effect="maybe"))
+    assert not (tmp_path / "done").exists()
 
 
 @async_test

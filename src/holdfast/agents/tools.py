@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast import codec, names
 from holdfast.agents import shapes
+from holdfast.agents.containing import contained
 from holdfast.agents.threads import call_in_thread
 from holdfast.engine.costs import Cost
 from holdfast.errors import MisuseError, NotDone, UnsupportedValue
@@ -243,9 +244,10 @@ class Tool(Generic[P, R]):
 
 
 async def _call(function: Callable[..., Any], values: dict[str, Any], *, is_blocking: bool) -> Any:
-    if not is_blocking:
-        return await cast("Awaitable[Any]", function(**values))
-    return await call_in_thread(function, **values)
+    with contained():
+        if not is_blocking:
+            return await cast("Awaitable[Any]", function(**values))
+        return await call_in_thread(function, **values)
 
 
 def _digest(*material: object) -> str:

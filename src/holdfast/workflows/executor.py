@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast import clock
 from holdfast.agents import shapes
+from holdfast.agents.containing import contained
 from holdfast.agents.leaving import Suspend
 from holdfast.agents.run import Run
 from holdfast.errors import (
@@ -39,7 +40,6 @@ from holdfast.workflows.scope import Scope
 from holdfast.workflows.secrets import Secrets, named_in
 from holdfast.workflows.state import (
     ENDED,
-    BlockStatus,
     Ended,
     Loop,
     LoopItem,
@@ -87,6 +87,8 @@ class Execution:
         parts = {b.id: self._run.value(part_of(b.id), Result) for b in workflow.blocks}
         results = {name: part.get() for name, part in parts.items() if part.is_set}
         has_now = pruning.uses_now(workflow)
+        uses = pruning.Uses(workflow) if self._kit.prunes else None
+        ended = list(results)
         for number, wave in enumerate(waves):
             left = [name for name in wave if name not in results]
             if not left:
@@ -98,10 +100,13 @@ class Execution:
             results |= made
             for name, result in made.items():
                 parts[name].set(result)
-            if self._kit.prunes:
-                for name in pruning.not_needed_after(workflow, results):
-                    results[name] = pruning.pruned(results[name])
-                    parts[name].set(results[name])
+            ended += made
+            if uses is not None:
+                for name in uses.end(ended):
+                    if results[name].is_to_be_pruned:
+                        results[name] = pruning.pruned(results[name])
+                        parts[name].set(results[name])
+                ended.clear()
             await self._run.checkpoint(phase=f"wave {number + 1} of {len(waves)}")
         self._check_all(workflow, results)
         now = await self._run.step(self._read_clock) if has_now else None
@@ -223,8 +228,10 @@ class Execution:
             raise
         seconds = round(time.monotonic() - began, 3)
         # On record, so that it is known while the rest of the wave waits, and true ever after.
-        seconds = (await self._run.step(_ended(path, result.status, seconds))).seconds
-        result = msgspec.structs.replace(result, seconds=seconds)
+        ended = await self._run.step(_ended(path, result, seconds))
+        if ended.status == "failed" and result.status != "failed":
+            result = Result(status="failed", error=ended.error)  # it was told, and is final
+        result = msgspec.structs.replace(result, seconds=ended.seconds)
         self._tell_end(path, result)
         return result
 
@@ -238,7 +245,8 @@ class Execution:
                 self._secrets.check(rendered)
                 self._check_is_here(block, path, rendered)
                 shaped = _shaped(kind, rendered)
-                outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
+                with contained():
+                    outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
                 return Result(
                     status="completed",
                     outputs=self._secrets.redact(shapes.plain(outputs, what="its outputs")),
@@ -252,6 +260,8 @@ class Execution:
                 if self._run.gate.leaving is error:
                     raise
                 failed = self._failed(error, attempt)
+                if isinstance(error, BlockFailed) and error.is_final:
+                    break
             if attempt < block.retries:
                 await self._pause(attempt)
         return failed  # pyright: ignore[reportPossiblyUnboundVariable] - there is one attempt at least
@@ -388,11 +398,11 @@ class _Plan(msgspec.Struct, kw_only=True):
         )
 
 
-def _ended(path: str, status: BlockStatus, seconds: float) -> Callable[[], Awaitable[Ended]]:
+def _ended(path: str, result: Result, seconds: float) -> Callable[[], Awaitable[Ended]]:
     """What is put on record when a block has ended, under a name that says which."""
 
     async def ended() -> Ended:
-        return Ended(status=status, seconds=seconds)
+        return Ended(status=result.status, seconds=seconds, error=result.error)
 
     ended.__name__ = ended.__qualname__ = f"{ENDED}{path}"
     return ended

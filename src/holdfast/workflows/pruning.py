@@ -1,13 +1,18 @@
 """Which outputs nobody looks at any more: they are taken out of the state of a workflow."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.workflows import expressions
 from holdfast.workflows.definition import Block, Workflow
 from holdfast.workflows.state import Result
+
+_ALL: Final = ""
+"""In place of a block's id: any of them."""
 
 
 def templates_of(block: Block) -> list[Any]:
@@ -17,21 +22,37 @@ def templates_of(block: Block) -> list[Any]:
 
 def uses_now(workflow: Workflow) -> bool:
     """Whether an expression of a workflow asks for the time."""
-    return any(path[0] == "now" for path in _paths(workflow, workflow.blocks))
+    paths = (path for block in workflow.blocks for path in _paths_of(block))
+    return any(path[0] == "now" for path in chain(paths, _output_paths(workflow)))
 
 
-def not_needed_after(workflow: Workflow, results: Mapping[str, Result]) -> list[str]:
-    """The blocks that have ended, and that nothing to come refers to."""
-    ahead = [block for block in workflow.blocks if block.id not in results]
-    paths = set(_paths(workflow, ahead))
-    if any(path[0] == "blocks" and (len(path) == 1 or path[1] is None) for path in paths):
-        return []
-    needed = {path[1] for path in paths if path[0] == "blocks"}
-    return [
-        name
-        for name, result in results.items()
-        if name not in needed and not result.is_pruned and result.status == "completed"
-    ]
+class Uses:
+    """Which blocks refer to which, read once; and from when on nobody to come refers to one."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        ids = {block.id for block in workflow.blocks}
+        self._ahead = {block.id: _used(_paths_of(block), ids) for block in workflow.blocks}
+        outputs = _used(_output_paths(workflow), ids)
+        self._count = Counter(outputs)
+        for used in self._ahead.values():
+            self._count.update(used)
+        self._free: list[str] = []
+        self._ended: set[str] = set()
+
+    def end(self, blocks: Collection[str]) -> list[str]:
+        """These have ended; those that nothing to come refers to from here on."""
+        self._ended.update(blocks)
+        for name in blocks:
+            if not self._count[name]:
+                self._free.append(name)
+            for used in self._ahead.pop(name):
+                self._count[used] -= 1
+                if not self._count[used] and used in self._ended:
+                    self._free.append(used)
+        if self._count[_ALL]:
+            return []
+        free, self._free = self._free, []
+        return free
 
 
 def pruned(result: Result) -> Result:
@@ -39,9 +60,19 @@ def pruned(result: Result) -> Result:
     return msgspec.structs.replace(result, outputs=None, rounds=None, keys=None, is_pruned=True)
 
 
-def _paths(workflow: Workflow, blocks: Iterable[Block]) -> Iterable[expressions.Path]:
-    for block in blocks:
-        for template in templates_of(block):
-            yield from expressions.paths_in(template)
+def _used(paths: Iterable[expressions.Path], ids: Collection[str]) -> set[str]:
+    """The blocks that are named; `_ALL` if what is asked for may be any, as in `blocks.items()`."""
+    names = {path[1] if len(path) > 1 else None for path in paths if path[0] == "blocks"}
+    return {
+        _ALL if name is None or name not in ids or hasattr(dict, name) else name for name in names
+    }
+
+
+def _paths_of(block: Block) -> Iterator[expressions.Path]:
+    for template in templates_of(block):
+        yield from expressions.paths_in(template)
+
+
+def _output_paths(workflow: Workflow) -> Iterator[expressions.Path]:
     for spec in workflow.output_specs.values():
         yield from expressions.paths_in(spec.value)

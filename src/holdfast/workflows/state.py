@@ -60,12 +60,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keys: list[str] | None = None
     is_pruned: bool = False
 
+    @property
+    def is_to_be_pruned(self) -> bool:
+        """Whether it has something to lose; what became of a failure is kept."""
+        return self.status == "completed" and not self.is_pruned
+
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """That a block has ended, in a wave whose results are not stored yet."""
 
     status: BlockStatus
     seconds: float = 0.0
+    error: str = ""
 
 
 def part_of(block_id: str) -> str:

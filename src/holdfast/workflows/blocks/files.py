@@ -167,6 +167,8 @@ class EditFile:
         """What the file is before and after is on record first: no edit is made twice."""
         editing = _Editing(block.folder, block.secrets)
         plan = await block.run.step(editing.plan, inputs.path, inputs.edits)
+        if "refused" in plan:
+            raise BlockFailed(plan["refused"])
         return await outside.call(
             block,
             editing.write,
@@ -187,9 +189,15 @@ class _Editing:
         self._secrets = secrets
 
     async def plan(self, path: str, changes: list[Edit]) -> dict[str, str]:
-        """What the file is now, and what it will be, told by digests."""
-        now = self._content(path)
-        after = self._edited(path, now, changes)
+        """What the file is now, and what it will be, told by digests; or why it cannot be edited.
+
+        That is on record too: a file that comes or goes in a pause changes nothing.
+        """
+        try:
+            now = self._content(path)
+            after = self._edited(path, now, changes)
+        except BlockFailed as error:
+            return {"refused": self._secrets.redact(str(error))}
         return {"before": _digest(now), "after": _digest(after)}
 
     def write(

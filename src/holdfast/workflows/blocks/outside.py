@@ -9,13 +9,17 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 from holdfast.agents.tools import Policy, Tool
-from holdfast.errors import BlockFailed, ToolFailed
+from holdfast.errors import BlockFailed, NotDone, ToolFailed
 from holdfast.workflows.blocks.contract import BlockRun
 from holdfast.workflows.secrets import Secrets
 
 EffectClass = Literal["read", "idempotent", "mutate"]
 MARGIN_SECONDS: Final = 6.0
 """How much later than the block itself its call is given up: doubt is for crashes only."""
+
+
+class CutOff(Exception):
+    """A call was seen to end, but not by itself: what it had done by then is not known."""
 
 
 async def call(
@@ -43,7 +47,9 @@ async def call(
         return await block.run.call(tool, **given)
     except ToolFailed as error:
         said = str(error).removeprefix(f"{name} raised ")
-        raise ToolFailed(said.removeprefix("NotDone: ").removeprefix("BlockFailed: ")) from error
+        for kind in (NotDone, BlockFailed, CutOff):
+            said = said.removeprefix(f"{kind.__name__}: ")
+        raise ToolFailed(said) from error
 
 
 @contextmanager

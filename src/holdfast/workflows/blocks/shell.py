@@ -1,7 +1,6 @@
 """`Shell`: runs a command, as an effect. It and all that it starts end with the block."""
 
 import re
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -12,8 +11,9 @@ from holdfast.errors import BlockFailed, NotDone
 from holdfast.workflows import commands
 from holdfast.workflows.blocks import outside
 from holdfast.workflows.blocks.contract import BlockRun
-from holdfast.workflows.blocks.outside import EffectClass
+from holdfast.workflows.blocks.outside import CutOff, EffectClass
 from holdfast.workflows.commands import Command, Ended
+from holdfast.workflows.files import Folder
 from holdfast.workflows.secrets import Secrets
 
 KEY_VARIABLE: Final = "HOLDFAST_EFFECT_KEY"
@@ -25,9 +25,9 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
 class ShellInputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`command` is a text for /bin/sh, or a list of words that no shell looks at.
 
-    `verify` is a command that finds out what became of one that was interrupted: it exits with 0
-    if that happened (and prints what it would have printed), with 1 if it did not, and with
-    anything else if it cannot tell.
+    `verify` is a command that finds out what became of one that was interrupted, took too long or
+    was ended by a signal: it exits with 0 if that happened (and prints what it would have printed),
+    with 1 if it did not, and with anything else if it cannot tell.
     """
 
     command: str | list[str]
@@ -50,8 +50,7 @@ class Shell:
             raise BlockFailed("a Shell block needs a command")
         if inputs.verify is not None and inputs.effect != "mutate":
             raise BlockFailed(f"verify is for commands that mutate; this one says {inputs.effect}")
-        folder = block.folder.directory(inputs.cwd)
-        running = _Running(block.secrets, folder, block.seconds)
+        running = _Running(block.secrets, block.folder, block.seconds, inputs.exit_codes)
         found = await outside.call(
             block,
             running.run,
@@ -66,16 +65,19 @@ class Shell:
                 "verify": inputs.verify,
             },
         )
-        return _judged(found, inputs.exit_codes, block.seconds)
+        return _judged(found, inputs.exit_codes, block.seconds, is_once=inputs.effect == "mutate")
 
 
 class _Running:
     """The commands of one block, on their way."""
 
-    def __init__(self, secrets: Secrets, folder: Path, seconds: float) -> None:
+    def __init__(
+        self, secrets: Secrets, folder: Folder, seconds: float, exit_codes: tuple[int, ...]
+    ) -> None:
         self._secrets = secrets
         self._folder = folder
         self._seconds = seconds
+        self._exit_codes = exit_codes
 
     async def run(
         self,
@@ -87,16 +89,20 @@ class _Running:
         *,
         key: Key,
     ) -> dict[str, Any]:
-        """Run the command; however it ended, that is known."""
+        """Run the command; if it did not end by itself, `verify` is asked what it has done."""
         with outside.telling_no(self._secrets):
-            return self._told(await self._ended(command, env, stdin, key))
+            found = self._told(await self._ended(command, cwd, env, stdin, key))
+            code = found["exit_code"]
+            if verify is not None and code not in self._exit_codes and _is_cut_off(code):
+                raise CutOff(_how(code, self._seconds))
+            return found
 
     async def verify(
-        self, env: dict[str, str], verify: str | list[str], key: str
+        self, cwd: str, env: dict[str, str], verify: str | list[str], key: str
     ) -> Happened[dict[str, Any]] | NotDone:
         """What the command that verifies says."""
         with outside.telling_no(self._secrets):
-            ended = await self._ended(verify, env, "", key)
+            ended = await self._ended(verify, cwd, env, "", key)
             if ended.exit_code == 0:
                 return Happened(self._told(ended))
             if ended.exit_code == 1:
@@ -107,13 +113,13 @@ class _Running:
             raise BlockFailed(f"the command that verifies {how} and so cannot tell: {said}")
 
     async def _ended(
-        self, command: str | list[str], env: dict[str, str], stdin: str, key: str
+        self, command: str | list[str], cwd: str, env: dict[str, str], stdin: str, key: str
     ) -> Ended:
         own = {**settings.command_environment(), KEY_VARIABLE: key}
         return await commands.run(
             Command(
                 command=self._revealed(command),
-                cwd=self._folder,
+                cwd=self._folder.directory(cwd),
                 env=own | self._secrets.reveal(env),
                 stdin=self._secrets.reveal(stdin),
                 seconds=self._seconds,
@@ -141,12 +147,30 @@ class _Running:
         }
 
 
-def _judged(found: dict[str, Any], exit_codes: tuple[int, ...], seconds: float) -> dict[str, Any]:
+def _judged(
+    found: dict[str, Any], exit_codes: tuple[int, ...], seconds: float, *, is_once: bool
+) -> dict[str, Any]:
+    """What a command gave. One that `is_once` and was cut off is not run again: it may have done
+    what it is for."""
     code = found["exit_code"]
-    if code is None:
-        raise BlockFailed(f"the command took over {seconds:g} s and was ended", outputs=found)
     if code in exit_codes:
         return found
-    how = f"exited with {code}" if code >= 0 else f"was ended by signal {-code}"
+    is_final = is_once and _is_cut_off(code)
     said = found["stderr"].strip().rpartition("\n")[2][:500]
-    raise BlockFailed(f"the command {how}{f': {said}' if said else ''}", outputs=found)
+    told = f"{_how(code, seconds)}{f': {said}' if said and code is not None else ''}"
+    raise BlockFailed(told, outputs=found, is_final=is_final)
+
+
+def _is_cut_off(code: int | None) -> bool:
+    """Whether a command was ended, by its time or by a signal."""
+    return code is None or code < 0
+
+
+def _how(code: int | None, seconds: float) -> str:
+    if code is None:
+        return f"the command took over {seconds:g} s and was ended"
+    return (
+        f"the command exited with {code}"
+        if code >= 0
+        else f"the command was ended by signal {-code}"
+    )
