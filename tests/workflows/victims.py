@@ -87,9 +87,7 @@ def whole(ledger: str) -> Workflow:
         pay("each", "each-{{ each.value }}", for_each=["x", "y", "z"], max_parallel=2),
         shell("d", ledger, depends_on=["a"]),
         pay("e", tool="pay_seen", depends_on=["b"]),
-        prompt(
-            "turn", "{{ each.value }}?", for_each=[1, 2], for_each_mode="sequential", retries=1
-        ),
+        prompt("turn", "{{ each.value }}?", for_each=[1, 2], for_each_mode="sequential", retries=1),
         Block(
             id="below",
             type="Workflow",
