@@ -105,3 +105,30 @@ def test_references_are_stored_the_same_in_every_pass() -> None:
     assert fresh[0] != fresh[1]
     assert stored[0] == stored[1] == str(passes[0].reference("k"))
     assert passes[1].reveal(stored[0]) == CANARY
+
+
+@async_test
+async def test_a_kit_of_two_tenants_mixes_nothing_up(backend: Backend, tmp_path: Path) -> None:
+    """The same run ids, the same names of workflows, and one kit."""
+    kit, found, told = Kit(root=tmp_path), dict[str, Any](), dict[str, list[Any]]()
+    for tenant in ("alice", "bob"):
+        (folder := tmp_path / tenant).mkdir()
+        (folder / "parent.yaml").write_text(
+            "name: parent\nblocks:\n  - {id: c, type: Workflow, inputs: {workflow: child}}\n"
+            "outputs: {r: '{{ blocks.c.outputs.r }}'}\n"
+        )
+        (folder / "child.yaml").write_text(
+            f"name: child\nblocks:\n  - {{id: s, type: Shell, inputs: {{command: echo {tenant}}}}}\n"
+            "outputs: {r: '{{ blocks.s.outputs.stdout | trim }}'}\n"
+        )
+        made = holdfast.Holdfast(backend.url, settings=Settings(tenant=tenant), workflows=kit)
+        async with made as hf:
+            outcome = await hf.workflows.run(
+                folder / "parent.yaml",
+                run_id="release-1",
+                timeout=60,
+                observe=told.setdefault(tenant, []).append,
+            )
+        found[tenant] = outcome.outputs
+    assert found == {"alice": {"r": "alice"}, "bob": {"r": "bob"}}
+    assert len(told["alice"]) == len(told["bob"]) > 0

@@ -240,7 +240,8 @@ def test_secrets_come_from_files(tmp_path: Path) -> None:
 
 
 def test_names_of_secrets_are_found_in_definitions() -> None:
-    made = {"a": ["{{ secrets.one }}", "{% if secrets['two'] %}{% endif %}"], "b": "no secrets here"}
+    texts = ["{{ secrets.one }}", "{% if secrets['two'] %}{% endif %}", "{{ secrets[inputs.x] }}"]
+    made = {"a": texts, "b": "no secrets here"}
     assert named_in(made) == {"one", "two"}
 
 

@@ -341,7 +341,7 @@ class Execution:
         self._tell(told)
 
     def _tell(self, event: Any) -> None:
-        self._kit.tell(self._root_id, event)
+        self._kit.tell(self._run.context, self._root_id, event)
 
 
 class _Plan(msgspec.Struct, kw_only=True):
