@@ -15,12 +15,13 @@ import pytest
 
 import holdfast
 from holdfast import codec
-from holdfast.errors import BlockFailed, NotDone
+from holdfast.errors import BlockFailed, NotDone, WorkflowInvalid
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block
 from holdfast.workflows.secrets import Secrets, environment_secrets, file_secrets, named_in
 from tests.backends import Backend
 from tests.workflows.reaching import block, flow, opened, result
+from tests.workflows.unchecked import started_unchecked
 from tests.workflows.web import Web, serving
 
 HERE = "memory://"
@@ -109,29 +110,42 @@ def test_a_secret_that_cannot_be_had_is_told(value: str | None, reason: str) -> 
         made.reveal(ref(made, "x"))
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "{{ secrets.x | upper }}",
-        "{{ secrets.x | truncate(12, true, '', 0) }}",
-        "{{ secrets.x | base64 }}",
-        "{{ ('user:' ~ secrets.x) | base64 }}",
-        "{{ ('a' ~ secrets.x) | upper }}",
-        "{{ ('a' ~ secrets.x) | urlencode }}",
-        "{{ ('a' ~ secrets.x)[5:] }}",
-        "{{ ('a' ~ secrets.x) | reverse }}",
-        "{{ secrets.x | length }}",
-        "{{ secrets.x | int }}",
-        "{{ secrets.x | float }}",
-        "{{ secrets.x == 'guess' }}",
-        "{{ secrets.x[0] }}",
-        "{{ secrets['no name'] }}",
-    ],
-)
+CHANGING = [
+    "{{ secrets.x | upper }}",
+    "{{ secrets.x | truncate(12, true, '', 0) }}",
+    "{{ secrets.x | base64 }}",
+    "{{ ('user:' ~ secrets.x) | base64 }}",
+    "{{ ('a' ~ secrets.x) | upper }}",
+    "{{ ('a' ~ secrets.x) | urlencode }}",
+    "{{ ('a' ~ secrets.x)[5:] }}",
+    "{{ ('a' ~ secrets.x) | reverse }}",
+    "{{ secrets.x | length }}",
+    "{{ secrets.x | int }}",
+    "{{ secrets.x | float }}",
+    "{{ secrets.x == 'guess' }}",
+    "{{ secrets.x[0] }}",
+    "{{ secrets['no name'] }}",
+]
+SEEN_AT_RUN_TIME = ("{{ ('a' ~ secrets.x)[5:] }}", "{{ secrets.x[0] }}", "{{ secrets['no name'] }}")
+
+
+@pytest.mark.parametrize("expression", [e for e in CHANGING if e not in SEEN_AT_RUN_TIME])
+@async_test
+async def test_a_definition_that_changes_a_secret_is_not_started(
+    tmp_path: Path, expression: str
+) -> None:
+    async with opened(HERE, tmp_path, secrets={"x": "valuable"}) as hf:
+        with pytest.raises(WorkflowInvalid, match="use it as it is"):
+            await hf.workflows.run(flow(block("Shell", command=["echo", expression])), run_id="r")
+        assert await hf.workflows.list() == []
+
+
+@pytest.mark.parametrize("expression", CHANGING)
 @async_test
 async def test_a_secret_can_only_be_put_in_as_it_is(tmp_path: Path, expression: str) -> None:
-    made = block("Shell", command=["echo", expression])
-    found = await result(HERE, tmp_path, made, secrets={"x": "valuable"})
+    made = flow(block("Shell", command=["echo", expression]))
+    async with opened(HERE, tmp_path, secrets={"x": "valuable"}) as hf:
+        found = (await started_unchecked(hf, made)).blocks["it"]
     assert found.status == "failed"
     assert not found.outputs
 
@@ -226,7 +240,8 @@ def test_secrets_come_from_files(tmp_path: Path) -> None:
 
 
 def test_names_of_secrets_are_found_in_definitions() -> None:
-    made = {"a": ["{{ secrets.one }}", "{% if secrets['two'] %}"], "b": "no secrets here"}
+    texts = ["{{ secrets.one }}", "{% if secrets['two'] %}{% endif %}", "{{ secrets[inputs.x] }}"]
+    made = {"a": texts, "b": "no secrets here"}
     assert named_in(made) == {"one", "two"}
 
 

@@ -67,7 +67,7 @@ class Execution:
         self._root = root
         self._root_id = start.root or run.run_id
         self._folder = kit.folder_of(root)
-        self._secrets = Secrets(kit.secrets, start.seal, expected=named_in(root.library))
+        self._secrets = Secrets(kit.secrets, start.seal, named=named_in(root.library))
 
     async def go(self) -> Any:
         """Carry out what the run was started with."""
@@ -179,7 +179,7 @@ class Execution:
 
     async def _make_below(self, block: Block, rounds: Sequence[Round]) -> Result:
         """The same in a run of their own, which may wait at each without holding up this wave."""
-        items = [each.item(block) for each in rounds]
+        items = [each.item(block, self._secrets) for each in rounds]
         start = self._below(loop=Loop(block=block, items=items))
         try:
             found = await self._run.peer(
@@ -241,7 +241,7 @@ class Execution:
         for attempt in range(block.retries + 1):
             try:
                 kind = self._type_of(block)
-                rendered = expressions.render(block.inputs, names) if given is None else given
+                rendered = self._rendered(block, names) if given is None else given
                 self._secrets.check(rendered)
                 self._check_is_here(block, path, rendered)
                 shaped = _shaped(kind, rendered)
@@ -265,6 +265,9 @@ class Execution:
             if attempt < block.retries:
                 await self._pause(attempt)
         return failed  # pyright: ignore[reportPossiblyUnboundVariable] - there is one attempt at least
+
+    def _rendered(self, block: Block, names: expressions.Scope) -> dict[str, Any]:
+        return self._secrets.sealed(expressions.render(block.inputs, names))
 
     async def _pause(self, attempt: int) -> None:
         """Wait before the next attempt, counted from the failure: no pass waits for it again."""
@@ -364,7 +367,7 @@ class Execution:
         self._tell(told)
 
     def _tell(self, event: Any) -> None:
-        self._kit.tell(self._root_id, event)
+        self._kit.tell(self._run.context, self._root_id, event)
 
 
 class _Plan(msgspec.Struct, kw_only=True):

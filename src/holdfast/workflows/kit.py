@@ -14,6 +14,7 @@ from holdfast.agents.tools import Tool
 from holdfast.engine import turns
 from holdfast.engine.context import Context
 from holdfast.errors import BlockFailed, MisuseError, WorkflowFailed
+from holdfast.stores.contract import Store
 from holdfast.telemetry import log
 from holdfast.workflows import definition
 from holdfast.workflows.blocks import BUILT_IN
@@ -30,6 +31,9 @@ AGENT: Final = "workflow"
 """The agent that works on the runs of all workflows."""
 
 _MOST_KNOWN: Final = 64
+
+Place = tuple[Store, str, str]
+"""Where a run is: one kit may be that of several open stores, and of several tenants in each."""
 
 
 class Kit:
@@ -58,8 +62,8 @@ class Kit:
         self._has_root = root is not None
         self.prunes = prunes
         """Whether outputs that nothing to come refers to are taken out of the state."""
-        self._observers: dict[str, Observer] = {}
-        self._starts: dict[str, Start] = {}
+        self._observers: dict[Place, Observer] = {}
+        self._starts: dict[Place, Start] = {}
         self.agent: Agent[..., Any] = agent(name=AGENT, loop_limit=0)(self._work)
 
     def definition(self, root: Start, name: str) -> Workflow:
@@ -84,13 +88,14 @@ class Kit:
                     found[f"tool {tool!r}"] = None
         return list(found)
 
-    def observe(self, run_id: str, observer: Observer) -> Callable[[], None]:
+    def observe(self, context: Context, run_id: str, observer: Observer) -> Callable[[], None]:
         """Tell `observer` what happens in the tree of a run in this process; how to stop that."""
-        self._observers[run_id] = observer
-        return lambda: cast(None, self._observers.pop(run_id, None))
+        place = _place(context, run_id)
+        self._observers[place] = observer
+        return lambda: cast(None, self._observers.pop(place, None))
 
-    def tell(self, root_id: str, event: Event) -> None:
-        observer = self._observers.get(root_id)
+    def tell(self, context: Context, root_id: str, event: Event) -> None:
+        observer = self._observers.get(_place(context, root_id))
         if observer is None:
             return
         try:
@@ -113,12 +118,17 @@ class Kit:
         """How the first run of a tree was started: it has the definitions."""
         if not start.root or start.root == run_id:
             return start
-        if start.root not in self._starts:
+        place = _place(context, start.root)
+        if place not in self._starts:
             given = await turns.input_of(context, start.root)
-            self._starts[start.root] = _start_of(given["start"])
+            self._starts[place] = _start_of(given["start"])
             while len(self._starts) > _MOST_KNOWN:
                 del self._starts[next(iter(self._starts))]
-        return self._starts[start.root]
+        return self._starts[place]
+
+
+def _place(context: Context, run_id: str) -> Place:
+    return context.store, context.tenant, run_id
 
 
 def _start_of(given: Any) -> Start:

@@ -60,13 +60,15 @@ def _in_parsed(parsed: nodes.Template, known: Known) -> Iterator[Said]:
     bound = _bound(parsed)
     seen: set[Said] = set()
     for reference in _references(parsed):
-        if reference.root in bound:
+        if reference.root in bound and reference.root != "secrets":
             continue
         for said in _wrong(reference, known):
             if said not in seen:
                 seen.add(said)
                 yield said
-    yield from _wrong_calls(parsed, "secrets" in bound)
+    if "secrets" in bound:
+        yield "nothing else can be called `secrets`", "use another name"
+    yield from _wrong_calls(parsed)
 
 
 def _wrong(reference: Reference, known: Known) -> Iterator[Said]:
@@ -132,6 +134,9 @@ def _wrong_secret(reference: Reference, known: Known) -> Iterator[Said]:
         yield known.no_secrets, ""
     if not reference.steps:
         yield "secrets can only be used one by one", "name one: secrets.NAME"
+    elif reference.steps[0] is None:
+        said = "which secret it is must be told as it is, so that its value can be kept out of all"
+        yield f"{said} that is stored", "name one: secrets.NAME"
 
 
 def _hidden(reference: Reference, name: str) -> Iterator[Said]:
@@ -206,7 +211,7 @@ def _chain(node: nodes.Node) -> Reference | None:
     return None
 
 
-def _wrong_calls(parsed: nodes.Template, has_own_secrets: bool) -> Iterator[Said]:
+def _wrong_calls(parsed: nodes.Template) -> Iterator[Said]:
     for made in parsed.find_all(nodes.Filter):
         if made.name not in expressions.FILTERS:
             yield f"there is no filter {made.name!r:.66}", _near_one(made.name, expressions.FILTERS)
@@ -215,7 +220,7 @@ def _wrong_calls(parsed: nodes.Template, has_own_secrets: bool) -> Iterator[Said
             yield f"there is no test {made.name!r:.66}", _near_one(made.name, expressions.TESTS)
     if any(True for _ in parsed.find_all(_FOREIGN)):
         yield "a definition includes no templates; there are no others", "write it out"
-    if not has_own_secrets and any(_looks_into_secret(each) for each in _looking(parsed)):
+    if any(_looks_into_secret(each) for each in _looking(parsed)):
         said = "the value of a secret is put in when the block begins, after expressions"
         yield said, "use it as it is"
 

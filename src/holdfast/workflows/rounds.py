@@ -9,6 +9,7 @@ from holdfast.errors import BlockFailed
 from holdfast.workflows import expressions
 from holdfast.workflows.definition import Block
 from holdfast.workflows.scope import Scope
+from holdfast.workflows.secrets import Secrets
 from holdfast.workflows.state import LoopItem, Result
 
 _LABEL: Final = re.compile(r"[\w.@:+=-]{1,64}")
@@ -31,14 +32,14 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
             return Result(status="failed", error=self.failed)
         return Result(status="skipped", error=self.skipped)
 
-    def item(self, block: Block) -> LoopItem:
+    def item(self, block: Block, secrets: Secrets) -> LoopItem:
         """The same with its inputs worked out, to be made in another run."""
         if self.skipped or self.failed:
             return LoopItem(
                 key=self.key, label=self.label, skipped=self.skipped, failed=self.failed
             )
         try:
-            inputs = expressions.render(block.inputs, self.names)
+            inputs = secrets.sealed(expressions.render(block.inputs, self.names))
             return LoopItem(key=self.key, label=self.label, inputs=inputs)
         except BlockFailed as error:
             return LoopItem(key=self.key, label=self.label, failed=str(error))

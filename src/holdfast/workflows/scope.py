@@ -52,7 +52,7 @@ class _SecretNames:
         self._secrets = secrets
 
     def __getitem__(self, name: str) -> Reference:
-        return self._secrets.reference(name)
+        return self._secrets.fresh_reference(name)
 
 
 class Scope:

@@ -1,19 +1,24 @@
 """Secrets: named in a definition, read where they are used, and stored nowhere.
 
-`{{ secrets.token }}` gives a *reference*, a text that only this run can have made. What is stored,
-logged and shown has the reference; the block puts the value in its place at the last moment, and
-takes every known value out of what comes back.
+`{{ secrets.token }}` gives a *reference*, a text that stands for the value. What is stored, logged
+and shown has the reference; the block puts the value in its place at the last moment, and takes
+every known value out of what comes back.
+
+Whoever can read a run can write such a text. So expressions are given references with a mark that
+is new in each pass over a run and stored nowhere: what comes with data cannot have it.
 """
 
 import re
+import secrets as random_secrets
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from holdfast import settings
 from holdfast.errors import BlockFailed, NotDone
 from holdfast.telemetry import log
+from holdfast.workflows import expressions
 from holdfast.workflows.redaction import SHORTEST, Redaction, coded
 
 T = TypeVar("T")
@@ -24,7 +29,7 @@ Source = Callable[[str], str | None]
 AS_THEY_ARE: Final = "secrets can only be put in as they are"
 _OPEN, _CLOSE = "\u27ea", "\u27eb"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_NAMED: Final = re.compile(r"""\bsecrets\s*(?:\.\s*|\[\s*['"])([A-Za-z0-9_.-]+)""")
+_BEGUN: Final = re.compile(f"{_OPEN}secret ([0-9a-f]+)")
 _LARGEST: Final = 64 * 1024
 
 
@@ -66,10 +71,25 @@ def file_secrets(folder: str | Path) -> Source:
 
 
 def named_in(definition: object) -> set[str]:
-    """The secrets that are named anywhere in a definition; more rather than fewer."""
+    """The secrets that the expressions of a definition name as they are."""
     found: set[str] = set()
-    _each_text(definition, lambda text: found.update(_NAMED.findall(text)) or text)
+
+    def look(text: str) -> str:
+        if "secrets" in text:
+            found.update(_named_in_text(text))
+        return text
+
+    _each_text(definition, look)
     return found
+
+
+def _named_in_text(text: str) -> Iterator[str]:
+    try:
+        for path in expressions.paths_in(text):
+            if len(path) > 1 and path[0] == "secrets" and path[1] is not None:
+                yield path[1]
+    except (expressions.SyntaxProblem, RecursionError):
+        return  # it cannot be evaluated either
 
 
 class Reference:
@@ -101,34 +121,73 @@ class Reference:
     __float__ = __int__
 
 
-class Secrets:
-    """The secrets of one run. `seal` is what tells its references from texts that look like one.
+class _Mark:
+    """What tells references from texts that look like one."""
 
-    `expected` are names whose values are taken out of everything, also before they are used here:
-    what was used before a crash may come back after it.
+    def __init__(self, seal: str) -> None:
+        self._seal = seal
+        self.pattern = re.compile(f"{_OPEN}secret {re.escape(seal)} ({_NAME.pattern}){_CLOSE}")
+        self._codes = {code for code in coded(seal.encode()) if code}
+
+    def reference(self, name: str) -> str:
+        return f"{_OPEN}secret {self._seal} {name}{_CLOSE}"
+
+    def is_changed(self, text: str) -> bool:
+        """Whether there is something of a reference that is none any more."""
+        rest = self.pattern.sub("", text)
+        lowered = rest.lower()
+        is_changed = (
+            self._seal in lowered
+            or self._seal[::-1] in lowered
+            or any(code in rest for code in self._codes)
+            or any(self._seal.startswith(each) for each in _BEGUN.findall(rest))
+        )
+        return bool(self._seal) and is_changed
+
+
+class Secrets:
+    """The secrets of one run. `seal` is what marks its references where they are stored.
+
+    `named` are those that its definitions name: no others are given, and their values are taken
+    out of everything, also before they are used here, since what was used before a crash may come
+    back after it. None: any may be named.
     """
 
-    def __init__(self, source: Source, seal: str, *, expected: Iterable[str] = ()) -> None:
+    def __init__(self, source: Source, seal: str, *, named: Collection[str] | None = None) -> None:
         self._source = source
-        self._seal = seal
-        name = f"({_NAME.pattern})"
-        self._reference = re.compile(f"{_OPEN}secret {re.escape(seal)} {name}{_CLOSE}")
-        self._begun = re.compile(f"{_OPEN}secret ([0-9a-f]+)")
-        self._codes = {code for code in coded(seal.encode()) if code}
+        self._stored = _Mark(seal)
+        self._fresh = _Mark(random_secrets.token_hex(16))
         self._values: dict[str, str] = {}
-        self._expected = set(expected)
+        self._named = None if named is None else frozenset(named)
+        self._expected = set(named or ())
         self._redaction = Redaction(())
 
     def reference(self, name: str) -> Reference:
-        """What stands for a secret in an expression."""
-        if not _NAME.fullmatch(name):
-            raise BlockFailed(f"{name!r:.80} names no secret: letters, digits, _ . and - do")
-        return Reference(f"{_OPEN}secret {self._seal} {name}{_CLOSE}")
+        """What stands for a secret where it is stored."""
+        self._check_name(name)
+        return Reference(self._stored.reference(name))
+
+    def fresh_reference(self, name: str) -> Reference:
+        """What stands for a secret in an expression, until `sealed`."""
+        self._check_name(name)
+        return Reference(self._fresh.reference(name))
+
+    def sealed(self, rendered: T) -> T:
+        """What expressions came to, as it is stored.
+
+        Raises BlockFailed if a reference was changed, or came with data.
+        """
+        return _each_text(rendered, self._sealed)
 
     def names_in(self, value: object) -> set[str]:
         """The secrets that are referred to anywhere in a value."""
         found: set[str] = set()
-        _each_text(value, lambda text: found.update(self._reference.findall(text)) or text)
+
+        def look(text: str) -> str:
+            found.update(self._stored.pattern.findall(text), self._fresh.pattern.findall(text))
+            return text
+
+        _each_text(value, look)
         return found
 
     def check(self, value: object) -> None:
@@ -168,9 +227,27 @@ class Secrets:
         return any(self.redact(each) != each for each in told)
 
     def _revealed(self, text: str) -> str:
-        return self._reference.sub(lambda found: self._value_of(found[1]), text)
+        return self._stored.pattern.sub(lambda found: self._value_of(found[1]), text)
+
+    def _sealed(self, text: str) -> str:
+        if self._stored.pattern.search(text) or self._stored.is_changed(text):
+            raise BlockFailed(
+                "a reference to a secret came with data, such as an answer or an output; only a "
+                "definition can name secrets"
+            )
+        self._checked(text)
+        return self._fresh.pattern.sub(lambda found: self._stored.reference(found[1]), text)
+
+    def _check_name(self, name: str) -> None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance] - expressions give anything
+            raise BlockFailed(f"{name!r:.80} names no secret: letters, digits, _ . and - do")
+        if self._named is not None and name not in self._named:
+            raise BlockFailed(
+                f"the definition does not name secret {name!r:.80} as it is; write secrets.NAME"
+            )
 
     def _value_of(self, name: str) -> str:
+        self._check_name(name)
         if name not in self._values:
             value = self._source(name)
             if value is None:
@@ -207,16 +284,7 @@ class Secrets:
             self._know(found)
 
     def _checked(self, text: str) -> str:
-        rest = self._reference.sub("", text)
-        lowered = rest.lower()
-        begun = self._begun.findall(rest)
-        is_changed = (
-            self._seal in lowered
-            or self._seal[::-1] in lowered
-            or any(code in rest for code in self._codes)
-            or any(self._seal.startswith(each) for each in begun)
-        )
-        if self._seal and is_changed:
+        if self._stored.is_changed(text) or self._fresh.is_changed(text):
             raise BlockFailed(f"{AS_THEY_ARE}: no filter and no slice can be applied to them")
         return text
 

@@ -285,7 +285,7 @@ class Workflows:
             return msgspec.structs.replace(await self.status(run_id), lacks=lacks)
         self._work.agents.add(self.kit.agent)
         await self._waits.expire_due()
-        stop = self.kit.observe(run_id, observe) if observe is not None else None
+        stop = None if observe is None else self.kit.observe(self._context, run_id, observe)
         try:
             await advance(
                 self._work, self._runs, run_id, timeout=timeout, until=self._needs_a_person

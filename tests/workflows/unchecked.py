@@ -1,0 +1,16 @@
+"""Runs of definitions that nobody checked, as other versions and other programs may store them."""
+
+import holdfast
+from holdfast.agents import shapes
+from holdfast.workflows import Outcome, Workflow, definition
+from holdfast.workflows.state import Start
+
+SEAL = "5ea15ea15ea15ea1"
+
+
+async def started_unchecked(hf: holdfast.Holdfast, workflow: Workflow) -> Outcome:
+    """Start a workflow past all checks, and carry it out to its end."""
+    library = {workflow.name: definition.plain(workflow)}
+    start = Start(workflow=workflow.name, seal=SEAL, library=library)
+    await hf.start(hf.workflows.kit.agent, shapes.plain(start), run_id="r")
+    return await hf.workflows.resume("r", timeout=60)
