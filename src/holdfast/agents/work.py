@@ -82,9 +82,10 @@ class Work:
             if found.agent == agent.name and await self._is_same_input(agent, found, given):
                 return found
             what = "input" if found.agent == agent.name else f"agent ({found.agent!r})"
+            # A run about a subject, such as a workflow's, is no conversation.
+            talk = "" if subject else ", or use hf.session() for a conversation"
             raise InputDiffers(
-                f"run {run_id!r} was started with another {what}; choose another run_id, or "
-                "use hf.session() for a conversation"
+                f"run {run_id!r} was started with another {what}; choose another run_id{talk}"
             ) from None
 
     async def _is_same_input(

@@ -7,7 +7,9 @@ import re
 import sys
 import threading
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from holdfast.cli.text import HINTS, printable
 from holdfast.errors import (
@@ -67,16 +69,16 @@ def tell(error: HoldfastError | OSError, *, as_json: bool = False) -> Exit:
     if isinstance(error, BrokenPipeError):
         return Exit.BROKEN_PIPE
     if as_json:
-        tell_json(type(error).__name__, str(error))
+        tell_json(type(error).__name__, str(error), **_more(error))
     else:
         for line in _lines(error):
             print(printable(HINTS.complete(line)), file=sys.stderr)
     return code_of(error)
 
 
-def tell_json(name: str, message: str) -> None:
+def tell_json(name: str, message: str, **more: Any) -> None:
     """Say an error on stderr as one object."""
-    print(json.dumps({"error": name, "message": message}), file=sys.stderr)
+    print(json.dumps({"error": name, "message": message, **more}), file=sys.stderr)
 
 
 def wants_json(arguments: list[str]) -> bool:
@@ -108,9 +110,26 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _more(error: HoldfastError | OSError) -> dict[str, Any]:
+    """What programs want apart: the mistakes of a workflow, one by one."""
+    if not isinstance(error, WorkflowInvalid):
+        return {}
+    return {
+        "problems": [
+            msgspec.structs.asdict(each)
+            if isinstance(each, msgspec.Struct)
+            else {"reason": str(each)}
+            for each in error.problems
+        ]
+    }
+
+
 def _lines(error: HoldfastError | OSError) -> list[str]:
     if isinstance(error, WorkflowInvalid) and len(error.problems) > 1:
-        return ["Error: nothing was started:", *(f"  {problem}" for problem in error.problems)]
+        return [
+            "Error: nothing was done, because:",
+            *(f"  {problem}" for problem in error.problems),
+        ]
     lines = [f"Error: {error}"]
     cause = error.__cause__
     if cause is not None and str(cause) not in str(error):

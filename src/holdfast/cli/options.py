@@ -4,7 +4,7 @@ import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -20,6 +20,9 @@ from holdfast.sync import Holdfast
 
 Count = click.IntRange(min=1, max=1_000_000)
 Ordinal = click.IntRange(min=0, max=names.MAX_COUNT)
+_NO_STORE: Final = (
+    "name one with --store or HOLDFAST_STORE, or make it with `holdfast store migrate`"
+)
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,15 @@ class Options:
         """The store, to be entered; it is made, or brought up to date, by that."""
         return Holdfast(self.url, settings=self.settings)
 
-    def open_existing(self) -> Holdfast:
-        """The same for a command that must not make or change a store's schema."""
+    def open_existing(self, *, advice: str = _NO_STORE) -> Holdfast:
+        """The same for a command that must not make or change a store's schema.
+
+        `advice` is what to do if there is no store.
+        """
         backend, location = settings.locate_store(self.url)
         place = settings.shown_store(self.url)
         if backend == "sqlite" and location and not os.path.exists(location):
-            raise NotFoundError(
-                f"there is no store at {place}; name one with --store or HOLDFAST_STORE, "
-                "or make it with `holdfast store migrate`"
-            )
+            raise NotFoundError(f"there is no store at {place}; {advice}")
         is_there = backend != "sqlite" or os.path.isfile(location)
         if is_there and (missing := self.pending()):
             raise SchemaMismatch(

@@ -113,12 +113,14 @@ def lines(text: Callable[[Record], str]) -> Callable[[Iterable[Record]], None]:
     return draw
 
 
-def fields(record: Record) -> None:
-    """Draw one record as a list of its fields; those that say nothing are left out."""
-    shown = {name: value for name, value in record.items() if value not in (None, "", [], {})}
+def fields(record: Record, *, whole: bool = False) -> None:
+    """Draw one record as a list of its fields; those that say nothing only if it is `whole`."""
+    shown = {
+        name: value for name, value in record.items() if whole or value not in (None, "", [], {})
+    }
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
-        text = printable(value) if isinstance(value, str) else to_json(value)
+        text = printable(value) if value and isinstance(value, str) else to_json(value)
         write(f"{name:<{width}}  {text}")
 
 

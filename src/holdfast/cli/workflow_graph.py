@@ -22,7 +22,7 @@ _FILES: Final = (".yaml", ".yml", ".json")
     "--format",
     "wanted",
     type=click.Choice(["mermaid", "svg"]),
-    help="What to draw [default: as FILE's name ends, else mermaid].",
+    help="What to draw [default: as FILE's name ends; mermaid on stdout].",
 )
 @click.option("-f", "--file", metavar="FILE", help="Write the picture to a file, not to stdout.")
 @common
@@ -36,16 +36,29 @@ def graph(options: Options, *, target: str, wanted: str | None, file: str | None
     holdfast workflows graph release.yaml
     holdfast workflows graph release-7 -f release.svg
     """
-    suffix = Path(file).suffix.lower() if file else ""
-    record = _drawn(options, target, wanted or _SUFFIXES.get(suffix, "mermaid"))
+    record = _drawn(options, target, wanted or _format_of(file))
     if file is not None:
         Path(file).write_text(record.pop("graph"), encoding="utf-8", newline="\n")
         record["file"] = file
     options.output.one(record, ids="workflow", draw=_show)
 
 
+def _format_of(file: str | None) -> str:
+    """What the name of a file asks for."""
+    if file is None:
+        return "mermaid"
+    suffix = Path(file).suffix.lower()
+    if suffix not in _SUFFIXES:
+        known = ", ".join(_SUFFIXES)
+        raise click.UsageError(
+            f"{file} ends with none of {known}; name it so, or say what to draw with --format"
+        )
+    return _SUFFIXES[suffix]
+
+
 def _drawn(options: Options, target: str, wanted: str) -> Record:
     # Here, since these need what only the extra `workflows` brings.
+    from holdfast.cli.workflow_use import NO_RUNS, asking_for
     from holdfast.workflows.graph import mermaid, states_of
     from holdfast.workflows.reading import load
     from holdfast.workflows.svg import svg
@@ -54,8 +67,10 @@ def _drawn(options: Options, target: str, wanted: str) -> Record:
     if Path(target).is_file() or target.endswith(_FILES):
         workflow = load(target)
     else:
-        options.open_existing()  # only to refuse a store that is not there, or is an older one
-        workflow, outcome = asyncio.run(_of_run(options, target))
+        # only to refuse a store that is not there, or is an older one
+        options.open_existing(advice=NO_RUNS)
+        with asking_for(target):
+            workflow, outcome = asyncio.run(_of_run(options, target))
         states = states_of(outcome)
     return {
         "workflow": workflow.name,

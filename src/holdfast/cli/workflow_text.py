@@ -67,7 +67,7 @@ def draw(record: Record) -> None:
     write(f"run {printable(record['run_id'])}: {record['status']}")
     if record["outputs"]:
         write("")
-        output.fields(record["outputs"])
+        output.fields(record["outputs"], whole=True)
     if record["status"] == Status.FAILED:
         for line in _failures(record):
             write(line)

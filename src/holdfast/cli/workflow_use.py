@@ -1,20 +1,27 @@
 """What a command lets workflows use: a program's own Kit, or a folder and secrets."""
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from holdfast import settings
+from holdfast.app import Holdfast as Program
 from holdfast.cli import loading
 from holdfast.cli.options import Options
 from holdfast.cli.text import HINTS
-from holdfast.errors import NotFoundError
+from holdfast.errors import BodyErased, NotFoundError, RunNotFound
 from holdfast.sync.app import Holdfast, around
+from holdfast.workflows import library
+from holdfast.workflows.definition import Workflow
 from holdfast.workflows.kit import Kit
 from holdfast.workflows.secrets import Source, environment_secrets, file_secrets
+
+NO_RUNS: Final = "name that in which the run is with --store or HOLDFAST_STORE"
 
 
 @dataclass(frozen=True)
@@ -33,15 +40,30 @@ class Use:
         tenant = click.get_current_context().params.get("tenant", "default")
         return [*words, *(["--tenant", tenant] if tenant != "default" else [])]
 
+    @functools.cached_property
+    def _program(self) -> Program | None:
+        return None if self.app is None else loading.load(self.app)
+
+    @functools.cached_property
+    def kit(self) -> Kit:
+        """What blocks may use."""
+        if self._program is not None:
+            return self._program.workflows.kit
+        return Kit(root=_folder(self.root), secrets=_secrets(self.secrets))
+
+    def read(self, file: str) -> Workflow:
+        """The workflow of a file; raises WorkflowInvalid with what `validate` would tell of it."""
+        found = library.examine(file, self.kit.definitions, types=self.kit.types)
+        return found.checked()[found.name]
+
     def open(self, options: Options, *, makes: bool) -> Holdfast:
         """The store with what workflows may use, to be entered; `makes` it if there is none."""
-        if self.app is not None:
+        if self._program is not None:
             self._check_alone(options)
-            return around(loading.load(self.app))
+            return around(self._program)
         if not makes:
-            options.open_existing()
-        kit = Kit(root=_folder(self.root), secrets=_secrets(self.secrets))
-        return Holdfast(options.url, settings=options.settings, workflows=kit)
+            options.open_existing(advice=NO_RUNS)
+        return Holdfast(options.url, settings=options.settings, workflows=self.kit)
 
     def _check_alone(self, options: Options) -> None:
         if self.root or self.secrets:
@@ -88,6 +110,20 @@ def _folder(root: str | None) -> Path | None:
 
 def _secrets(folder: str | None) -> Source:
     return environment_secrets() if folder is None else file_secrets(folder)
+
+
+@contextlib.contextmanager
+def asking_for(run_id: str) -> "Generator[None]":
+    """Tell of a run that is not there, or no more, what somebody can do who means a workflow."""
+    listed = "`holdfast workflows list` shows those that are there"
+    try:
+        yield
+    except RunNotFound as error:
+        said = str(error).partition("; ")[0]  # what follows is about runs of any kind
+        raise RunNotFound(f"{said}; {listed}") from None
+    except BodyErased as error:
+        known = f"`holdfast runs show {run_id}` tells what is left of it"
+        raise NotFoundError(f"{error}; {known}") from None
 
 
 def name_store(hf: Holdfast, use: Use) -> None:

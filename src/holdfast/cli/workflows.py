@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +11,16 @@ import click
 import msgspec
 import yaml
 
-from holdfast.cli import blocked, exits, inputs, output, workers, workflow_check, workflow_graph
+from holdfast.cli import (
+    blocked,
+    exits,
+    inputs,
+    output,
+    workers,
+    workflow_check,
+    workflow_cleanup,
+    workflow_graph,
+)
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import say, write
@@ -27,7 +36,7 @@ from holdfast.cli.workflow_text import (
     resume_command,
     say_next,
 )
-from holdfast.cli.workflow_use import Use, name_store, using
+from holdfast.cli.workflow_use import NO_RUNS, Use, asking_for, name_store, using
 from holdfast.errors import RunEnded, UnsupportedValue, WorkflowInvalid
 from holdfast.kernel import effects
 from holdfast.kernel.runs import Run, Status
@@ -35,8 +44,9 @@ from holdfast.sync import Holdfast
 from holdfast.workflows import definition
 from holdfast.workflows import inputs as workflow_inputs
 from holdfast.workflows.definition import Input, Workflow
+from holdfast.workflows.graph import states_of
+from holdfast.workflows.kit import Kit
 from holdfast.workflows.outcome import Outcome
-from holdfast.workflows.reading import load
 
 _RUN_COLUMNS: Final = {
     "RUN": "run_id",
@@ -55,6 +65,7 @@ _BLOCK_COLUMNS: Final = {
     "OUTPUTS": "outputs",
     "ERROR": "error",
 }
+_WAITING: Final = frozenset(each.name for each in Kit().types.values() if each.waits)
 _OUTPUTS_WIDTH: Final = 60
 _TREE_PAGE: Final = 1000
 _HAND_BACK_SECONDS: Final = 5.0
@@ -121,9 +132,10 @@ def run_(
     holdfast workflows run release.yaml --app mytools:hf
     """
     use = Use(app, root, secrets)
+    begin = _starter(use, **given)
     with use.open(options, makes=True) as hf:
         name_store(hf, use)
-        outcome = _start(hf, **given)
+        outcome = begin(hf)
         if detach:
             return _tell_started(hf, outcome, options, use)
         return _Going(hf, options, use, timeout).to_the_end(outcome.run_id)
@@ -141,9 +153,10 @@ def start(
     holdfast workflows start release.yaml --input version=1.2 --run-id release-1.2
     """
     use = Use(app, root, secrets)
+    begin = _starter(use, **given)
     with use.open(options, makes=True) as hf:
         name_store(hf, use)
-        return _tell_started(hf, _start(hf, **given), options, use)
+        return _tell_started(hf, begin(hf), options, use)
 
 
 @command.command()
@@ -181,13 +194,16 @@ def resume(
     holdfast workflows resume ID --interactive
     """
     use = Use(app, root, secrets)
-    with use.open(options, makes=False) as hf:
+    with use.open(options, makes=False) as hf, asking_for(run):
         name_store(hf, use)
         answers = answers_of(hf, run, words, answers_file)
         going = _Going(hf, options, use, timeout, by or inputs.user_name())
-        if not answers and not interactive:
-            interactive = _offer(hf.workflows.status(run), options)
-        return going.to_the_end(run, answers, interactive=interactive)
+        try:
+            if not answers and not interactive:
+                interactive = _offer(hf.workflows.status(run), options)
+            return going.to_the_end(run, answers, interactive=interactive)
+        except click.Abort:
+            return going.tell_unanswered(run)
 
 
 @command.command("list")
@@ -202,7 +218,7 @@ def list_(
     options: Options, *, workflow: str | None, status: str | None, nested: bool, limit: int
 ) -> None:
     """List runs of workflows, newest first."""
-    with options.open_existing() as hf:
+    with options.open_existing(advice=NO_RUNS) as hf:
         found = hf.workflows.list(workflow, status=status, nested=nested, limit=limit)
     table = output.table(_RUN_COLUMNS, empty="no runs of workflows")
     options.output.many(map(record_of, found), ids="run_id", draw=table)
@@ -219,7 +235,7 @@ def show(options: Options, *, run: str, wants_definition: bool) -> None:
 
     --definition shows the workflow as it was when the run was started, in YAML.
     """
-    with options.open_existing() as hf:
+    with options.open_existing(advice=NO_RUNS) as hf, asking_for(run):
         workflow = hf.workflows.definition(run)
         if wants_definition:
             plain = definition.plain(workflow)
@@ -238,7 +254,7 @@ def show(options: Options, *, run: str, wants_definition: bool) -> None:
 @common
 def cancel(options: Options, *, run: str, by: str | None, note: str) -> None:
     """End a workflow now, and all that it waits for."""
-    with options.open_existing() as hf:
+    with options.open_existing(advice=NO_RUNS) as hf, asking_for(run):
         try:
             hf.workflows.cancel(run, by=by or inputs.user_name(), note=note)
         except RunEnded:
@@ -250,11 +266,13 @@ def cancel(options: Options, *, run: str, by: str | None, note: str) -> None:
     _say_unsettled(left)
 
 
-def _start(
-    hf: Holdfast, *, file: str, words: Sequence[str], inputs_file: str | None, run_id: str | None
-) -> Outcome:
-    workflow = load(file)
-    return hf.workflows.start(workflow, _given(workflow, words, inputs_file), run_id=run_id)
+def _starter(
+    use: Use, *, file: str, words: Sequence[str], inputs_file: str | None, run_id: str | None
+) -> Callable[[Holdfast], Outcome]:
+    """What starts the workflow of a file; mistakes are told before there is a store."""
+    workflow = use.read(file)
+    given = _given(workflow, words, inputs_file)
+    return lambda hf: hf.workflows.start(workflow, given, run_id=run_id)
 
 
 def _given(workflow: Workflow, words: Sequence[str], file: str | None) -> dict[str, Any]:
@@ -347,6 +365,16 @@ class _Going:
             say_next(record, self.use.words)
         return code_of(record)
 
+    def tell_unanswered(self, run_id: str) -> Exit:
+        """Somebody left a question open: whatever was typed since the last wave was not given."""
+        say("")
+        if self.options.output.is_json:
+            record = _record(self.hf, self.hf.workflows.status(run_id))
+            self.options.output.one(record, ids="run_id", draw=draw)
+        go_on = resume_command(run_id, [], ["--interactive", *self.use.words])
+        say(f"these questions are still to be answered: `{go_on}` asks them again")
+        return Exit.INTERRUPTED
+
     def _tell_interrupted(self, run_id: str) -> Exit:
         exits.end_after(_HAND_BACK_SECONDS)
         _wait_until_let_go(self.hf, run_id)
@@ -436,8 +464,9 @@ def _why_blocked(hf: Holdfast, run: Run, outcome: Outcome) -> Record:
 def _everything(hf: Holdfast, run_id: str, workflow: Workflow) -> Record:
     run = hf.runs.get(run_id)
     row = record_of(run)
-    record = _record(hf, hf.workflows.status(run_id))
-    return record | {
+    outcome = hf.workflows.status(run_id)
+    return _record(hf, outcome) | {
+        "states": states_of(outcome),
         "version": workflow.version,
         "inputs": hf.runs.input(run_id)["start"].get("inputs", {}),
         "types": {block.id: block.type for block in workflow.blocks},
@@ -463,16 +492,23 @@ def _block_rows(record: Record) -> Iterator[Record]:
         for name in names:
             result = record["blocks"].get(name)
             asks = any(path == name or path.startswith((f"{name}/", f"{name}[")) for path in asking)
-            state = "asks" if asks else "" if result is None else result["status"]
             yield {
                 "wave": number,
                 "block": name,
                 "type": record["types"][name],
-                "state": state,
-                "took": duration(result["seconds"]) if result else "",
+                "state": "asks" if asks else record["states"][name],
+                "took": _took(result, record["types"][name]),
                 "outputs": short(_shown_outputs(result), limit=_OUTPUTS_WIDTH),
                 "error": short(result["error"]) if result else "",
             }
+
+
+def _took(result: Record | None, kind: str) -> str:
+    """How long a block took; of one that waited only its last moments are known, and not told."""
+    if result is None or result["status"] == "skipped":
+        return ""
+    told = duration(result["seconds"])
+    return "" if kind in _WAITING and told == duration(0) else told
 
 
 def _shown_outputs(result: Record | None) -> Any:
@@ -490,5 +526,10 @@ def _draw_yaml(plain: Record) -> None:
         write(printable(line))
 
 
-for _more in (workflow_check.validate, workflow_check.schema, workflow_graph.graph):
+for _more in (
+    workflow_check.validate,
+    workflow_check.schema,
+    workflow_graph.graph,
+    workflow_cleanup.cleanup,
+):
     command.add_command(_more)
