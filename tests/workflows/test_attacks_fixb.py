@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import BlockFailed, WorkflowInvalid
+from holdfast.errors import WorkflowInvalid
 from holdfast.settings import Settings
 from holdfast.testing.store_suite import async_test
-from holdfast.workflows import Input, Kit, expressions
+from holdfast.workflows import Input, Kit
 from holdfast.workflows.secrets import Secrets
 from tests.backends import Backend
-from tests.workflows.reaching import block, flow, opened, result
+from tests.workflows.reaching import block, flow, opened
 from tests.workflows.unchecked import started_unchecked
 
 HERE = "memory://"
