@@ -80,6 +80,8 @@ def test_a_workflow_killed_at_every_fault_point_pays_once(
     children: list[Child], backend: Backend, tmp_path: Path, points: list[str], is_chaos: bool
 ) -> None:
     sweep = Sweep(children, backend, tmp_path)
+    if backend.name == "postgres":  # there all entries of a batch are one statement
+        points = [point for point in points if point != "commit.after_first_entry"]
     for point in points:
         if point == "tool.before_verify":
             sweep.strike("in pay_seen", 0)
