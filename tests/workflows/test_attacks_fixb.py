@@ -118,7 +118,8 @@ async def test_a_kit_of_two_tenants_mixes_nothing_up(backend: Backend, tmp_path:
             "outputs: {r: '{{ blocks.c.outputs.r }}'}\n"
         )
         (folder / "child.yaml").write_text(
-            f"name: child\nblocks:\n  - {{id: s, type: Shell, inputs: {{command: echo {tenant}}}}}\n"
+            "name: child\n"
+            f"blocks:\n  - {{id: s, type: Shell, inputs: {{command: echo {tenant}}}}}\n"
             "outputs: {r: '{{ blocks.s.outputs.stdout | trim }}'}\n"
         )
         made = holdfast.Holdfast(backend.url, settings=Settings(tenant=tenant), workflows=kit)

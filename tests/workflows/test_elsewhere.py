@@ -9,6 +9,7 @@ import holdfast
 from holdfast.errors import MisuseError
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block, Kit
+from holdfast.workflows.blocks import outside
 from tests.workflows.flows import Notes, call, flow, opened, prompt
 
 
@@ -88,3 +89,14 @@ def test_what_is_no_type_of_blocks_is_refused_at_once() -> None:
         Kit(types=[wrong])
     with pytest.raises(MisuseError, match="no type of blocks"):
         holdfast.Holdfast("memory://", workflows=Kit(types=[wrong()]))
+
+
+@pytest.mark.parametrize(
+    ("told", "stdout"), [("done", "done"), (None, ""), ({"stdout": "x"}, "x"), ([1], "[1]")]
+)
+def test_what_a_person_says_of_a_command_takes_the_form_of_its_outputs(
+    told: Any, stdout: str
+) -> None:
+    """`effects resolve --happened done` is what people write."""
+    form = {"stdout": "", "stderr": "", "exit_code": 0}
+    assert outside.in_form(told, form, "stdout") == {**form, "stdout": stdout}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import httpx
 
 KEY_HEADER: Final = "Idempotency-Key"
+_FORM: Final[dict[str, Any]] = {"status": 200, "headers": {}, "body": ""}
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SUCCESS: Final = tuple(range(200, 300))
 _MOST_JSON: Final = 16 * 1024 * 1024
@@ -88,7 +89,7 @@ class HttpCall:
             verify=sending.verify if inputs.verify is not None else None,
             given={"request": _told(inputs), "verify": msgspec.to_builtins(inputs.verify)},
         )
-        return _judged(found, inputs.expect)
+        return _judged(outside.in_form(found, _FORM, "body"), inputs.expect)
 
 
 def _told(inputs: HttpInputs) -> dict[str, Any]:
@@ -111,9 +112,7 @@ class _Sending:
         self._key = block.key
         self._effect = effect
 
-    async def send(
-        self, request: dict[str, Any], verify: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
+    async def send(self, request: dict[str, Any], verify: dict[str, Any] | None = None) -> Any:
         """Send the request. What is raised before anything was sent is NotDone.
 
         All attempts of a block carry the same key: an answer such as 504 does not say that

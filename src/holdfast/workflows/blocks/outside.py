@@ -6,9 +6,9 @@ function, and taken out of what it returns and raises.
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
-from holdfast.agents.tools import Policy, Tool
+from holdfast.agents.tools import Policy, Tool, text_of
 from holdfast.errors import BlockFailed, NotDone, ToolFailed
 from holdfast.workflows.blocks.contract import BlockRun
 from holdfast.workflows.secrets import Secrets
@@ -50,6 +50,14 @@ async def call(
         for kind in (NotDone, BlockFailed, CutOff):
             said = said.removeprefix(f"{kind.__name__}: ")
         raise ToolFailed(said) from error
+
+
+def in_form(found: Any, form: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """The outputs of a call; what a person said of it (`effects resolve --happened`) among them."""
+    if isinstance(found, dict):
+        return {**form, **cast("dict[str, Any]", found)}
+    told = found if isinstance(found, str) else "" if found is None else text_of(found)
+    return {**form, text: told}
 
 
 @contextmanager

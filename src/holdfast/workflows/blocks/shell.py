@@ -19,6 +19,7 @@ from holdfast.workflows.secrets import Secrets
 KEY_VARIABLE: Final = "HOLDFAST_EFFECT_KEY"
 """What a command finds its idempotency key in; its `verify` finds the same."""
 
+_FORM: Final = {"stdout": "", "stderr": "", "exit_code": 0}
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
 
 
@@ -65,6 +66,7 @@ class Shell:
                 "verify": inputs.verify,
             },
         )
+        found = outside.in_form(found, _FORM, "stdout")
         return _judged(found, inputs.exit_codes, block.seconds, is_once=inputs.effect == "mutate")
 
 
@@ -88,7 +90,7 @@ class _Running:
         verify: str | list[str] | None = None,
         *,
         key: Key,
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Run the command; if it did not end by itself, `verify` is asked what it has done."""
         with outside.telling_no(self._secrets):
             found = self._told(await self._ended(command, cwd, env, stdin, key))
