@@ -14,6 +14,7 @@ from holdfast.workflows.secrets import Secrets
 from tests.backends import Backend
 from tests.workflows.reaching import block, flow, opened, result
 from tests.workflows.unchecked import started_unchecked
+from tests.workflows.web import serving
 
 HERE = "memory://"
 SEAL = "0123456789abcdef"
@@ -118,7 +119,8 @@ async def test_a_kit_of_two_tenants_mixes_nothing_up(backend: Backend, tmp_path:
             "outputs: {r: '{{ blocks.c.outputs.r }}'}\n"
         )
         (folder / "child.yaml").write_text(
-            f"name: child\nblocks:\n  - {{id: s, type: Shell, inputs: {{command: echo {tenant}}}}}\n"
+            "name: child\nblocks:\n"
+            f"  - {{id: s, type: Shell, inputs: {{command: echo {tenant}}}}}\n"
             "outputs: {r: '{{ blocks.s.outputs.stdout | trim }}'}\n"
         )
         made = holdfast.Holdfast(backend.url, settings=Settings(tenant=tenant), workflows=kit)
@@ -212,3 +214,19 @@ async def test_commands_do_not_get_addresses_with_passwords(
     found = await result(HERE, tmp_path, block("Shell", command="env"))
     assert "PATH=" in found.outputs["stdout"]
     assert "dbpassw0rd" not in found.outputs["stdout"]
+
+
+@async_test
+async def test_another_host_is_sent_no_secrets(tmp_path: Path) -> None:
+    headers = {"X-Api-Key": "{{ secrets.k }}", "X-Plain": "plain"}
+    with serving() as first, serving() as other:
+        first.away = f"{other.url}/echo"
+        sent = {"url": f"{first.url}/away", "headers": headers, "follow_redirects": True}
+        found = await result(HERE, tmp_path, block("HttpCall", **sent), secrets={"k": CANARY})
+        body = block("HttpCall", method="POST", body="{{ secrets.k }}", **sent)
+        stays = await result(HERE, tmp_path, body, secrets={"k": CANARY})
+    assert found.status == "completed"
+    assert CANARY in repr(first.seen)
+    assert CANARY not in repr(other.seen)
+    assert "plain" in repr(other.seen)
+    assert (stays.status, stays.outputs["status"], len(other.seen)) == ("failed", 307, 1)

@@ -30,7 +30,7 @@ _CHARACTERS: Final = 4
 """So many characters cost as much as the smallest thing."""
 _DEEPEST: Final = 60
 _GROWING: Final = frozenset(
-    "format format_map ljust rjust center zfill expandtabs translate".split()
+    {"format", "format_map", "ljust", "rjust", "center", "zfill", "expandtabs", "translate"}
 )
 """Methods of texts that make large ones of small ones."""
 _LOOP, _CONCAT = "the rounds of a loop", "texts in a row"
@@ -116,7 +116,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             raise SecurityError("texts are formatted with `~` and filters, not with %")
         return super().call_binop(context, operator, left, right)
 
-    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         pay(_PER_CALL)
         owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
         if isinstance(owner, str | bytes):
@@ -136,16 +136,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
 class _Bounding(NodeTransformer):
     """Makes loops, texts in a row and plain texts something that is paid for."""
 
-    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
+    def visit_For(self, node: nodes.For) -> nodes.Node:
         made = cast(nodes.For, self.generic_visit(node))
         made.iter = _filtered(made.iter, _LOOP)
         return made
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         made = cast(nodes.Concat, self.generic_visit(node))
         return _filtered(nodes.List(made.nodes, lineno=node.lineno), _CONCAT)
 
-    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:  # noqa: N802
+    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:
         return nodes.Const(node.data, lineno=node.lineno)
 
 

@@ -50,9 +50,8 @@ def _numbers(value: str) -> Iterator[float]:
             number = kind(value)
         except (ValueError, OverflowError):
             continue
-        if number >= 10 ** (SHORTEST - 1) or number <= -(10 ** (SHORTEST - 2)):
-            yield number
-        elif isinstance(number, float) and len(repr(number)) > SHORTEST:
+        is_long = isinstance(number, float) and len(repr(number)) > SHORTEST
+        if is_long or abs(number) >= 10 ** (SHORTEST - 1):
             yield number
 
 
