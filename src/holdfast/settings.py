@@ -14,6 +14,7 @@ from holdfast.errors import InvalidSetting
 DEFAULT_STORE: Final = "holdfast.db"
 STORE_FAILURES: Final = ("raise", "memory")
 SECRETS: Final = ("HOLDFAST_SECRET_", "WORKFLOW_SECRET_")
+_ADDRESSES: Final = frozenset({"HOLDFAST_STORE", "HOLDFAST_TRANSPORT", "WORKFLOW_CHECKPOINT_DSN"})
 _MOST: Final = 2**40
 _STORES: Final = ("sqlite:///", "postgresql://", "postgres://")
 
@@ -109,8 +110,15 @@ def secret(name: str) -> str | None:
 
 
 def command_environment() -> dict[str, str]:
-    """The environment for commands that workflows run: without the secrets of others."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(SECRETS)}
+    """The environment for commands that workflows run: without the secrets of others.
+
+    The addresses of stores and brokers are left out too: they may have passwords.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(SECRETS) and name not in _ADDRESSES
+    }
 
 
 def store_url(given: str | None) -> str:

@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import WorkflowInvalid
+from holdfast.errors import BlockFailed, WorkflowInvalid
 from holdfast.settings import Settings
 from holdfast.testing.store_suite import async_test
-from holdfast.workflows import Input, Kit
+from holdfast.workflows import Input, Kit, expressions
 from holdfast.workflows.secrets import Secrets
 from tests.backends import Backend
-from tests.workflows.reaching import block, flow, opened
+from tests.workflows.reaching import block, flow, opened, result
 from tests.workflows.unchecked import started_unchecked
+from tests.workflows.web import serving
 
 HERE = "memory://"
 SEAL = "0123456789abcdef"
@@ -118,8 +119,8 @@ async def test_a_kit_of_two_tenants_mixes_nothing_up(backend: Backend, tmp_path:
             "outputs: {r: '{{ blocks.c.outputs.r }}'}\n"
         )
         (folder / "child.yaml").write_text(
-            "name: child\n"
-            f"blocks:\n  - {{id: s, type: Shell, inputs: {{command: echo {tenant}}}}}\n"
+            "name: child\nblocks:\n"
+            f"  - {{id: s, type: Shell, inputs: {{command: echo {tenant}}}}}\n"
             "outputs: {r: '{{ blocks.s.outputs.stdout | trim }}'}\n"
         )
         made = holdfast.Holdfast(backend.url, settings=Settings(tenant=tenant), workflows=kit)
@@ -133,3 +134,99 @@ async def test_a_kit_of_two_tenants_mixes_nothing_up(backend: Backend, tmp_path:
         found[tenant] = outcome.outputs
     assert found == {"alice": {"r": "alice"}, "bob": {"r": "bob"}}
     assert len(told["alice"]) == len(told["bob"]) > 0
+
+
+BOMBS = [
+    "{{ ('a' * 1000000) | replace('a', 'b' * 1000000) }}",
+    "{{ ('a' * 1000000).replace('a', 'b' * 1000000) }}",
+    "{{ (['a'] * 1000000) | join('b' * 1000000) }}",
+    "{{ ('b' * 1000000).join(['a'] * 1000000) }}",
+    "{{ [1] | batch(1000000000, 'x') | list }}",
+    "{{ [1] | slice(1000000000) | list }}",
+    "{{ 1 | round(1000000000) }}",
+    "{{ [[1]] | tojson(1000000000) }}",
+    "{{ [[1]] | tojson(indent='x' * 1000000) }}",
+    "{{ (1).to_bytes(1000000000, 'big') }}",
+    "{{ 'a'.encode().ljust(10000000000) }}",
+    "{{ 'a'.translate({97: 'b' * 1000000}) }}",
+    "{{ range(10001) | list }}",
+    "{{ ([range(10000)] * 1000000) | map('list') | list }}",
+    "{{ [range(10000)] * 1000000 }}",
+    "{{ (['a' * 1000000] * 1000000) | json }}",
+    "{{ (['a' * 1000000] * 1000000) ~ '' }}",
+    "x{{ ['a' * 1000000] * 1000000 }}",
+    "{% set n = namespace(v='a' * 1000000) %}"
+    "{% for x in range(99) %}{% set n.v = n.v ~ n.v %}{% endfor %}",
+    "{% set n = namespace(v=['a']) %}{% for x in range(99) %}{% set n.v = n.v + n.v %}{% endfor %}",
+    "{% set n = namespace(v=9) %}{% for x in range(99) %}{% set n.v = n.v * n.v %}{% endfor %}",
+    "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+    "{% for a in range(9999) %}" + "x" * 10_000 + "{% endfor %}",
+    "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(40) }}",
+    "{% for a in [1, 2] recursive %}{% if loop.depth < 40 %}{{ loop([1, 2]) }}{% endif %}"
+    "{% endfor %}",
+    "{{ range(10000) | map('in', range(10000) | list) | list }}",
+    "{{ (range(10000) | list) | select('in', range(10000) | list) | list }}",
+]
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_expression_makes_no_huge_value_and_no_long_work(bomb: str) -> None:
+    with pytest.raises(BlockFailed):
+        expressions.render(bomb, {})
+
+
+def test_what_is_large_but_bounded_is_evaluated() -> None:
+    scope = {"inputs": {"text": "a" * 2_000_000, "rows": [{"n": n} for n in range(10_000)]}}
+    assert len(expressions.render("{{ inputs.text | upper | quote }}", scope)) == 2_000_000
+    assert expressions.render("{{ inputs.rows | map(attribute='n') | sum }}", scope) == 49_995_000
+    made = expressions.render("{% for r in inputs.rows %}{{ r.n }},{% endfor %}", scope)
+    assert made.count(",") == 10_000
+    assert expressions.render("{{ 'a' ~ 1 ~ [2] }}-{{ ['x', 'y'] | join('+') }}", {}) == "a1[2]-x+y"
+    assert expressions.render("{{ 'a.b'.replace('.', '-') + ','.join(['c']) }}", {}) == "a-bc"
+
+
+@pytest.mark.parametrize("expression", ["{{ inputs.n | dictsort }}", "{{ inputs.n | items }}"])
+def test_whatever_a_filter_raises_is_a_failed_block(expression: str) -> None:
+    with pytest.raises(BlockFailed, match="cannot be evaluated"):
+        expressions.render(expression, {"inputs": {"n": 5}})
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("4815162342", 4815162342), ("4815162342", 4815162342.0), ("12.5e3", 12500)],
+)
+def test_a_secret_is_taken_out_as_a_number_too(value: str, shown: float) -> None:
+    made = Secrets({"pin": value}.get, SEAL, named=["pin"])
+    assert made.redact({"a": [shown, 7, True]}) == {"a": ["***", 7, True]}
+
+
+def test_numbers_that_are_found_everywhere_are_left() -> None:
+    made = Secrets({"pin": "0001"}.get, SEAL, named=["pin"])
+    assert made.redact([1, 1.0, True]) == [1, 1.0, True]
+
+
+@async_test
+async def test_commands_do_not_get_addresses_with_passwords(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOLDFAST_STORE", "HOLDFAST_TRANSPORT", "WORKFLOW_CHECKPOINT_DSN"):
+        monkeypatch.setenv(name, "postgresql://u:dbpassw0rd@h/db")
+    found = await result(HERE, tmp_path, block("Shell", command="env"))
+    assert "PATH=" in found.outputs["stdout"]
+    assert "dbpassw0rd" not in found.outputs["stdout"]
+
+
+@async_test
+async def test_another_host_is_sent_no_secrets(tmp_path: Path) -> None:
+    headers = {"X-Api-Key": "{{ secrets.k }}", "X-Plain": "plain"}
+    with serving() as first, serving() as other:
+        first.away = f"{other.url}/echo"
+        sent = {"url": f"{first.url}/away", "headers": headers, "follow_redirects": True}
+        found = await result(HERE, tmp_path, block("HttpCall", **sent), secrets={"k": CANARY})
+        body = block("HttpCall", method="POST", body="{{ secrets.k }}", **sent)
+        stays = await result(HERE, tmp_path, body, secrets={"k": CANARY})
+    assert found.status == "completed"
+    assert CANARY in repr(first.seen)
+    assert CANARY not in repr(other.seen)
+    assert "plain" in repr(other.seen)
+    assert (stays.status, stays.outputs["status"], len(other.seen)) == ("failed", 307, 1)

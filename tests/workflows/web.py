@@ -16,6 +16,7 @@ class Web:
         self.seen: list[dict[str, Any]] = []
         self.done: list[str] = []
         self.url = ""
+        self.away = ""
         self.release = threading.Event()
         self.during: Callable[[], None] = lambda: None
 
@@ -61,6 +62,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_moved(self, request: Any) -> None:
         self.reply(302, Location="/echo")
+
+    def do_away(self, request: Any) -> None:
+        self.reply(307, Location=self.web.away)
 
     def do_large(self, request: Any) -> None:
         self.reply(200, "first" + "x" * 1_000_000 + "last")

@@ -19,51 +19,16 @@ except ImportError as error:
     raise ImportError("workflows need Jinja2: pip install 'holdfast[workflows]'") from error
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from holdfast.errors import BlockFailed
+from holdfast.workflows import bounds
+from holdfast.workflows.bounds import MOST_CHARACTERS, Sandbox
 
 Scope = Mapping[str, Any]
 Path = tuple[str | None, ...]
 """How something is reached: ("blocks", "build", "outputs"). None is what is only known later."""
 
-MOST_CHARACTERS: Final = 10_000_000
-_MOST_REPEATED: Final = 1_000_000
 _DEEPEST: Final = 50
-_BITS: Final = 4096
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Nothing private, nothing that changes values, and no small text that makes a huge value."""
-
-    intercepted_binops = frozenset({"*", "**", "%"})
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**":
-            _check_power(left, right)
-        elif operator == "*":
-            _check_repeated(left, right)
-        elif isinstance(left, str | bytes):
-            raise SecurityError("texts are formatted with `~` and filters, not with %")
-        return super().call_binop(context, operator, left, right)
-
-    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        is_format = isinstance(obj, str) and attr in ("format", "format_map", "ljust", "rjust")
-        is_pad = isinstance(obj, str) and attr in ("center", "zfill", "expandtabs")
-        return not (is_format or is_pad) and super().is_safe_attribute(obj, attr, value)
-
-
-def _check_power(left: Any, right: Any) -> None:
-    is_whole = isinstance(left, int) and isinstance(right, int)
-    if is_whole and right > 0 and left.bit_length() * right > _BITS:
-        raise SecurityError(f"{left} ** {right} is too large")
-
-
-def _check_repeated(left: Any, right: Any) -> None:
-    for many, few in ((left, right), (right, left)):
-        is_repeated = isinstance(many, Sequence) and isinstance(few, int)
-        if is_repeated and len(cast("Sequence[Any]", many)) * few > _MOST_REPEATED:
-            raise SecurityError("it repeats something too often")
 
 
 def _text(value: Any) -> str:
@@ -77,18 +42,17 @@ def _from_json(text: str) -> Any:
         raise ValueError(f"this is no JSON: {error}") from error
 
 
-def _environment() -> jinja2.Environment:
-    made = _Sandbox(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
+def _environment() -> Sandbox:
+    made = Sandbox(
+        quote=lambda value: shlex.quote(_text(value)),
+        json=lambda value: msgspec.json.encode(value).decode(),
+        from_json=_from_json,
+        base64=lambda value: base64.b64encode(_text(value).encode()).decode(),
+    )
     for name in ("indent", "center", "wordwrap", "format", "pprint", "random", "xmlattr"):
         made.filters.pop(name, None)
     for name in ("lipsum", "cycler", "joiner"):
         made.globals.pop(name, None)
-    made.filters |= {
-        "quote": lambda value: shlex.quote(_text(value)),
-        "json": lambda value: msgspec.json.encode(value).decode(),
-        "from_json": _from_json,
-        "base64": lambda value: base64.b64encode(_text(value).encode()).decode(),
-    }
     return made
 
 
@@ -133,11 +97,15 @@ def _render(template: Any, scope: Scope, depth: int) -> Any:
     if not has_expression(template):
         return template
     try:
-        return _checked(_evaluate(template, scope))
-    except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise BlockFailed(f"{template.strip()!r} cannot be evaluated: {error}") from error
+        with bounds.allowance():
+            return _checked(_evaluate(template, scope))
+    except BlockFailed:
+        raise
     except RecursionError as error:
         raise BlockFailed(f"{template.strip()!r:.200} is nested too deep") from error
+    except Exception as error:  # filters raise what they like of values that do not fit them
+        said = str(error) or type(error).__name__
+        raise BlockFailed(f"{template.strip()!r:.500} cannot be evaluated: {said}") from error
 
 
 def _evaluate(template: str, scope: Scope) -> Any:
@@ -152,11 +120,12 @@ def _evaluate(template: str, scope: Scope) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _compiled(template: str) -> tuple[str, Any]:
-    only = _only_expression(_ENVIRONMENT.parse(template))
+    parsed = _ENVIRONMENT.parse(template)
+    only = _only_expression(parsed)
     if only is None:
-        return "text", _ENVIRONMENT.from_string(template)
+        return "text", _ENVIRONMENT.from_string(_ENVIRONMENT.bounded(parsed))
     body: list[nodes.Node] = [nodes.Assign(nodes.Name("result", "store"), only, lineno=1)]
-    made = _ENVIRONMENT.from_string(nodes.Template(body, lineno=1))
+    made = _ENVIRONMENT.from_string(_ENVIRONMENT.bounded(nodes.Template(body, lineno=1)))
 
     def evaluate(scope: Scope) -> Any:
         context = made.new_context(dict(scope))
@@ -257,6 +226,7 @@ def _path_of(node: nodes.Node) -> Path | None:
 def _checked(value: Any) -> Any:
     """A value as plain data: moments as texts, what is made step by step as a list."""
     if isinstance(value, str):
+        bounds.pay_for(value)
         if len(value) > MOST_CHARACTERS:
             raise SecurityError(f"it makes {len(value):,} characters")
         return str(value)
@@ -266,7 +236,9 @@ def _checked(value: Any) -> Any:
         entries = cast("Mapping[Any, Any]", value)
         return {_key(key): _checked(item) for key, item in entries.items()}
     if isinstance(value, list | tuple | set | frozenset | range):
-        return [_checked(item) for item in cast("Sequence[Any]", value)]
+        items = cast("Sequence[Any]", value)
+        bounds.pay(2 * bounds.PER_ITEM * len(items))
+        return [_checked(item) for item in items]
     if value is None or isinstance(value, bool | int | float | bytes):
         return value
     if isinstance(value, Iterator):

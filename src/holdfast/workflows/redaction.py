@@ -33,8 +33,26 @@ class Redaction:
         self.longest = max((2 * len(form.encode()) for form in ordered), default=0)
         """No form takes more bytes: so much at a cut may be a piece of one."""
 
+        self._numbers = {number for value in values for number in _numbers(value)}
+
+    def is_secret_number(self, number: float) -> bool:
+        """Whether a number is what a value says."""
+        return number in self._numbers
+
     def redact(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(REDACTED, text)
+
+
+def _numbers(value: str) -> Iterator[float]:
+    """What a program may have read a value as, unless that is a number found everywhere."""
+    for kind in (int, float):
+        try:
+            number = kind(value)
+        except (ValueError, OverflowError):
+            continue
+        is_long = isinstance(number, float) and len(repr(number)) > SHORTEST
+        if is_long or abs(number) >= 10 ** (SHORTEST - 1):
+            yield number
 
 
 def forms_of(value: str) -> set[str]:

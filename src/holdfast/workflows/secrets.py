@@ -19,7 +19,7 @@ from holdfast import settings
 from holdfast.errors import BlockFailed, NotDone
 from holdfast.telemetry import log
 from holdfast.workflows import expressions
-from holdfast.workflows.redaction import SHORTEST, Redaction, coded
+from holdfast.workflows.redaction import REDACTED, SHORTEST, Redaction, coded
 
 T = TypeVar("T")
 
@@ -202,7 +202,7 @@ class Secrets:
     def redact(self, value: T) -> T:
         """The same without any value that is known here, in whatever form."""
         self._load_expected()
-        return _each_text(value, self._redaction.redact)
+        return _each_text(value, self._redaction.redact, self._redaction.is_secret_number)
 
     @property
     def longest(self) -> int:
@@ -289,7 +289,10 @@ class Secrets:
         return text
 
 
-def _each_text(value: T, change: Callable[[str], str]) -> T:
+def _each_text(
+    value: T, change: Callable[[str], str], is_secret: Callable[[float], bool] | None = None
+) -> T:
+    """The same with all its texts changed, and its numbers that are secret taken out."""
     made: Any = value
     if isinstance(value, str):
         changed = change(value)
@@ -299,7 +302,12 @@ def _each_text(value: T, change: Callable[[str], str]) -> T:
         made = changed.encode("utf-8", "surrogateescape")
     elif isinstance(value, Mapping):
         entries = cast("Mapping[Any, Any]", value)
-        made = {_each_text(key, change): _each_text(item, change) for key, item in entries.items()}
+        made = {
+            _each_text(key, change, is_secret): _each_text(item, change, is_secret)
+            for key, item in entries.items()
+        }
     elif isinstance(value, list | tuple | set | frozenset):
-        made = [_each_text(item, change) for item in cast("list[Any]", value)]
+        made = [_each_text(item, change, is_secret) for item in cast("list[Any]", value)]
+    elif is_secret and isinstance(value, int | float) and not isinstance(value, bool):
+        made = REDACTED if is_secret(value) else value
     return made

@@ -24,6 +24,9 @@ _FORM: Final[dict[str, Any]] = {"status": 200, "headers": {}, "body": ""}
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SUCCESS: Final = tuple(range(200, 300))
 _MOST_JSON: Final = 16 * 1024 * 1024
+_MOST_REDIRECTS: Final = 20
+_BODY: Final = "the body"
+"""Stands for the body among the names of headers; no header is named so."""
 _LOGGERS: Final = ("", ".connection", ".http11", ".http2", ".proxy", ".socks")
 _is_quiet: Final = ContextVar("holdfast_http_is_quiet", default=False)
 
@@ -120,6 +123,7 @@ class _Sending:
         """
         with outside.telling_no(self._secrets):
             told = self._revealed(request)
+            told["private"] = self._private(request)
             if self._effect != "read":
                 told["headers"] = {**_key_header(told["headers"], self._key), **told["headers"]}
             answer = await self._answer(told)
@@ -143,6 +147,14 @@ class _Sending:
     def _revealed(self, request: dict[str, Any]) -> dict[str, Any]:
         _is_quiet.set(bool(self._secrets.names_in(request)))
         return self._secrets.reveal(request)
+
+    def _private(self, request: dict[str, Any]) -> list[str]:
+        """The parts and headers of a request that no other host may be sent."""
+        headers = [
+            name for name, value in request["headers"].items() if self._secrets.names_in(value)
+        ]
+        has_private_body = self._secrets.names_in([request.get("body"), request.get("json")])
+        return [*headers, *([_BODY] if has_private_body else [])]
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         # Here, so that those who send nothing need not have it.
@@ -202,7 +214,7 @@ async def _send(client: "httpx.AsyncClient", request: dict[str, Any]) -> "httpx.
 
     told = dict(request)
     auth, body = told.pop("auth", None), told.pop("body", None)
-    follow = told.pop("follow_redirects", False)
+    follow, private = told.pop("follow_redirects", False), told.pop("private", [])
     try:
         made = client.build_request(content=body, **told)
         if made.url.scheme not in ("http", "https") or not made.url.host:
@@ -210,7 +222,29 @@ async def _send(client: "httpx.AsyncClient", request: dict[str, Any]) -> "httpx.
     except (httpx.InvalidURL, TypeError, ValueError) as error:
         raise NotDone(f"this cannot be sent: {_said(error)}") from None
     given = httpx.BasicAuth(**auth) if auth else None
-    return await client.send(made, auth=given, follow_redirects=follow, stream=True)
+    answer = await client.send(made, auth=given, stream=True)
+    for _ in range(_MOST_REDIRECTS if follow else 0):
+        ahead = answer.next_request
+        if ahead is None or not _may_follow(answer, ahead, private):
+            break
+        await answer.aclose()
+        answer = await client.send(ahead, auth=None, stream=True)
+    return answer
+
+
+def _may_follow(answer: "httpx.Response", ahead: "httpx.Request", private: list[str]) -> bool:
+    """Whether to go where an answer leads; what is private is taken out for another host."""
+    if _origin(ahead.url) == _origin(answer.request.url):
+        return True
+    if _BODY in private and ahead.method == answer.request.method:
+        return False
+    for name in private:
+        ahead.headers.pop(name, None)
+    return True
+
+
+def _origin(url: "httpx.URL") -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 class _Doubtful(Exception):
