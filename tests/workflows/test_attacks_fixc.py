@@ -206,6 +206,7 @@ async def test_pruning_changes_no_result(tmp_path: Path, asked: str) -> None:
     async with opened(HERE, tmp_path, prunes=True) as hf:
         outcome = await hf.workflows.run(made, run_id="r", timeout=60)
     assert (outcome.status, outcome.error) == ("completed", "")
+    assert outcome.outputs is not None
     assert "A" in outcome.outputs["said"]
     assert outcome.blocks["a"].is_pruned
 
