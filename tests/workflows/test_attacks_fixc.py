@@ -1,5 +1,7 @@
 """Workflows under attack: what is cut off, what quits, what changes in a pause, what has no end."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,11 +10,14 @@ import msgspec
 import pytest
 
 from holdfast import tool
-from holdfast.errors import BlockFailed
+from holdfast.errors import BlockFailed, WorkflowInvalid
 from holdfast.testing.store_suite import async_test
+from holdfast.workflows import Input, Workflow
 from holdfast.workflows.blocks.contract import BlockRun
+from holdfast.workflows.library import collect
 from holdfast.workflows.pruning import Uses
 from tests.workflows.reaching import block, carry_out, flow, opened
+from tests.workflows.test_shell import is_alive
 
 HERE = "memory://"
 CHARGE = "echo charged >> ledger; "
@@ -201,6 +206,7 @@ async def test_pruning_changes_no_result(tmp_path: Path, asked: str) -> None:
     async with opened(HERE, tmp_path, prunes=True) as hf:
         outcome = await hf.workflows.run(made, run_id="r", timeout=60)
     assert (outcome.status, outcome.error) == ("completed", "")
+    assert outcome.outputs is not None
     assert "A" in outcome.outputs["said"]
     assert outcome.blocks["a"].is_pruned
 
@@ -217,3 +223,59 @@ def test_uses_are_read_once_and_end_with_the_last() -> None:
     whole = Uses(flow(*blocks, block("Shell", "e", command="{{ blocks.items() }}")))
     assert [whole.end([name]) for name in "abcd"] == [[], [], [], []]
     assert sorted(whole.end(["e"])) == ["a", "b", "c", "d", "e"]
+
+
+def test_workflows_that_always_begin_themselves_are_refused() -> None:
+    one = Workflow(name="one", blocks=[block("Workflow", "to", workflow="two")])
+    two = Workflow(name="two", blocks=[block("Workflow", "back", workflow="one")])
+    with pytest.raises(WorkflowInvalid, match=r"without end.*one -> two -> one") as raised:
+        collect(one, {"two": two})
+    assert "blocks[0].inputs.workflow" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"condition": "inputs.left > 0"},
+        {"for_each": "{{ range(inputs.left) | list }}"},
+        {"depends_on": ["decides"]},
+    ],
+)
+def test_workflows_that_may_end_are_not(options: dict[str, Any]) -> None:
+    decides = block("Shell", "decides", options={"condition": "inputs.left > 0"}, command="true")
+    made = Workflow(
+        name="one",
+        inputs={"left": Input(type="int")},
+        blocks=[decides, block("Workflow", "again", options=options, workflow="one")],
+    )
+    assert collect(made, {}) == {"one": made}
+
+
+@async_test
+async def test_workflows_nested_too_deep_have_failed(tmp_path: Path) -> None:
+    made = flow(block("Workflow", options={"condition": "1 == 1"}, workflow="reach"))
+    async with opened(HERE, tmp_path) as hf:
+        outcome = await hf.workflows.run(made, run_id="r", timeout=60)
+        runs = await hf.runs.list(limit=100)
+    assert outcome.status == "failed"
+    assert "nested deeper than 20" in outcome.error
+    assert len(runs) == 22
+
+
+@async_test
+async def test_the_group_of_a_command_ends_whole_and_only_what_left_it_lives_on(
+    tmp_path: Path,
+) -> None:
+    command = (
+        "sleep 60 & echo $! > stays; "
+        "setsid sh -c 'echo $$ > left.new; mv left.new left; exec sleep 60' & "
+        "while [ ! -e left ]; do sleep 0.01; done"
+    )
+    outcome = await carry_out(HERE, tmp_path, block("Shell", command=command))
+    left = int((tmp_path / "left").read_text())
+    try:
+        assert outcome.status == "completed"
+        assert os.getsid(left) == left
+        assert not is_alive(int((tmp_path / "stays").read_text()))
+    finally:
+        os.kill(left, signal.SIGKILL)

@@ -16,7 +16,7 @@ TYPES = {kind.name: kind for kind in BUILT_IN}
 
 def naming(name: str, *others: str) -> str:
     blocks = "".join(
-        f"  - {{id: b{at}, type: Workflow, inputs: {{workflow: {other}}}}}\n"
+        f"  - {{id: b{at}, type: Workflow, condition: 1 < 2, inputs: {{workflow: {other}}}}}\n"
         for at, other in enumerate(others)
     )
     return f"name: {name}\nblocks:\n{blocks}" if others else f"name: {name}\n"

@@ -1,8 +1,9 @@
-"""Commands as processes that never outlive whoever waits for them.
+"""Commands as processes that do not outlive whoever waits for them.
 
 A command and all that it starts are one group of processes, led by a small watcher, the *leash*. It
 ends the group when this process lets go of it, also by dying, and when the time is over even if
-this process stands still: so a command that nobody saw the end of is not running any more.
+this process stands still: so a command that nobody saw the end of is not running any more. What
+leaves the group on purpose (`setsid`, a daemon, a container) is out of reach and may live on.
 """
 
 import asyncio

@@ -52,7 +52,7 @@ from holdfast.workflows.waves import waves_of
 if TYPE_CHECKING:
     from holdfast.workflows.kit import Kit
 
-_DEEPEST: Final = 50
+_DEEPEST: Final = 20
 _LONGEST_PAUSE: Final = 30.0
 _LONGEST_PATH: Final = 200
 
@@ -72,7 +72,9 @@ class Execution:
     async def go(self) -> Any:
         """Carry out what the run was started with."""
         if self._start.depth > _DEEPEST:
-            raise WorkflowFailed(f"workflows are nested deeper than {_DEEPEST}")
+            raise WorkflowFailed(
+                f"workflows are nested deeper than {_DEEPEST}: does one begin itself without end?"
+            )
         if self._start.loop is not None:
             return await self._make_rounds(self._start.loop)
         workflow = self._kit.definition(self._root, self._start.workflow)

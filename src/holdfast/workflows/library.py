@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import WorkflowInvalid
-from holdfast.workflows import checking, reading, shape, sources, words
+from holdfast.workflows import checking, reading, shape, sources, waves, words
 from holdfast.workflows.blocks.contract import BlockType
 from holdfast.workflows.definition import Block, Workflow
 from holdfast.workflows.expressions import has_expression
@@ -73,8 +73,36 @@ def examine(
         told += [each for each in more if each.where not in places]
         is_named = draft is first or bool(draft.source.file)
         problems += told if is_named else [_of(name, each) for each in told]
+    problems += _endless(collector.drafts)
     ordered = sorted(problems, key=lambda each: (each.file, each.line))
     return Found(name=first.workflow.name, definitions=definitions, problems=ordered)
+
+
+def _endless(drafts: Mapping[str, Draft]) -> list[Problem]:
+    """Workflows that always begin themselves again."""
+    always = {name: dict(_always_named(draft.blocks)) for name, draft in drafts.items()}
+    cycle = waves.cycle_in(
+        [Block(id=name, type="Workflow", depends_on=list(named)) for name, named in always.items()]
+    )
+    if not cycle:
+        return []
+    first, following = cycle[:2]
+    findings = Findings(drafts[first].source)
+    said = f"without end, workflows begin each other: {' -> '.join(each[:80] for each in cycle)}"
+    findings.tell(always[first][following], said, "give one of these blocks a condition")
+    return findings.problems
+
+
+def _always_named(blocks: list[tuple[int, Block]]) -> Iterator[tuple[str, Place]]:
+    """What is named by blocks that no condition can keep from it, nor one of a block before."""
+    named = list(_named(blocks))
+    by_place = dict(blocks)
+    before = waves.ancestors_of(list(by_place.values())) if named else {}
+    deciding = {block.id for _, block in blocks if block.condition not in (None, True)}
+    for name, place in named:
+        block = by_place[int(place[1])]
+        if not block.is_loop and not deciding & {block.id, *before[block.id]}:
+            yield name, place
 
 
 def _of(name: str, problem: Problem) -> Problem:

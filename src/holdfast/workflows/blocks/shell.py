@@ -1,4 +1,7 @@
-"""`Shell`: runs a command, as an effect. It and all that it starts end with the block."""
+"""`Shell`: runs a command, as an effect. It and all that it starts end with the block.
+
+What it starts in a session of its own (`setsid`, a daemon) is not ended: it left on purpose.
+"""
 
 import re
 from typing import Any, ClassVar, Final
