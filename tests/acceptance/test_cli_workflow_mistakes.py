@@ -30,7 +30,8 @@ def test_run_tells_all_that_validate_tells_and_makes_no_store(place: Place) -> N
         refused = place.run(command, "many.yaml", "-o", "json", code=Exit.USAGE)
         error = json.loads(refused.stderr)
         assert error["error"] == "WorkflowInvalid"
-        assert error["problems"] == told and len(told) == 5
+        assert error["problems"] == told
+        assert len(told) == 5
     wrong = place.run("run", "release.yaml", "--input", "nobody=1", "-o", "json", code=Exit.USAGE)
     assert all(each["reason"] for each in json.loads(wrong.stderr)["problems"])
     assert not list(place.folder.glob("*.db*"))
@@ -48,7 +49,8 @@ def test_picture_is_no_file_of_another_kind(place: Place) -> None:
 
 def test_advice_is_for_whoever_means_a_workflow(place: Place) -> None:
     nowhere = place.run("resume", "r", code=Exit.NOT_FOUND)
-    assert "migrate" not in nowhere.stderr and "--store" in nowhere.stderr
+    assert "migrate" not in nowhere.stderr
+    assert "--store" in nowhere.stderr
     started(place)
     for command in ("show", "resume", "cancel", "graph"):
         unknown = place.run(command, "nobody", code=Exit.NOT_FOUND)
@@ -56,7 +58,8 @@ def test_advice_is_for_whoever_means_a_workflow(place: Place) -> None:
         assert "runs list" not in unknown.stderr
     words = ("run", "release.yaml", "--input", "version=2", "--run-id", "r")
     other = place.run(*words, code=Exit.CONFLICT)
-    assert "another input" in other.stderr and "session" not in other.stderr
+    assert "another input" in other.stderr
+    assert "session" not in other.stderr
 
 
 def test_end_of_input_at_a_question_says_how_to_go_on(place: Place) -> None:
@@ -89,8 +92,10 @@ def test_show_tells_the_state_of_every_block(place: Place) -> None:
     nap, work, ok, last = (
         next(row for row in rows if f" {name} " in row) for name in ("nap", "work", "ok", "last")
     )
-    assert " s " not in nap and " s " in work
-    assert "asks" in ok and "not yet" in last
+    assert " s " not in nap
+    assert " s " in work
+    assert "asks" in ok
+    assert "not yet" in last
     done = place.run("resume", "s", "--answer", "ok=fine")
     assert 'empty   ""\nanswer  fine' in done.stdout
 
@@ -104,4 +109,5 @@ def test_what_ended_long_ago_is_erased_on_demand(place: Place) -> None:
     assert place.run("cleanup", "--older-than", "0").stdout == "1 workflow erased\n"
     for command in ("show", "resume", "graph"):
         gone = place.run(command, "s", code=Exit.NOT_FOUND)
-        assert "expired" in gone.stderr and "holdfast runs show s" in gone.stderr
+        assert "expired" in gone.stderr
+        assert "holdfast runs show s" in gone.stderr
