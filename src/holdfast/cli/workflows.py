@@ -454,8 +454,8 @@ def _why_blocked(hf: Holdfast, run: Run, outcome: Outcome) -> Record:
         if effect.status not in effects.SETTLED
     ]
     is_own = run.run_id == outcome.run_id
-    open_blocks = [[n for n in wave if n not in outcome.blocks] for wave in outcome.waves]
-    open_now: list[str] = next(filter(None, open_blocks), [])
+    open_blocks = ([n for n in wave if n not in outcome.blocks] for wave in outcome.waves)
+    open_now = next((names for names in open_blocks if names), list[str]())
     return {
         "run_id": run.run_id,
         "reason": run.blocked_reason,

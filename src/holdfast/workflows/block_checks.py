@@ -21,9 +21,7 @@ Mistake = tuple[Place, str, str]
 """A place within the block, a reason, and what to do about it."""
 
 _METHODS: Final = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "QUERY")
-_RARE_METHODS: Final = frozenset(
-    "COPY LINK LOCK MERGE MKCOL MOVE PROPFIND PROPPATCH PURGE REPORT SEARCH UNLINK UNLOCK".split()
-)
+_RARE_METHODS: Final = ("COPY", "LOCK", "MKCOL", "MOVE", "PROPFIND", "PROPPATCH", "PURGE", "REPORT")
 _LONGEST_MATCHED: Final = 20
 
 
