@@ -1,5 +1,6 @@
 """What a workflow's run has come to, for people and programs."""
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -17,6 +18,7 @@ from holdfast.kernel.runs import Status
 from holdfast.workflows.outcome import Outcome, Waiting
 from holdfast.workflows.state import Result
 
+_COMMAND: Final = re.compile("`[^`]+`")
 _CODES: Final = {
     Status.COMPLETED: Exit.OK,
     Status.FAILED: Exit.FAILED,
@@ -120,6 +122,17 @@ def resume_command(run_id: str, asking: Sequence[Record], words: Sequence[str]) 
     return shlex.join(["holdfast", "workflows", "resume", run_id, *answers, *words])
 
 
+def _standing(blocked: Record) -> str:
+    """Why a run stands, and where; what its note advises is not told again."""
+    at = f" at {', '.join(blocked['blocks'])}" if blocked["blocks"] else ""
+    said = f"run {blocked['run_id']} stands{at} until somebody acts"
+    note = short(blocked["note"], limit=300)
+    named = _COMMAND.findall(blocked["advice"])
+    if note and named and all(command in note for command in named):
+        return f"{said}: {note}"
+    return f"{said}: {note}; {blocked['advice']}" if note else f"{said}; {blocked['advice']}"
+
+
 def say_next(record: Record, words: Sequence[str]) -> None:
     """What somebody can do about a run that has not ended."""
     run_id = record["run_id"]
@@ -127,8 +140,7 @@ def say_next(record: Record, words: Sequence[str]) -> None:
         asked = count(len(record["waiting"]), "question")
         say(f"{asked} to answer: `{resume_command(run_id, record['waiting'], words)}`")
     for each in record["blocked"]:
-        why = f": {short(each['note'], limit=300)}" if each["note"] else ""
-        say(f"run {each['run_id']} stands until somebody acts{why}; {each['advice']}")
+        say(_standing(each))
     if record["blocked"] and not record["waiting"]:
         say(f"then `{resume_command(run_id, [], words)}` goes on")
     if record["lacks"]:

@@ -453,10 +453,14 @@ def _why_blocked(hf: Holdfast, run: Run, outcome: Outcome) -> Record:
         for effect in hf.effects.of_run(run.run_id)
         if effect.status not in effects.SETTLED
     ]
+    is_own = run.run_id == outcome.run_id
+    open_blocks = ([n for n in wave if n not in outcome.blocks] for wave in outcome.waves)
+    open_now = next((names for names in open_blocks if names), list[str]())
     return {
         "run_id": run.run_id,
         "reason": run.blocked_reason,
-        "note": outcome.error if run.run_id == outcome.run_id else "",
+        "blocks": open_now if is_own else [],
+        "note": outcome.error if is_own else "",
         "advice": blocked.advice(run.run_id, run.blocked_reason, ids),
     }
 

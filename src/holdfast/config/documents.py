@@ -246,7 +246,10 @@ class _Reader:
             value = self._node(next(self._events), depth=depth + 1)
             size += key.size + value.size
             if not isinstance(key, Scalar):
-                self.faults.append(Fault(_line(event), "a key must be a word"))
+                told = (
+                    "a key must be a word; put what has {{ … }} in quotes, if it is meant as such"
+                )
+                self.faults.append(Fault(_line(event), told))
             elif key.text in items:
                 first, _ = items[key.text]
                 again = f"{shown_key(key.text)} is given twice; the first is in line {first}"

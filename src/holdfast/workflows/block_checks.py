@@ -1,8 +1,9 @@
 """What the types of blocks that come with Holdfast ask of their inputs, beyond the shape."""
 
 import json
+import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, TypeGuard, cast
 
 import msgspec
 
@@ -19,6 +20,8 @@ from holdfast.workflows.sources import Place
 Mistake = tuple[Place, str, str]
 """A place within the block, a reason, and what to do about it."""
 
+_METHODS: Final = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "QUERY")
+_RARE_METHODS: Final = ("COPY", "LOCK", "MKCOL", "MOVE", "PROPFIND", "PROPPATCH", "PURGE", "REPORT")
 _LONGEST_MATCHED: Final = 20
 
 
@@ -157,9 +160,54 @@ def _why_not(value: Any, name: str, spec: Input) -> str:
     return "" if is_chosen else f"input {name!r} must be one of its choices"
 
 
+def _shell(block: Block, around: Surroundings) -> Iterator[Mistake]:
+    yield from _outside(block.inputs.get("cwd"), "cwd")
+
+
+def _file(block: Block, around: Surroundings) -> Iterator[Mistake]:
+    yield from _outside(block.inputs.get("path"), "path")
+
+
+def _files(block: Block, around: Surroundings) -> Iterator[Mistake]:
+    given = block.inputs.get("paths")
+    for at, path in enumerate(cast("list[Any]", given) if isinstance(given, list) else []):
+        yield from _outside(path, "paths", at)
+
+
+def _outside(path: Any, *place: str | int) -> Iterator[Mistake]:
+    """A path that cannot be in the folder of the workflow, wherever that is."""
+    if not _is_literal(path):
+        return
+    if path.startswith("/"):
+        said = f"{path[:64]!r} is absolute, and blocks see their folder only"
+        yield ("inputs", *place), said, "name it as it is seen from there (--root, Kit(root=…))"
+    elif posixpath.normpath(path).split("/")[0] == "..":
+        said = f"{path[:64]!r} leads out of the folder that blocks see"
+        yield ("inputs", *place), said, "keep within it (--root, Kit(root=…) says which it is)"
+
+
+def _is_literal(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and not has_expression(value)
+
+
+def _http(block: Block, around: Surroundings) -> Iterator[Mistake]:
+    url, method = block.inputs.get("url"), block.inputs.get("method", "GET")
+    if _is_literal(url) and not url.strip().lower().startswith(("http://", "https://")):
+        said = f"{url[:64]!r} is no address of http:// or https://"
+        yield ("inputs", "url"), said, "write all of it, as in http://localhost:8000/path"
+    if _is_literal(method) and method.upper() not in (*_METHODS, *_RARE_METHODS):
+        said = f"HTTP has no method {method[:64]!r}"
+        yield ("inputs", "method"), said, words.nearest(method, _METHODS)
+
+
 CHECKS: Final[dict[str, Callable[[Block, Surroundings], Iterator[Mistake]]]] = {
     "Prompt": _prompt,
     "Wait": _wait,
     "Tool": _tool,
     "Workflow": _nested,
+    "Shell": _shell,
+    "ReadFiles": _files,
+    "CreateFile": _file,
+    "EditFile": _file,
+    "HttpCall": _http,
 }

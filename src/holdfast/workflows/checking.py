@@ -21,6 +21,8 @@ from holdfast.workflows.waves import cycle_in
 MOST_BLOCKS: Final = 1000
 _ID: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _ID_RULE: Final = "letters, digits, _ and -, at most 64, not beginning with a digit or -"
+_WHOLE_INPUT: Final = re.compile(r"\{\{-?\s*inputs\.([A-Za-z_]\w*)\s*-?\}\}")
+_LOOPED: Final = ("list", "dict", "any")
 _MOST_CYCLES: Final = 20
 _LIMITS: Final = {"max_parallel": (1, 100), "retries": (0, 20)}
 
@@ -67,6 +69,7 @@ def mistakes_of(
         _check_input(name, spec, findings)
     for at, block in draft.blocks:
         _check_limits(block, ("blocks", at), findings)
+        _check_loop(block, ("blocks", at), draft.workflow.inputs, findings)
     _check_dependencies(draft, findings)
     _check_expressions(draft, types, findings)
     if types is not None:
@@ -129,25 +132,37 @@ def _check_limits(block: Block, place: Place, findings: Findings) -> None:
     if block.timeout is not None and not 0 < block.timeout < math.inf:
         said = f"block {block.id[:64]}: timeout must be more than 0 seconds, not {block.timeout}"
         findings.tell((*place, "timeout"), said)
-    if block.for_each is not None and (why := _why_no_loop(block.for_each)):
+
+
+def _check_loop(block: Block, place: Place, given: Mapping[str, Input], findings: Findings) -> None:
+    if block.for_each is not None and (why := _why_no_loop(block.for_each, given)):
         said = f"block {block.id[:64]}: for_each goes over a list or a map, not {why}"
         findings.tell((*place, "for_each"), said, "write {{ … }} around what gives one")
 
 
-def _why_no_loop(over: Any) -> str:
+def _why_no_loop(over: Any, given: Mapping[str, Input]) -> str:
     if isinstance(over, list | dict):
         return ""
     if not expressions.has_expression(over):
         return words.value(over)
     text = over.strip()
-    return "" if text.startswith("{{") and text.endswith("}}") else "a text with expressions in it"
+    if not (text.startswith("{{") and text.endswith("}}")):
+        return "a text with expressions in it"
+    found = _WHOLE_INPUT.fullmatch(text)
+    kind = given[found[1]].type if found and found[1] in given else "any"
+    return "" if kind in _LOOPED else f"the input {found[1]} of type {kind}" if found else ""
 
 
 def _check_dependencies(draft: Draft, findings: Findings) -> None:
     known = [block.id for _, block in draft.blocks]
     places = {block.id: at for at, block in reversed(draft.blocks)}
     for at, block in draft.blocks:
+        seen: set[str] = set()
         for number, each in enumerate(block.dependencies):
+            if each.block in seen:
+                said = f"block {block.id[:64]} depends on {each.block[:64]!r} twice"
+                findings.tell(("blocks", at, "depends_on", number), said, "say it once")
+            seen.add(each.block)
             if each.block not in known and ("blocks",) not in draft.broken:
                 said = f"block {block.id[:64]} depends on {each.block[:64]!r}, which is not there"
                 place = ("blocks", at, "depends_on", number)
@@ -249,7 +264,8 @@ def _check_type(block: Block, place: Place, around: Surroundings, findings: Find
     if around.draft.is_broken((*place, "inputs")):
         return
     at = (*place, "inputs")
-    fits = Fitting(findings.tell, noun, at, lenient=True).check(block.inputs, kind.inputs, at)
+    fitting = Fitting(findings.tell, noun, at, lenient=True, around=block.__struct_fields__)
+    fits = fitting.check(block.inputs, kind.inputs, at)
     check = block_checks.CHECKS.get(kind.name)
     if fits and check is not None:
         for inner, reason, suggestion in check(block, around):

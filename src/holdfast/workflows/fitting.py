@@ -1,7 +1,7 @@
 """Whether plain data fits a type: every misfit, with its place, not the first one only."""
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
 
 import msgspec
@@ -56,13 +56,25 @@ _TYPES_ELSEWHERE: Final = {
 
 
 class Fitting:
-    """Compares values with types. `lenient`: a text with an expression can become anything."""
+    """Compares values with types. `lenient`: a text with an expression can become anything.
 
-    def __init__(self, tell: Tell, noun: str, base: Place = (), *, lenient: bool = False) -> None:
+    `around` are keys that belong to what holds the value.
+    """
+
+    def __init__(
+        self,
+        tell: Tell,
+        noun: str,
+        base: Place = (),
+        *,
+        lenient: bool = False,
+        around: Collection[str] = (),
+    ) -> None:
         self._tell = tell
         self._noun = noun
         self._base = base
         self._is_lenient = lenient
+        self._around = around
 
     def check(self, value: Any, wanted: Any, place: Place) -> bool:
         """Whether a value fits; tells every reason why not."""
@@ -115,6 +127,8 @@ class Fitting:
         else:
             said = f"{self._named(place)} knows no key {str(key)[:64]!r}"
             advice = words.nearest(key, fields, _synonyms(fields))
+            if place == self._base and key in self._around:
+                advice = f"`{key}:` belongs one level up, to the block itself"
         self._tell((*place, str(key)), said, advice)
         return False
 
