@@ -248,3 +248,15 @@ async def test_what_a_workflow_waits_for_is_told(caplog: pytest.LogCaptureFixtur
         await delay(hf, question.run_id)
         await hf.workflows.resume("r", timeout=2.5)
         assert f"{question.run_id} goes on in" in caplog.text
+
+
+@async_test
+async def test_a_pass_that_finds_its_questions_open_asks_them_no_second_time(store: str) -> None:
+    made = flow(prompt("ask"), call("it", "doubt"))
+    async with opened(store, tools=[Doubts().tool]) as hf:
+        (question,) = (await hf.workflows.run(made, run_id="r")).waiting
+        # As if the process had died when the question was stored and the run not yet blocked.
+        await hf.runs.unblock("r", by="ann")
+        outcome = await hf.workflows.resume("r")
+        assert outcome.status == "blocked"
+        assert [each.wait_id for each in outcome.waiting] == [question.wait_id]

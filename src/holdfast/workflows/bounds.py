@@ -5,7 +5,7 @@ items and characters that they are given and that they make.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, cast
@@ -40,7 +40,7 @@ _left: Final[ContextVar[list[int] | None]] = ContextVar("holdfast_expression_lef
 
 
 @contextmanager
-def allowance() -> Iterator[None]:
+def allowance() -> Generator[None]:
     """What is evaluated within shares one allowance; beyond it SecurityError is raised."""
     token = _left.set([_ALLOWANCE])
     try:
@@ -91,7 +91,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             optimized=False,  # what is constant is evaluated within an allowance too
             finalize=_shown,
         )
-        self.globals["range"] = _range
+        cast("dict[str, Any]", self.globals)["range"] = _range
         self.filters |= filters
         for name, bounded in _BOUNDED.items():
             self.filters[name] = bounded(self.filters[name])
@@ -138,7 +138,7 @@ class _Bounding(NodeTransformer):
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         made = cast(nodes.For, self.generic_visit(node))
-        made.iter = _filtered(made.iter, _LOOP)
+        made.iter = _filtered(cast(nodes.Expr, made.iter), _LOOP)
         return made
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:

@@ -35,6 +35,18 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
+def _quote(value: Any) -> str:
+    return shlex.quote(_text(value))
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _base64(value: Any) -> str:
+    return base64.b64encode(_text(value).encode()).decode()
+
+
 def _from_json(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
@@ -44,10 +56,10 @@ def _from_json(text: str) -> Any:
 
 def _environment() -> Sandbox:
     made = Sandbox(
-        quote=lambda value: shlex.quote(_text(value)),
-        json=lambda value: msgspec.json.encode(value).decode(),
+        quote=_quote,
+        json=_json,
         from_json=_from_json,
-        base64=lambda value: base64.b64encode(_text(value).encode()).decode(),
+        base64=_base64,
     )
     for name in ("indent", "center", "wordwrap", "format", "pprint", "random", "xmlattr"):
         made.filters.pop(name, None)
