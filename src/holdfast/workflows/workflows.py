@@ -120,8 +120,13 @@ class Workflows:
         if answers:
             await self._waits.expire_due()
         asked = [(await self.asked(run_id, path), value) for path, value in answers.items()]
-        for question, value in asked:
-            _check(question, value)
+        refused = [
+            f"{path}: {why}"
+            for path, (question, value) in zip(answers, asked, strict=True)
+            if (why := _why_refused(question, value))
+        ]
+        if refused:
+            raise AnswerRefused("; ".join(refused))
         # Those that are settled first: a conflict is told before any other answer is given.
         for question, value in sorted(asked, key=lambda each: each[0].status is WaitStatus.OPEN):
             await self._give(question, value, by or self._context.worker)
@@ -367,13 +372,18 @@ class Workflows:
             raise MisuseError(f"run {run_id!r} was not started as a workflow: {error}") from error
 
 
-def _check(asked: Asked, value: Any) -> None:
-    """Raise AnswerRefused if a value is no verdict, or no answer to a question that is open."""
+def _why_refused(asked: Asked, value: Any) -> str:
+    """Why a value is no verdict, or no answer to a question that is open; empty if it is one."""
     if asked.kind == APPROVAL:
-        if not isinstance(value, bool | str) or value not in _YES_OR_NO:
-            raise AnswerRefused(f"{asked.prompt} Say yes or no, not {value!r:.80}")
-    elif asked.status is WaitStatus.OPEN:
+        is_verdict = isinstance(value, bool | str) and value in _YES_OR_NO
+        return "" if is_verdict else f"{asked.prompt} Say yes or no, not {value!r:.80}"
+    if asked.status is not WaitStatus.OPEN:
+        return ""
+    try:
         questions.check_answer(value, schema=asked.schema, choices=asked.choices)
+    except AnswerRefused as refused:
+        return str(refused)
+    return ""
 
 
 def _is_said(asked: Asked, value: Any) -> bool:
