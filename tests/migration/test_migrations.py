@@ -39,6 +39,7 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
             (5, "budgets"),
             (6, "marks"),
             (7, "peers"),
+            (8, "subjects"),
         ]
 
 
@@ -108,6 +109,7 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
             (5, "budgets"),
             (6, "marks"),
             (7, "peers"),
+            (8, "subjects"),
         ]
 
 

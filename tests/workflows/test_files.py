@@ -43,9 +43,9 @@ async def test_files_are_read_by_paths_and_patterns(store: str, tmp_path: Path) 
     ("inputs", "reason"),
     [
         ({"paths": ["missing"]}, "there is no file missing"),
-        ({"paths": ["../secret"]}, "outside the folder"),
-        ({"paths": ["/etc/passwd"]}, "outside the folder"),
-        ({"paths": ["../*"]}, "outside the folder"),
+        ({"paths": ["{{ '../secret' }}"]}, "outside the folder"),
+        ({"paths": ["{{ '/etc/passwd' }}"]}, "outside the folder"),
+        ({"paths": ["{{ '../*' }}"]}, "outside the folder"),
         ({"paths": ["link"]}, "outside the folder"),
         ({"paths": ["linked/secret"]}, "outside the folder"),
         ({"paths": ["raw"]}, "is no text in UTF-8"),
@@ -117,7 +117,7 @@ async def test_a_file_that_is_there_is_kept_unless_it_may_be_overwritten(tmp_pat
 @pytest.mark.parametrize(
     ("inputs", "reason"),
     [
-        ({"path": "../x"}, "outside the folder"),
+        ({"path": "{{ '../x' }}"}, "outside the folder"),
         ({"path": "linked/x"}, "outside the folder"),
         ({"path": "."}, "not a file in it"),
         ({"path": "x", "mode": "rw"}, "mode 'rw' is none"),

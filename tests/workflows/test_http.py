@@ -109,8 +109,8 @@ async def test_bodies_are_bounded_and_what_is_no_json_is_a_text(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("inputs", "reason"),
     [
-        ({"url": "ftp://host/x"}, "no address of http"),
-        ({"url": "nowhere"}, "no address of http"),
+        ({"url": "{{ 'ftp://host/x' }}"}, "no address of http"),
+        ({"url": "{{ 'nowhere' }}"}, "no address of http"),
         ({"url": "http://host:port"}, "cannot be sent"),
         ({"url": "http://no-such-host.invalid/"}, "nothing was sent"),
         ({"url": "http://x", "json": 1, "body": "b"}, "json or body, not both"),

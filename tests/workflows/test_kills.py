@@ -74,7 +74,7 @@ def test_the_workflow_passes_all_points_that_are_not_tried_elsewhere() -> None:
 
 
 @pytest.mark.mission("S1-002", "S1-007", "S1-060", "X-004")
-@pytest.mark.chaos(backend=["postgres"], points=[COMMITS])
+@pytest.mark.chaos(backend=["postgres"])
 @pytest.mark.parametrize("points", [COMMITS, CALLS], ids=["commits", "calls"])
 def test_a_workflow_killed_at_every_fault_point_pays_once(
     children: list[Child], backend: Backend, tmp_path: Path, points: list[str], is_chaos: bool

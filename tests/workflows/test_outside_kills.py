@@ -58,6 +58,7 @@ def command(ledger: Ledger, when: str) -> str:
 VERIFY = 'grep -q " $HOLDFAST_EFFECT_KEY" ledger && echo verified'
 
 
+@pytest.mark.chaos(backend=["postgres"], when=["before", "after"])
 @pytest.mark.parametrize("when", POINTS)
 @async_test
 async def test_a_command_that_can_be_verified_is_run_once(
@@ -98,6 +99,7 @@ async def test_a_command_that_reads_is_run_again(tmp_path: Path, ledger: Ledger)
     assert (outcome.status, outcome.blocks["it"].outputs["stdout"]) == ("completed", "seen\n")
 
 
+@pytest.mark.chaos(backend=["postgres"], when=["before", "after"])
 @pytest.mark.parametrize("when", POINTS)
 @async_test
 async def test_a_request_that_can_be_verified_is_made_once(

@@ -81,9 +81,9 @@ async def test_what_cannot_be_started_has_not_happened(tmp_path: Path) -> None:
     [
         ({"command": ""}, "needs a command"),
         ({"command": []}, "needs a command"),
-        ({"command": "true", "cwd": ".."}, "outside the folder"),
+        ({"command": "true", "cwd": "{{ '..' }}"}, "outside the folder"),
         ({"command": "true", "cwd": "missing"}, "no folder"),
-        ({"command": "true", "cwd": "/"}, "outside the folder"),
+        ({"command": "true", "cwd": "{{ '/' }}"}, "outside the folder"),
         ({"command": "true", "effect": "read", "verify": "true"}, "verify is for"),
         ({"command": "a\0b"}, "cannot be started"),
     ],

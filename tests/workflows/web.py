@@ -81,6 +81,7 @@ class Handler(BaseHTTPRequestHandler):
         key = request["headers"]["idempotency-key"]
         if not request["path"].endswith("never"):
             self.web.done.append(key)
+            self.web.during()
         if request["path"].endswith(("lost", "never")):
             self.close_connection = True
             return
