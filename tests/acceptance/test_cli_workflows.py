@@ -239,7 +239,7 @@ def test_run_that_is_no_workflow_is_not_found(place: Place) -> None:
     with sync.open(place.store) as hf:
         hf.runs.create("other", agent="someone")
     for words in (["show", "other"], ["resume", "other"], ["cancel", "nobody"]):
-        place.run(*words, code=Exit.NOT_FOUND)
+        assert words[1] in place.run(*words, code=Exit.NOT_FOUND).stderr
 
 
 def test_program_has_a_store_and_a_kit_of_its_own(place: Place) -> None:

@@ -6,10 +6,8 @@ is done outside is a line in a ledger: the name of what was paid for, and the ke
 """
 
 import asyncio
-import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +23,7 @@ from holdfast.kernel.effects import Effect
 from holdfast.settings import Settings
 from holdfast.workflows import Block, Input, Kit, Outcome, Workflow
 from tests.agents.ledger import Ledger
+from tests.victim_orders import obey
 from tests.workflows.flows import call, flow, prompt
 
 RUN = "r"
@@ -288,24 +287,12 @@ def result_of(tool: str, what: str) -> Any:
     return f"paid {what}"
 
 
-def main() -> None:
-    for line in sys.stdin:
-        order = msgspec.json.decode(line, type=Order)
-        pid = os.fork()
-        if pid == 0:
-            if order.seconds:
-                # Nobody handles this signal: the process ends at once, wherever it is.
-                signal.setitimer(signal.ITIMER_REAL, order.seconds)
-            say(asyncio.run(Victim(order).run()))
-            os._exit(0)
-        if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-            say({"died": code})
-
-
-def say(what: Any) -> None:
-    sys.stdout.write(json.dumps(what, default=str) + "\n")
-    sys.stdout.flush()
+def carry_out(order: Order) -> Any:
+    if order.seconds:
+        # Nobody handles this signal: the process ends at once, wherever it is.
+        signal.setitimer(signal.ITIMER_REAL, order.seconds)
+    return asyncio.run(Victim(order).run())
 
 
 if __name__ == "__main__":
-    main()
+    obey(Order, carry_out)

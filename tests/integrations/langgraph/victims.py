@@ -6,10 +6,8 @@ questions, the error, or how the process died. What is done outside is a line in
 """
 
 import asyncio
-import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +25,7 @@ from langgraph.types import Command, Send, interrupt
 
 from holdfast import Settings
 from tests.agents.ledger import Ledger
+from tests.victim_orders import obey
 
 LEASE_SECONDS = 0.4
 LIMIT_SECONDS = 0.4
@@ -320,21 +319,5 @@ def run(victim: Victim) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    for line in sys.stdin:
-        order = msgspec.json.decode(line, type=Order)
-        pid = os.fork()
-        if pid == 0:
-            say(run(Victim(order)))
-            os._exit(0)
-        if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-            say({"died": code})
-
-
-def say(what: Any) -> None:
-    sys.stdout.write(json.dumps(what, default=str) + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    obey(Order, lambda order: run(Victim(order)))
