@@ -1,7 +1,8 @@
 # make demo   see an agent survive kill -9 (STORE=postgres: on a PostgreSQL of its own)
 # make test   all tests                       make check  format, lint, types, layers (CI runs both)
 # make chaos  the same faults, many times     make bench  measure, and write docs/performance.md
-# make conformance  run LangGraph's kit for savers, and write its page in docs/reference
+# make conformance  run LangGraph's kit for savers and MCP's for servers (conformance-mcp: that
+#   one only), and write their pages in docs/reference
 # make bench-langgraph  the same beside LangGraph's own savers
 # make mission  which rows of the mission are shown by tests
 SHELL := /bin/bash
@@ -12,7 +13,7 @@ PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
 BIN := .venv/bin
 STORE ?= sqlite
 
-.PHONY: demo demo-sqlite demo-postgres test check bench bench-langgraph chaos conformance mission clean
+.PHONY: demo demo-sqlite demo-postgres test check bench bench-langgraph chaos conformance conformance-mcp mission clean
 
 demo: demo-$(STORE)
 
@@ -24,7 +25,7 @@ demo-postgres: .venv/dev
 	@echo "(That server was made for the demo, and is gone.)"
 
 chaos: .venv/dev
-	@$(BIN)/python -m pytest tests/chaos tests/faults tests/histories tests/agents tests/peers tests/integration tests/integrations/langgraph tests/workflows --chaos -v
+	@$(BIN)/python -m pytest tests/chaos tests/faults tests/histories tests/agents tests/peers tests/integration tests/integrations/langgraph tests/workflows tests/edges --chaos -v
 
 # One more than there are cores: a quarter of the time tests wait for processes and servers.
 test: .venv/dev
@@ -39,8 +40,12 @@ check: .venv/dev
 bench: .venv/dev
 	@$(BIN)/python -m benchmarks
 
-conformance: .venv/dev
+conformance: .venv/dev conformance-mcp
 	@$(BIN)/python -m tests.integrations.langgraph.conformance_report
+
+conformance-mcp: .venv/node
+	@$(BIN)/python -m tests.edges.mcp.conformance.report
+
 bench-langgraph: .venv/dev
 	@$(BIN)/python -m benchmarks.langgraph
 
@@ -66,3 +71,8 @@ clean:
 	@echo "installing Holdfast and its test tools into .venv …" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@ .venv/core
+
+.venv/node: .venv/dev
+	@echo "installing Node into .venv …" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[conformance]'
+	@touch $@

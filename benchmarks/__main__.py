@@ -13,6 +13,7 @@ from benchmarks import (
     effects,
     fan_in,
     imports,
+    mcp,
     plans,
     reads,
     report,
@@ -50,6 +51,7 @@ MEASUREMENTS = (
     Measurement(("new_store_plans",), plans.of_new_store),
     Measurement(waiting.names(FULL.waiting), waiting.waiting),
     Measurement(workflows.NAMES, workflows.workflows),
+    Measurement(mcp.NAMES, mcp.mcp),
     Measurement(("import",), imports.imports, is_of_a_store=False),
 )
 NAMES = tuple(name for measurement in MEASUREMENTS for name in measurement.names)

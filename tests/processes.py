@@ -8,34 +8,43 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-LIMIT_SECONDS = 60.0
+from tests.forked import LIMIT_SECONDS, PIPE, ROOT, Forked
+
+__all__ = ["LIMIT_SECONDS", "ROOT", "Child"]
 
 
 class Child:
-    """A process that runs `python -m MODULE ARGS`; its commands and answers are lines of JSON."""
+    """A process that runs `python -m MODULE ARGS`; its commands and answers are lines of JSON.
 
-    def __init__(self, module: str, *args: object, env: Mapping[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, args)],
-            cwd=ROOT,
-            env=os.environ | (env or {}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-        )
+    It is forked from one that has imported what its kind needs; of kind "" it is really started.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *args: object,
+        env: Mapping[str, str] | None = None,
+        kind: str = "holdfast",
+    ) -> None:
+        words = ["-m", module, *args]
+        given = os.environ | (env or {})
+        self.process: Any
+        if kind:
+            self.process = Forked(words, env=given, stdin=PIPE, stdout=PIPE, kind=kind)
+        else:
+            command = [sys.executable, *map(str, words)]
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=given, stdin=PIPE, stdout=PIPE, bufsize=0
+            )
         self._rest = b""
 
     def tell(self, command: Any) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(command).encode() + b"\n")
 
     def answer(self) -> Any:
         """The next line the child prints, decoded; fails if it ends or takes too long."""
-        assert self.process.stdout is not None
         deadline = time.monotonic() + LIMIT_SECONDS
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -65,8 +74,6 @@ class Child:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
             self.process.wait(LIMIT_SECONDS)
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.stdout.close()
 

@@ -19,7 +19,8 @@ from holdfast.agents.people import ask_person
 from holdfast.agents.run import Run
 from holdfast.agents.schedules import Schedule
 from holdfast.agents.sessions import Session
-from holdfast.agents.tools import Approval, Happened, Key, Tool, tool
+from holdfast.agents.takes import Key
+from holdfast.agents.tools import Approval, Happened, Tool, tool
 from holdfast.agents.views import Log, Value
 from holdfast.agents.worker import Worker
 from holdfast.app import Holdfast, open

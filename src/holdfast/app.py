@@ -153,6 +153,10 @@ class Holdfast:
         """The names of the agents that are known here."""
         return self._agents.names
 
+    def agent(self, name: str) -> Agent[..., Any]:
+        """An agent that is known here; raises AgentNotFound, which names those that are."""
+        return self._agents.get(name)
+
     @functools.cached_property
     def workflows(self) -> "Workflows":
         """Workflows in this store, with what the Kit given to this Holdfast lets them use."""
@@ -171,6 +175,7 @@ class Holdfast:
         run_id: str | None = None,
         timeout: float | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> R: ...
     @overload
@@ -183,6 +188,7 @@ class Holdfast:
         run_id: str | None = None,
         timeout: float | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> R: ...
     @overload
@@ -196,6 +202,7 @@ class Holdfast:
         run_id: str | None = None,
         timeout: float | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> R: ...
     @overload
@@ -210,6 +217,7 @@ class Holdfast:
         run_id: str | None = None,
         timeout: float | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> R: ...
     async def run(
@@ -220,6 +228,7 @@ class Holdfast:
         run_id: str | None = None,
         timeout: float | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Any:
         """Start a run, or resume it, or give back the result it has: one task, by its `run_id`.
@@ -227,7 +236,7 @@ class Holdfast:
         It is advanced here unless another worker does so, and waited for while it waits. The same
         `run_id` with another input raises InputDiffers; see Handle.result for the others.
         """
-        handle = await self._start(agent, args, run_id, parent, budget)
+        handle = await self._start(agent, args, run_id, parent, owner, budget)
         return await handle.result(timeout=timeout)
 
     @overload
@@ -238,6 +247,7 @@ class Holdfast:
         *,
         run_id: str | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Handle[R]: ...
     @overload
@@ -249,6 +259,7 @@ class Holdfast:
         *,
         run_id: str | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Handle[R]: ...
     @overload
@@ -261,6 +272,7 @@ class Holdfast:
         *,
         run_id: str | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Handle[R]: ...
     @overload
@@ -274,6 +286,7 @@ class Holdfast:
         *,
         run_id: str | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Handle[R]: ...
     async def start(
@@ -283,13 +296,35 @@ class Holdfast:
         *args: Any,
         run_id: str | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Handle[Any]:
         """Start a run and leave it to the workers; its handle's result helps too.
 
-        A new run gets `budget`, and draws on the budgets of its `parent` as well.
+        A new run gets `budget`, and draws on the budgets of its `parent` as well. It is `owner`'s,
+        or its parent's owner's; a `run_id` that is another's is taken: raises InputDiffers.
         """
-        return await self._start(agent, args, run_id, parent, budget)
+        return await self._start(agent, args, run_id, parent, owner, budget)
+
+    async def start_named(
+        self,
+        agent: str,
+        given: object = None,
+        *,
+        run_id: str | None = None,
+        subject: str = "",
+        owner: str = "",
+    ) -> Handle[Any]:
+        """Start a run of an agent that is known here, by its name and with an input as data.
+
+        That is its arguments by name, or its one argument as it is. `subject` is what the run is
+        about, to list runs by. Raises AgentNotFound.
+        """
+        known = self._agents.get(agent)
+        run = await self._work.create(
+            known, known.named_input(given), run_id, subject=subject, owner=owner
+        )
+        return Handle(self._work, self.runs, self.journal, known, run.run_id)
 
     async def signal(
         self, run_id: str, name: str, value: object = None, *, id: str | None = None, by: str = ""
@@ -351,6 +386,7 @@ class Holdfast:
         args: tuple[Any, ...],
         run_id: str | None,
         parent: str,
+        owner: str,
         budget: Budget | None,
     ) -> Handle[R]:
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
@@ -358,7 +394,9 @@ class Holdfast:
         given = agent.input_of(args, {})
         if self._exchange is not None:
             self._exchange.begin()
-        run = await self._work.create(agent, given, run_id, parent_id=parent, budget=budget)
+        run = await self._work.create(
+            agent, given, run_id, parent_id=parent, owner=owner, budget=budget
+        )
         return Handle(self._work, self.runs, self.journal, agent, run.run_id)
 
     async def info(self) -> StoreInfo:

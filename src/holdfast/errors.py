@@ -24,6 +24,7 @@ HoldfastError
 │   ├── SignalNotFound
 │   └── WaitNotFound
 ├── UnavailableError         try again later
+│   ├── McpUnavailable
 │   ├── OutcomeUnknown
 │   ├── StoreBusy
 │   ├── StoreFull
@@ -241,6 +242,10 @@ class StoreUnavailable(UnavailableError):
 
 class TransportUnavailable(UnavailableError):
     """The servers between agents did not answer. What was acknowledged is not lost; try again."""
+
+
+class McpUnavailable(UnavailableError):
+    """An MCP server could not be reached, or does not speak MCP. Nothing was asked of it."""
 
 
 class StoreBusy(UnavailableError):

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -14,7 +15,10 @@ from holdfast.errors import InvalidSetting
 DEFAULT_STORE: Final = "holdfast.db"
 STORE_FAILURES: Final = ("raise", "memory")
 SECRETS: Final = ("HOLDFAST_SECRET_", "WORKFLOW_SECRET_")
-_ADDRESSES: Final = frozenset({"HOLDFAST_STORE", "HOLDFAST_TRANSPORT", "WORKFLOW_CHECKPOINT_DSN"})
+MCP_KEYS: Final = "HOLDFAST_MCP_KEYS"
+_KEPT_BACK: Final = frozenset(
+    {"HOLDFAST_STORE", "HOLDFAST_TRANSPORT", "WORKFLOW_CHECKPOINT_DSN", MCP_KEYS}
+)
 _MOST: Final = 2**40
 _STORES: Final = ("sqlite:///", "postgresql://", "postgres://")
 
@@ -112,13 +116,31 @@ def secret(name: str) -> str | None:
 def command_environment() -> dict[str, str]:
     """The environment for commands that workflows run: without the secrets of others.
 
-    The addresses of stores and brokers are left out too: they may have passwords.
+    The addresses of stores and brokers are left out too, as they may have passwords, and keys.
     """
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(SECRETS) and name not in _ADDRESSES
+        if not name.startswith(SECRETS) and name not in _KEPT_BACK
     }
+
+
+def mcp_keys() -> list[str]:
+    """The keys of MCP servers: HOLDFAST_MCP_KEYS, with commas between them; none if it is empty."""
+    told = os.environ.get(MCP_KEYS, "").split(",")
+    return [key for each in told if (key := each.strip())]
+
+
+def state_folder() -> Path | None:
+    """Where this user's programs keep what they make: XDG_STATE_HOME, else ~/.local/state.
+
+    None for a user without a home.
+    """
+    told = os.environ.get("XDG_STATE_HOME", "")
+    home = os.path.expanduser("~")
+    if os.path.isabs(told):
+        return Path(told, "holdfast")
+    return Path(home, ".local", "state", "holdfast") if os.path.isabs(home) else None
 
 
 def store_url(given: str | None) -> str:

@@ -23,6 +23,7 @@ from holdfast.cli.output import Output
 from holdfast.engine.effects import EffectRequest
 from holdfast.engine.waits import WaitSpec
 from tests import forked_cli
+from tests.forked import PIPE, Forked
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
@@ -49,7 +50,8 @@ READS = [
 def seed(path: Path) -> None:
     """A store with one run of each sort that the commands show."""
     with sync.open(str(path)) as hf:
-        run = hf.runs.open(REFUND, agent="support", input={"order": 7})
+        hf.runs.create(REFUND, agent="support", input={"order": 7}, owner="ann")
+        run = hf.runs.open(REFUND)
         run.append("transcript", {"role": "user", "text": EVIL})
         run.set("plan", {"blob": b"\x01\x02"})
         run.checkpoint(label="first", phase="plan")
@@ -184,9 +186,12 @@ def test_runs_are_listed_in_every_format(shared: Path) -> None:
     assert re.search(r"^\[bold\]done\[/bold\] +completed +other ", table, re.MULTILINE)
 
 
-def test_runs_are_listed_by_status_agent_and_number(shared: Path) -> None:
+def test_runs_are_listed_by_status_agent_owner_and_number(shared: Path) -> None:
     by_status = run("runs", "list", "--status", "waiting", "-o", "ids", store=shared)
     assert by_status.stdout.split() == [REFUND]
+    owned = ("runs", "list", "--owner", "ann", "-o", "ids")
+    assert run(*owned, store=shared).stdout.split() == [REFUND]
+    assert run(*owned, "--status", "ready", store=shared).stdout == ""
     by_agent = run("runs", "list", "--agent", "other", "--limit", "1", store=shared)
     assert LONG in by_agent.stdout
     assert DONE not in by_agent.stdout
@@ -196,6 +201,7 @@ def test_runs_are_listed_by_status_agent_and_number(shared: Path) -> None:
 def test_run_is_shown_with_what_it_needs_from_outside(shared: Path) -> None:
     found = ask("runs", "show", REFUND, store=shared)
     assert found["status"] == "waiting"
+    assert found["owner"] == "ann"
     assert found["input"] == {"order": 7}
     assert found["version"] == 2
     assert [wait["wait_id"] for wait in found["open_waits"]] == ["answer"]
@@ -487,10 +493,10 @@ class Tail:
     """A `journal tail` that is running."""
 
     def __init__(self, path: Path, run_id: str, *options: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = Forked(
             [*HOLDFAST, "journal", "tail", run_id, "--store", str(path), *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
             text=True,
             env=environment(),
         )

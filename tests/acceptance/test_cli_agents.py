@@ -18,6 +18,7 @@ from holdfast.cli.exits import Exit
 from holdfast.engine.effects import EffectRequest
 from holdfast.kernel.runs import Run
 from tests.acceptance.test_cli import HOLDFAST, LIMIT_SECONDS, MOMENT, environment, keys_of, run
+from tests.forked import PIPE, Forked
 
 PROGRAM = '''
 import asyncio, os, signal, time
@@ -124,12 +125,12 @@ class Worker:
     """A `holdfast worker` that is running; what it says is gathered as it comes."""
 
     def __init__(self, place: "Place", *options: str, target: str = "program:hf") -> None:
-        self.process = subprocess.Popen(
+        self.process = Forked(
             [*HOLDFAST, "worker", target, *options],
             cwd=place.folder,
             env=environment(HOLDFAST_STORE=place.store),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
             text=True,
         )
         self._said: list[str] = []
@@ -407,10 +408,10 @@ def test_follow_shows_the_journal_and_exits_with_the_outcome(place: Place) -> No
 
 def test_watching_ends_at_ctrl_c_and_the_run_goes_on(place: Place) -> None:
     place.record("one", "hello", {})
-    with subprocess.Popen(
+    with Forked(
         [*HOLDFAST, "runs", "show", "one", "--follow", "--store", place.store],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
         text=True,
         env=environment(),
     ) as watching:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,9 @@ from holdfast.cli import loading
 from holdfast.cli.exits import Exit
 from holdfast.errors import MisuseError
 from holdfast.integrations.langgraph import HoldfastSaver
+from tests import forked
 from tests.acceptance.test_cli import HOLDFAST, LIMIT_SECONDS, ask, environment, keys_of, run
+from tests.forked import PIPE, Forked
 from tests.integrations.langgraph.old_threads import GRAPHS, config, fill, old_saver, say, talk
 
 OWN_TYPE = """
@@ -100,7 +101,7 @@ def test_type_of_yours_is_named_or_its_thread_refused(tmp_path: Path, store: Pat
         "config = {'configurable': {'thread_id': 'orders'}}\n"
         "shop.graph_on(saver).invoke({'orders': []}, config)\n"
     )
-    subprocess.run([sys.executable, "-c", make], cwd=tmp_path, check=True, timeout=LIMIT_SECONDS)
+    assert forked.run(["-c", make], cwd=tmp_path, kind="langgraph").returncode == 0
     with old_saver(str(tmp_path / "old.db")) as saver:
         say(talk(saver), "talk", "hello")
     command = ("import", "langgraph", "old.db", "-o", "json")
@@ -151,12 +152,13 @@ def test_import_that_is_interrupted_goes_on(tmp_path: Path, store: Path) -> None
         graph = talk(saver)
         for number in range(40):
             say(graph, "talk", f"hello {number}")
-    child = subprocess.Popen(
+    child = Forked(
         [*HOLDFAST, "import", "langgraph", str(path), "--store", str(store)],
         env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
         text=True,
+        kind="langgraph",
     )
     deadline = time.monotonic() + LIMIT_SECONDS
     while not store.exists() or os.path.getsize(store) == 0:
@@ -194,7 +196,14 @@ def test_empty_database_has_no_threads(tmp_path: Path, store: Path) -> None:
 
 def test_without_langgraph_the_extra_is_named(tmp_path: Path, store: Path) -> None:
     (tmp_path / "langgraph.py").write_text("raise ModuleNotFoundError(name='langgraph')")
-    done = run("import", "langgraph", "old.db", store=store, PYTHONPATH=path_with(tmp_path))
+    done = subprocess.run(
+        [*HOLDFAST, "import", "langgraph", "old.db", "--store", str(store)],
+        env=environment(PYTHONPATH=path_with(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
     assert done.returncode == Exit.USAGE
     assert "pip install 'holdfast[langgraph]'" in done.stderr
 

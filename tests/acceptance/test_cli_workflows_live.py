@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.acceptance.test_cli import HOLDFAST, LIMIT_SECONDS, environment, run
 from tests.acceptance.test_cli_agents import poll
 from tests.acceptance.test_cli_workflows import Place
 from tests.acceptance.workflow_files import GATED
+from tests.forked import PIPE, Forked
 
 APP = ("--app", "program:hf")
 
@@ -31,14 +31,14 @@ def place(tmp_path: Path) -> Place:
 
 
 @contextmanager
-def command(place: Place, *words: str) -> "Iterator[subprocess.Popen[str]]":
+def command(place: Place, *words: str) -> "Iterator[Forked]":
     """A command that goes on, with its output in pipes."""
-    process = subprocess.Popen(
+    process = Forked(
         [*HOLDFAST, "workflows", *words],
         cwd=place.folder,
         env=environment(HOLDFAST_STORE=place.store),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
         text=True,
     )
     try:

@@ -23,6 +23,8 @@ from holdfast.cli.demo_show import Plan, Showing
 from holdfast.cli.demo_stage import Timeline
 from holdfast.errors import HoldfastError
 from holdfast.kernel.runs import Status
+from tests import forked
+from tests.forked import PIPE, Forked
 
 ROOT = Path(__file__).parents[2]
 HOLDFAST = [sys.executable, "-c", "from holdfast.cli import main; main()"]
@@ -36,15 +38,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run(*command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=environment(folder),
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    return forked.run(command, cwd=folder, env=environment(folder))
 
 
 def shown(*options: str, folder: Path) -> dict[str, Any]:
@@ -70,13 +64,13 @@ def is_alive(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def started(*options: str, folder: Path) -> "Generator[subprocess.Popen[str]]":
+def started(*options: str, folder: Path) -> "Generator[Forked]":
     """The demo while it runs; killed if the test does not end it."""
-    with subprocess.Popen(
+    with Forked(
         [*CRASH, *options],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
         text=True,
         env=environment(folder),
     ) as process:
@@ -86,7 +80,7 @@ def started(*options: str, folder: Path) -> "Generator[subprocess.Popen[str]]":
             process.kill()
 
 
-def wait_for(process: "subprocess.Popen[str]", text: str) -> list[str]:
+def wait_for(process: "Forked", text: str) -> list[str]:
     """The lines of the timeline until one has this text."""
     assert process.stdout is not None
     lines: list[str] = []

@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from tests.acceptance.test_demo import (
     until,
     wait_for,
 )
+from tests.forked import PIPE, Forked
 
 PEERS = [*HOLDFAST, "demo", "peers"]
 SMALL = ("--tasks", "3", "--peers", "2", "--kills", "2")
@@ -95,10 +95,10 @@ def test_demo_refuses_what_it_cannot_show(options: list[str], code: int, tmp_pat
 
 
 def test_ctrl_c_ends_the_demo_and_all_its_instances(tmp_path: Path) -> None:
-    with subprocess.Popen(
+    with Forked(
         [*PEERS, "--tasks", "50", "--kills", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
         text=True,
         env=environment(tmp_path),
     ) as process:

@@ -14,6 +14,9 @@ from typing import Any
 import apsw
 import pytest
 
+from tests import forked, forked_cli
+from tests.forked import DEVNULL, PIPE, Forked
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_SECONDS = 60
 MAIN = "from holdfast.cli import main; main()"
@@ -27,16 +30,9 @@ def command(example: str, *arguments: str) -> list[str]:
 def run(
     folder: Path, example: str, *arguments: str, typed: str = ""
 ) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command(example, *arguments),
-        cwd=folder,
-        env=ENVIRONMENT,
-        input=typed,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    kind = example if example in forked.KINDS else "holdfast"
+    words = command(example, *arguments)
+    return forked.run(words, cwd=folder, env=ENVIRONMENT, typed=typed, kind=kind)
 
 
 def told(output: str) -> list[str]:
@@ -58,7 +54,7 @@ def kinds(store: Path) -> list[str]:
         connection.close()
 
 
-def kill_when(child: "subprocess.Popen[str]", is_reached: Any) -> None:
+def kill_when(child: "Forked", is_reached: Any) -> None:
     """Kill a process with SIGKILL as soon as something has happened."""
     deadline = time.monotonic() + LIMIT_SECONDS
     try:
@@ -91,12 +87,12 @@ def test_chat_that_was_killed_answers_when_it_is_started_again(moment: str, tmp_
     folder = tmp_path / "chat-data"
     items = folder / "a.txt"
     thinking = "30" if moment == "before the reply" else "3"
-    child = subprocess.Popen(
+    child = Forked(
         command("chat", "--session", "a", "--think", thinking),
         cwd=tmp_path,
         env=ENVIRONMENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        stdin=PIPE,
+        stdout=PIPE,
         text=True,
     )
     assert child.stdin is not None
@@ -182,11 +178,11 @@ def ticks_of(folder: Path) -> list[str]:
 
 
 def test_schedule_that_was_killed_rings_once_per_second(tmp_path: Path) -> None:
-    child = subprocess.Popen(
+    child = Forked(
         command("schedule", "--times", "100"),
         cwd=tmp_path,
         env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
+        stdout=DEVNULL,
     )
     kill_when(child, lambda: ticks_of(tmp_path))
     before = len(ticks_of(tmp_path))
@@ -200,10 +196,7 @@ def test_schedule_that_was_killed_rings_once_per_second(tmp_path: Path) -> None:
 
 
 def holdfast(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-c", "from holdfast.cli import main; main()", *arguments]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
-    )
+    return forked_cli.run(*arguments, cwd=folder, env=os.environ)
 
 
 def asked(folder: Path) -> str:
@@ -241,15 +234,8 @@ def test_approval_is_paid_once_though_it_is_killed_in_the_worst_moment(tmp_path:
 
 
 def holdfast_command(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", MAIN, *arguments, "--store", "budget.db"],
-        cwd=folder,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=True,
-    )
+    done = forked_cli.run(*arguments, "--store", "budget.db", cwd=folder, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -331,9 +317,7 @@ def test_trip_is_planned_though_an_instance_is_killed(
 
 def test_ctrl_c_ends_the_trip_and_its_instances(tmp_path: Path) -> None:
     environment = ENVIRONMENT | {"TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        command("peers"), env=environment, stdout=subprocess.PIPE, text=True
-    ) as child:
+    with Forked(command("peers"), env=environment, stdout=PIPE, text=True) as child:
         assert child.stdout is not None
         pids = child.stdout.readline().partition(": ")[2].split(", ")
         while "is gone" not in child.stdout.readline():
@@ -398,12 +382,12 @@ def test_release_that_was_killed_after_it_shipped_ships_once_and_is_undone(tmp_p
     assert [each["block"] for each in asked["waiting"]] == ["approve"]
     deployed = tmp_path / "deployments.txt"
     yes = ("--answer", "approve=release")
-    child = subprocess.Popen(
+    child = Forked(
         [sys.executable, "-c", MAIN, "workflows", "resume", "r", *yes, "--app", "flows:hf"],
         cwd=tmp_path,
         env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stdout=PIPE,
+        stderr=DEVNULL,
         text=True,
     )
     kill_when(child, lambda: deployed.exists() and "eu-west" in deployed.read_text())

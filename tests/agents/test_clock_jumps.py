@@ -45,7 +45,9 @@ class Machine:
 
     def worker(self, who: str, *, env: Mapping[str, str] | None = None, point: str = "") -> Child:
         arguments = (self.store, self.folder, who, self.look, point)
-        return Child("tests.agents.jumping", *arguments, env=env)
+        # A library is put before the others when a program starts, so this one really does.
+        kind = "" if env else "holdfast"
+        return Child("tests.agents.jumping", *arguments, env=env, kind=kind)
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:

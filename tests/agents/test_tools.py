@@ -352,16 +352,14 @@ async def test_blocking_tool_runs_in_a_thread_and_the_lease_is_renewed(store: st
 
     @holdfast.tool(effect="read")
     def blocks() -> bool:
-        time.sleep(0.7)
+        time.sleep(1.6)
         return threading.current_thread() is not threading.main_thread()
 
     @holdfast.agent(tools=[blocks])
     async def caller(run: holdfast.Run) -> bool:
         return await run.call(blocks)
 
-    async with holdfast.Holdfast(
-        store, agents=[caller], settings=Settings(lease_seconds=0.3)
-    ) as hf:
+    async with holdfast.Holdfast(store, agents=[caller], settings=Settings(lease_seconds=1)) as hf:
         task = asyncio.create_task(hf.run(caller, run_id="r"))
         async with holdfast.open(store) as other:
             while not task.done():

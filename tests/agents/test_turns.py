@@ -253,6 +253,29 @@ async def test_agent_that_raises_fails_its_run_and_says_what(store: str) -> None
         assert (await hf.checkpoints.load("r")).version == 0
 
 
+@pytest.mark.parametrize(
+    ("details", "kept"),
+    [({"code": 7}, {"code": 7}), ({"code": object()}, {}), (7, {}), ({"traceback": "mine"}, {})],
+)
+@async_test
+async def test_what_an_exception_says_of_itself_is_on_record_if_it_can_be(
+    details: Any, kept: dict[str, Any]
+) -> None:
+    class Telling(Exception):
+        failure_details = details
+
+    @holdfast.agent
+    async def broken(run: holdfast.Run) -> str:
+        raise Telling("no such order")
+
+    async with holdfast.Holdfast("memory://", agents=[broken]) as hf:
+        with pytest.raises(RunFailed, match="no such order"):
+            await hf.run(broken, run_id="r")
+        found = await hf.runs.result("r")
+        assert "Telling" in found.pop("traceback")
+        assert found == kept
+
+
 @async_test
 async def test_step_without_a_type_that_would_come_back_otherwise_is_refused(store: str) -> None:
     async def untyped():  # type: ignore[no-untyped-def]

@@ -77,7 +77,18 @@ PUBLIC = [
     "tool",
 ]
 
-HEAVY = ["click", "httpx", "jinja2", "langgraph", "nats", "psycopg", "pydantic", "rich", "yaml"]
+HEAVY = [
+    "click",
+    "httpx",
+    "jinja2",
+    "langgraph",
+    "mcp",
+    "nats",
+    "psycopg",
+    "pydantic",
+    "rich",
+    "yaml",
+]
 
 
 def modules_after(statement: str) -> set[str]:

@@ -1,17 +1,20 @@
 """Every Python example of the documentation runs, and shows something."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.docs.examples import Example, all_examples, examples_in, pages
 
 EXAMPLES = all_examples(pages())
-SECONDS = 60
 LOGGED = ("raised, and may have happened", "what came now is counted and ignored")
+
+
+def kind_of(page: str) -> str:
+    """What a program of that page uses, and would spend its time on importing."""
+    return next((kind for kind in ("langgraph", "mcp") if kind in page), "holdfast")
 
 
 def shows_something(block: str) -> bool:
@@ -26,13 +29,8 @@ def shows_something(block: str) -> bool:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.id)
 def test_example_runs(example: Example, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", example.program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
+    done = forked.run(
+        ["-W", "error", "-c", example.program], cwd=tmp_path, kind=kind_of(example.page)
     )
     assert done.returncode == 0, f"{example.id} fails:\n{done.stderr}"
     # A tool that raises is logged, and an answer that comes twice; anything else would be a fault.

@@ -6,8 +6,6 @@ small reader of the tables; it does not use the code that wrote them.
 
 import hashlib
 import signal
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 import holdfast
 from holdfast import faults
 from holdfast.testing.store_suite import async_test
+from tests import forked
 from tests.agents import test_budget_kills, test_kill_sweep
 from tests.backends import BACKENDS, Backend, Raw
 from tests.peers import test_peer_kills
@@ -258,12 +257,7 @@ asyncio.run(main())
 async def test_fault_during_a_migration_leaves_a_store_that_opens(
     unopened: Backend, point: str, action: str
 ) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", MIGRATE, unopened.url, point, action],
-        timeout=60,
-        check=False,
-        stderr=subprocess.DEVNULL,
-    )
+    ended = forked.run(["-c", MIGRATE, unopened.url, point, action])
     assert ended.returncode == (-signal.SIGKILL if action == "kill" else 1)
     async with holdfast.open(unopened.url) as hf:
         await hf.runs.create("a")

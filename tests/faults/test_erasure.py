@@ -2,8 +2,6 @@
 
 import hashlib
 import signal
-import subprocess
-import sys
 from itertools import product
 from typing import Any
 
@@ -12,8 +10,8 @@ import pytest
 import holdfast
 from holdfast.testing.store_suite import async_test
 from holdfast.testing.store_suite.marking import commit, saved, written
+from tests import forked
 from tests.backends import Backend, Raw
-from tests.processes import LIMIT_SECONDS, ROOT
 
 BEFORE = ("batch.before_begin", "batch.after_begin", "commit.after_entries", "commit.after_changes")
 BEFORE += ("batch.before_commit",)
@@ -62,13 +60,7 @@ async def test_erasure_is_whole_or_not_at_all(
     await prepare(backend.url)
     with backend.raw() as raw:
         digests = digests_of(raw)
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.faults.eraser", backend.url, point, action, verb],
-        cwd=ROOT,
-        timeout=LIMIT_SECONDS,
-        check=False,
-        capture_output=True,
-    )
+    ended = forked.run(["-m", "tests.faults.eraser", backend.url, point, action, verb])
     assert ended.returncode == (-signal.SIGKILL if action == "kill" else 0), ended.stderr
     with backend.raw() as raw:
         entries = raw.entries()

@@ -40,6 +40,7 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
             (6, "marks"),
             (7, "peers"),
             (8, "subjects"),
+            (9, "owners"),
         ]
 
 
@@ -110,6 +111,7 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
             (6, "marks"),
             (7, "peers"),
             (8, "subjects"),
+            (9, "owners"),
         ]
 
 

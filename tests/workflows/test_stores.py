@@ -18,6 +18,7 @@ from holdfast.settings import Settings
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block, Kit, periodic_cleanup_async
+from tests import forked_cli
 from tests.backends import Backend
 from tests.workflows.checkpointing import HOUR
 from tests.workflows.flows import Notes, call, flow, opened, prompt
@@ -237,13 +238,7 @@ async def test_state_is_json_at_the_command_line(store: str) -> None:
         await hf.workflows.resume("r", {"q": "go"})
 
     def told(*words: str) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-c", MAIN, *words, "--store", store, "-o", "json"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
+        done = forked_cli.run(*words, "--store", store, "-o", "json", env=os.environ)
         return json.loads(done.stdout)
 
     state = await asyncio.to_thread(told, "checkpoints", "show", "r", "2")

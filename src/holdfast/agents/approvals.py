@@ -25,12 +25,19 @@ from holdfast.engine.waits import Waits
 from holdfast.errors import AlreadyAnswered, IntegrityError, MisuseError, WaitNotFound
 from holdfast.kernel import journal
 from holdfast.kernel.journal import Kind
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import Answer, WaitStatus
 from holdfast.kernel.waits import Wait as WaitRow
 from holdfast.telemetry import log
 
-_PAGE: Final = 100
+_VERDICTS: Final[dict[bool | str, bool]] = {
+    True: True,
+    False: False,
+    "yes": True,
+    "no": False,
+    "approve": True,
+    "reject": False,
+}
 
 
 class Gatekeeper:
@@ -168,15 +175,25 @@ class Approvals:
         self._context = context
         self._waits = Waits(context)
 
-    async def list(self, *, run_id: str | None = None, limit: int = 100) -> "list[Asked]":
-        """Open questions and approval requests, the oldest first; those of a run and its peers."""
+    async def list(
+        self, *, run_id: str | None = None, owner: str | None = None, limit: int = 100
+    ) -> "list[Asked]":
+        """Open questions and approval requests, the oldest first; those of a run and its peers,
+        or of all runs of an owner."""
         limit = names.check_count(limit, what="limit")
+        names.check_optional(owner, what="owner")
         if run_id is not None:
-            found = await self._of_run_and_peers(run_id, limit)
+            is_hidden = owner is not None and not await self._is_of(run_id, owner)
+            found = [] if is_hidden else await self._of_run_and_peers(run_id, limit)
             found.sort(key=lambda wait: (wait.opened_at, wait.wait_id))
         else:
-            found = await self._context.store.waits.open_questions(after=(0, ""), limit=limit)
+            stored = self._context.store.waits
+            found = await stored.open_questions(owner, after=(0, ""), limit=limit)
         return [await self._asked_if_whole(wait) for wait in found[:limit]]
+
+    async def _is_of(self, run_id: str, owner: str) -> bool:
+        run = await self._context.store.runs.get(names.check(run_id, what="run id"))
+        return run is not None and run.owner == owner
 
     async def _of_run_and_peers(self, run_id: str, limit: int) -> "list[WaitRow]":
         found: list[WaitRow] = []
@@ -187,6 +204,13 @@ class Approvals:
             peers = await self._context.store.runs.of_peers(asker, limit)
             asking += [peer.run_id for peer in peers if peer.status is Status.WAITING]
         return found
+
+    async def needs_a_person(self, run: Run) -> bool:
+        """Whether nothing in the tree of a run goes on by itself before somebody does something."""
+        if run.status is not Status.WAITING:
+            return False
+        found = await self._context.store.runs.standing(run.run_id)
+        return not found.is_busy and (found.is_asking or found.is_blocked)
 
     async def get(self, wait_id: str) -> Asked:
         """One of them, answered or not."""
@@ -297,6 +321,20 @@ def said_of(kind: str, answer: object) -> str:
     told = cast("dict[str, Any]", answer)
     verdict = "approved it" if told.get("approved") is True else "rejected it"
     return f"{verdict}: {told['note']}" if told.get("note") else verdict
+
+
+def verdict_of(value: object) -> bool | None:
+    """Yes or no, as people and programs say it; None for what is neither."""
+    return _VERDICTS.get(value) if isinstance(value, bool | str) else None
+
+
+def is_said(asked: Asked, value: Any) -> bool:
+    """Whether this is what was answered, whoever did."""
+    if asked.status is not WaitStatus.RESOLVED:
+        return False
+    if asked.kind == APPROVAL:
+        return cast("dict[str, Any]", asked.answer).get("approved") is verdict_of(value)
+    return asked.answer == value and type(asked.answer) is type(value)
 
 
 def _is_same_answer(kind: str, one: Any, other: Any) -> bool:

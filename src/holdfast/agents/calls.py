@@ -10,7 +10,7 @@ from holdfast import names
 from holdfast.agents import shapes
 from holdfast.agents.leaving import Suspend, Way
 from holdfast.agents.memo import RecordedCall
-from holdfast.agents.tools import Arguments, Tool
+from holdfast.agents.tools import Arguments, Tool, text_of
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.purse import Ticket
 from holdfast.errors import NotDone, UnsupportedValue
@@ -101,6 +101,15 @@ class Call(msgspec.Struct):
         )
 
 
+def judged(tool: Tool[..., Any], outcome: Outcome) -> Outcome:
+    """An outcome, as an error if the tool says so in its result."""
+    is_failure = tool.policy.is_failure
+    if is_failure is None or outcome.error is not None or not is_failure(outcome.value):
+        return outcome
+    again = f"[idempotent replay of {outcome.replay_of}]: " if outcome.replay_of else ""
+    return Outcome(error=f"{again}{text_of(outcome.value)}")
+
+
 async def attempt(
     tool: Tool[..., Any], arguments: Arguments, key: str, *, limit_seconds: float
 ) -> Any:
@@ -137,6 +146,18 @@ def describe(error: BaseException) -> str:
         return storable_text(f"{type(error).__name__}: {error}")
     except Exception:
         return type(error).__name__
+
+
+def details_of(error: BaseException) -> dict[str, Any]:
+    """What an exception says of itself for the record of the run it ends: `failure_details`.
+
+    That is plain data of a moderate size; what is not is left out, for the run must end.
+    """
+    try:
+        told = dict(getattr(error, "failure_details", {}))
+        return shapes.plain(told) if shapes.size(told) <= _LONGEST_TEXT else {}
+    except Exception:
+        return {}
 
 
 def error_text(tool: Tool[..., Any], error: BaseException) -> str:

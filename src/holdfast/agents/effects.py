@@ -31,6 +31,7 @@ from holdfast.agents.places import Places
 from holdfast.agents.reads import Reads
 from holdfast.agents.record import Record
 from holdfast.agents.spending import Spending
+from holdfast.agents.takes import Key
 from holdfast.agents.threads import EndedLate
 from holdfast.agents.tools import Place, text_of
 from holdfast.engine import effects as engine_effects
@@ -264,8 +265,9 @@ class Effects:
     async def _look(self, call: Call) -> Outcome:
         tool = call.tool
         limit = tool.policy.limit_seconds
+        key = self._key_of(call, call.key)
         try:
-            result = await attempt(tool, call.arguments, call.key, limit_seconds=limit)
+            result = await attempt(tool, call.arguments, key, limit_seconds=limit)
         except asyncio.CancelledError as error:
             self._spending.lose_call(call)
             if is_being_cancelled():
@@ -330,7 +332,7 @@ class Effects:
         return await self._resolve_doubt(call, begun, error=error_text(call.tool, error))
 
     async def _invoke(self, call: Call, effect: Effect) -> Any:
-        tool, key = call.tool, effect.key
+        tool, key = call.tool, self._key_of(call, effect.key)
         left = (effect.limit_at - self._context.now()) / clock.MICROSECONDS
         if tool.policy.effect == "idempotent":
             left = tool.policy.limit_seconds
@@ -344,6 +346,9 @@ class Effects:
             raise
         faults.point("tool.after_call")
         return result
+
+    def _key_of(self, call: Call, key: str) -> Key:
+        return Key(key, run_id=self._held.run_id, call_id=call.call_id)
 
     def _storable(self, tool: str, result: object) -> Any:
         return storable(tool, result, max_bytes=self._context.settings.max_body_bytes)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast import clock, names
 from holdfast.agents.agent import Agent, Agents
-from holdfast.agents.calls import describe, is_being_cancelled, storable_text
+from holdfast.agents.calls import describe, details_of, is_being_cancelled, storable_text
 from holdfast.agents.leaving import Block, Delay, Gate, HandBack, Suspend, Wait, Way
 from holdfast.agents.memo import Memo
 from holdfast.agents.run import Run
@@ -280,7 +280,8 @@ class Pass:
     async def _fail(self, error: BaseException, *, trace: str | None = None) -> Ending:
         await self._forget_edits()
         told = _traceback(error) if trace is None else trace
-        await self.held.fail(describe(error)[: names.MAX_TEXT], details={"traceback": told})
+        details = details_of(error) | {"traceback": told}
+        await self.held.fail(describe(error)[: names.MAX_TEXT], details=details)
         return Ending(True, error)
 
     async def _give_up(self, error: HoldfastError) -> Ending:

@@ -38,9 +38,10 @@ class ModelWithTools(Protocol):
 class AgentLoop(Agent[[str], str]):
     """An agent made of a model and tools. Its transcript is the log "transcript".
 
-    `system` is put before the transcript whenever the model is asked, and is not stored. A run
-    that has no budget gets `budget`, and is blocked when it is spent; `reserve` is what a reply may
-    cost. An input that is not answered within `max_turns` turns fails.
+    `description` says what it is for, to agents and clients that may call it. `system` is put
+    before the transcript whenever the model is asked, and is not stored. A run that has no budget
+    gets `budget`, and is blocked when it is spent; `reserve` is what a reply may cost. An input
+    that is not answered within `max_turns` turns fails.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class AgentLoop(Agent[[str], str]):
         peers: Iterable[str | Peer | Known] = (),
         system: str = "",
         name: str = "agent",
+        description: str = "",
         max_turns: int = 50,
         budget: Budget | None = None,
         reserve: Cost | None = None,
@@ -81,10 +83,16 @@ class AgentLoop(Agent[[str], str]):
             reserve=reserve,
         )
         super().__init__(self.play, name=name, rules=rules)
+        self._description = description
         self.system = system
         self.max_turns = max_turns
         self._model = cast("Callable[..., Awaitable[Message]]", model)
         self._options = {"tools": list(rules.tools.values())} if _takes_tools(model) else {}
+
+    @property
+    def description(self) -> str:
+        """What others are told of it: agents that may call it, and clients."""
+        return self._description
 
     async def play(self, run: Run, request: str) -> str:
         """Answer a request; go on with it if its turns are on record."""

@@ -21,6 +21,7 @@ from holdfast.agents.checkpointer import Checkpointer, check_pending_tool_calls
 from holdfast.agents.doubt import Adopt, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.agents.messages import ToolResult
 from holdfast.agents.rules import Permission, Refused, Repeats, Rules
+from holdfast.agents.takes import Key
 from holdfast.agents.tools import Arguments, Happened, Place, Tool, text_of, tool
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.errors import IllegalMove, MisuseError, NotDone, UnsupportedValue
@@ -53,14 +54,16 @@ class _Call(msgspec.Struct):
             limit_seconds=self.tool.policy.limit_seconds,
         )
 
-    def result(self, content: str) -> ToolResult:
-        limit = self.tool.policy.max_result_chars
+    def result(self, text: str, *, prefix: str = "") -> ToolResult:
+        limit, is_failure = self.tool.policy.max_result_chars, self.tool.policy.is_failure
+        content = prefix + text
         if len(content) > limit:
             content = (
                 f"{content[:limit]}\n[{limit:,} of {len(content):,} characters are shown; what is "
                 "on record of the call is whole]"
             )
-        return ToolResult(self.call_id, content)
+        is_error = is_failure is not None and is_failure(text)
+        return ToolResult(self.call_id, content, is_error=is_error)
 
     def failed(self, content: str) -> ToolResult:
         return ToolResult(self.call_id, content, is_error=True)
@@ -232,8 +235,9 @@ class _Dispatch:
         call.attempts += 1
         try:
             faults.point("tool.before_call")
+            key = Key(effect.key, run_id=effect.run_id, call_id=call.call_id)
             value = await attempt(
-                call.tool, call.arguments, effect.key, limit_seconds=policy.limit_seconds
+                call.tool, call.arguments, key, limit_seconds=policy.limit_seconds
             )
             faults.point("tool.after_call")
         except (NotDone, *policy.not_done_on) as error:
@@ -267,7 +271,7 @@ class _Dispatch:
 
     async def _replay(self, effect: Effect) -> ToolResult:
         text = await self._calls.text_of(effect) or ""
-        return self._call.result(f"[idempotent replay of {effect.call_id}]: {text}")
+        return self._call.result(text, prefix=f"[idempotent replay of {effect.call_id}]: ")
 
     async def _await_twin(self) -> None:
         """Wait until the same operation, begun by somebody, has ended or its time is over."""
@@ -304,7 +308,8 @@ async def _call_only(call: _Call) -> ToolResult:
     """Call a tool that leaves no record."""
     limit = call.tool.policy.limit_seconds
     try:
-        value = await attempt(call.tool, call.arguments, call.key, limit_seconds=limit)
+        key = Key(call.key, run_id=call.session_id, call_id=call.call_id)
+        value = await attempt(call.tool, call.arguments, key, limit_seconds=limit)
     except Exception as error:
         return call.failed(error_text(call.tool, error))
     return call.result(_text(value))

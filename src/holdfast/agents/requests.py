@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 
 from holdfast.agents.approvals import Gatekeeper
 from holdfast.agents.blobs import Blobs
-from holdfast.agents.calls import Call, Outcome, usable_id
+from holdfast.agents.calls import Call, Outcome, judged, usable_id
 from holdfast.agents.effects import Effects
 from holdfast.agents.leaving import Gate, Suspend, Wait, Way, first_of
 from holdfast.agents.messages import Message, ToolCall, ToolResult
@@ -174,8 +174,9 @@ class Requests:
 
     async def _carry_out(self, calls: list[Call]) -> list[Outcome]:
         try:
-            return await self._effects.carry_out(calls)
+            outcomes = await self._effects.carry_out(calls)
         except (Suspend, HoldfastError) as error:
             if isinstance(error, Suspend):
                 self._gate.suspend(error.way)
             self._gate.leave(error)
+        return [judged(call.tool, made) for call, made in zip(calls, outcomes, strict=True)]

@@ -198,9 +198,10 @@ async def _start(context: Context, run_id: str, known: Progress) -> None:
             note = f"{run_id} starts the next one"
             await runs.cancel(known.cancelling, by=AGENT, note=note)
     assert known.starts is not None, "what is started is stored with it"
+    starts, owner = known.starts, (await runs.get(run_id)).owner
     for each in known.starting:
         with suppress(RunExists):
-            await runs.create(each, agent=known.starts.agent, input=known.starts.input)
+            await runs.create(each, agent=starts.agent, input=starts.input, owner=owner)
 
 
 class Schedules:

@@ -19,9 +19,10 @@ import msgspec
 from holdfast import codec, names
 from holdfast.agents import shapes
 from holdfast.agents.containing import contained
+from holdfast.agents.takes import Key, Signature, Takes
 from holdfast.agents.threads import call_in_thread
 from holdfast.engine.costs import Cost
-from holdfast.errors import MisuseError, NotDone, UnsupportedValue
+from holdfast.errors import MisuseError, NotDone
 from holdfast.kernel import effects
 
 P = ParamSpec("P")
@@ -34,12 +35,6 @@ KeyPolicy = Literal["args", "call", "tenant"] | Callable[..., str]
 
 _EFFECTS: Final = ("read", "idempotent", "mutate")
 _MUTATING: Final = frozenset({"mutate", "write"})
-
-
-class Key(str):
-    """The idempotency key of a call. Pass it on to the vendor: that closes the last window."""
-
-    __slots__ = ()
 
 
 class Happened(msgspec.Struct, Generic[R], frozen=True):
@@ -106,6 +101,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_result_chars: int = 50_000
     approval: Approval | None = None
     cost: CostPolicy | None = None
+    is_failure: Callable[[Any], bool] | None = None
+    """Whether a result, or the text of one, is the tool's own word that it failed: it is on record
+    as any other, and never asked for again, but told as an error."""
 
 
 class Tool(Generic[P, R]):
@@ -113,17 +111,23 @@ class Tool(Generic[P, R]):
     `run.tools` and `run.call` make calls that are on the record."""
 
     def __init__(
-        self, function: Callable[P, R], *, name: str, description: str, policy: Policy
+        self,
+        function: Callable[P, R],
+        *,
+        name: str,
+        description: str,
+        policy: Policy,
+        takes: Takes | None = None,
     ) -> None:
         self.function = function
         self.name = names.check(name, what="the name of a tool")
         self.description = description
         self.policy = policy
         self.is_blocking = not shapes.is_async(function)
-        self._key_parameter, self._shape = _read_signature(function, name)
+        self.takes: Takes = takes or Signature(function, name)
         _check(self, policy)
         functools.update_wrapper(self, function, updated=())
-        self.input_schema = _schema(self._shape, name)
+        self.input_schema = self.takes.schema
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -134,7 +138,8 @@ class Tool(Generic[P, R]):
     @functools.cached_property
     def returns(self) -> Any:
         """The type of its result; Any if it is not declared."""
-        return self._hints.get("return", Any)
+        hints = shapes.hints_of(self.function, what=f"tool {self.name}")
+        return hints.get("return", Any)
 
     @functools.cached_property
     def digest(self) -> bytes:
@@ -144,58 +149,22 @@ class Tool(Generic[P, R]):
     @property
     def parameters(self) -> tuple[str, ...]:
         """The names of its arguments."""
-        return self._shape.__struct_fields__
+        return self.takes.parameters
 
     def parse(self, args: Mapping[str, object] | str) -> Arguments:
-        """Check arguments against the signature; raises msgspec.ValidationError saying what."""
+        """Check arguments of a model; raises msgspec.ValidationError saying what is wrong."""
         given = msgspec.json.decode(args) if isinstance(args, str) else dict(args)
-        made = shapes.parse(given, self._shape)
-        return self._arguments({name: getattr(made, name) for name in made.__struct_fields__})
+        return self._arguments(self.takes.parse(given))
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """Arguments as they are given in Python."""
-        if self._key_parameter in kwargs:
-            raise MisuseError(f"{self._key_parameter} of {self.name} is given by Holdfast")
-        whole = self._signature
-        visible = [p for p in whole.parameters.values() if p.name != self._key_parameter]
-        try:
-            bound = whole.replace(parameters=visible).bind(*args, **kwargs)
-        except TypeError as error:
-            raise MisuseError(f"{self.name}() cannot be called like this: {error}") from error
-        bound.apply_defaults()
-        return self._arguments({name: self._typed(name, v) for name, v in bound.arguments.items()})
-
-    def _typed(self, name: str, value: object) -> Any:
-        """A value as its parameter declares it: 5 is 5.0 for a float, as it is for a model."""
-        kind = self._hints.get(name, Any)
-        if kind is Any:
-            return value
-        what = f"{name} of {self.name}"
-        try:
-            return shapes.convert(shapes.plain(value, what=what), kind, what=what)
-        except UnsupportedValue as error:
-            raise MisuseError(f"{self.name}() cannot be called like this: {error}") from error
+        return self._arguments(self.takes.bind(args, kwargs))
 
     def _arguments(self, values: dict[str, Any]) -> Arguments:
         """A parameter that has its default is not told: one that is added later changes no key."""
         own = copy.deepcopy(values)
-        told = {name: value for name, value in own.items() if not self._is_default(name, value)}
+        told = {name: v for name, v in own.items() if not self.takes.is_default(name, v)}
         return Arguments(own, codec.canonical_digest(told, name=f"arguments of {self.name}"))
-
-    def _is_default(self, name: str, value: object) -> bool:
-        parameter = self._signature.parameters[name]
-        if parameter.default is parameter.empty:
-            return False
-        what = f"{name} of {self.name}"
-        return codec.encode(value, name=what) == codec.encode(parameter.default, name=what)
-
-    @functools.cached_property
-    def _hints(self) -> dict[str, Any]:
-        return shapes.hints_of(self.function, what=f"tool {self.name}")
-
-    @functools.cached_property
-    def _signature(self) -> inspect.Signature:
-        return inspect.signature(self.function)
 
     def key_for(self, arguments: Arguments, place: Place) -> str:
         """The key that names the operation: nothing else with this key is ever done."""
@@ -218,8 +187,8 @@ class Tool(Generic[P, R]):
     async def invoke(self, arguments: Arguments, key: str) -> Any:
         """Call the function; one that blocks runs in a thread, and is waited for."""
         values = arguments.values
-        if self._key_parameter:
-            values = values | {self._key_parameter: Key(key)}
+        if self.takes.key_parameter:
+            values[self.takes.key_parameter] = key if isinstance(key, Key) else Key(key)
         return await _call(self.function, values, is_blocking=self.is_blocking)
 
     async def verify(self, arguments: Arguments, key: str) -> Verdict | None:
@@ -252,43 +221,6 @@ async def _call(function: Callable[..., Any], values: dict[str, Any], *, is_bloc
 
 def _digest(*material: object) -> str:
     return hashlib.sha256(msgspec.msgpack.encode(material)).hexdigest()
-
-
-def _read_signature(function: Callable[..., Any], name: str) -> tuple[str, type[msgspec.Struct]]:
-    """The parameter that takes the key, if any, and the struct of all others."""
-    hints = shapes.hints_of(function, what=f"tool {name}")
-    key_parameter = ""
-    fields: list[Any] = []
-    for parameter in inspect.signature(function).parameters.values():
-        kind = hints.get(parameter.name, Any)
-        if kind is Key:
-            key_parameter = parameter.name
-        elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise MisuseError(f"tool {name} takes {parameter}; a model needs named parameters")
-        elif parameter.name == "self" and parameter.name not in hints:
-            raise MisuseError(
-                f"tool {name} is a method; make a tool of a bound one: holdfast.tool(object.{name})"
-            )
-        elif parameter.kind is parameter.POSITIONAL_ONLY:
-            raise MisuseError(f"{parameter.name} of tool {name} cannot be given by name")
-        elif parameter.default is parameter.empty:
-            fields.append((parameter.name, kind))
-        else:
-            default = msgspec.field(default_factory=lambda d=parameter.default: d)
-            fields.append((parameter.name, kind, default))
-    return key_parameter, msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
-
-
-def _schema(shape: type[msgspec.Struct], name: str) -> dict[str, Any]:
-    """The JSON Schema of a tool's arguments, for a model."""
-    try:
-        found = shapes.schema(shape)
-    except TypeError as error:
-        raise MisuseError(
-            f"a parameter of tool {name} has a type that a model cannot give: {error}. Use plain "
-            "types, dataclasses, enums, dates or Pydantic models"
-        ) from error
-    return {key: value for key, value in found.items() if key != "title"}
 
 
 def _check_verify(tool: Tool[..., Any], verify: Callable[..., Any], known: Collection[str]) -> None:
@@ -387,11 +319,11 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     on the run's budgets before each call, a function of the arguments if it depends on them.
     """
     if function is None:
-        return functools.partial(_make, **options)
-    return _make(function, **options)
+        return functools.partial(make_tool, **options)
+    return make_tool(function, **options)
 
 
-def _make(
+def make_tool(
     function: Callable[..., Any],
     *,
     name: str | None = None,
@@ -399,8 +331,10 @@ def _make(
     effect: EffectClass | None = None,
     side_effects: Collection[str] | None = None,
     approval: bool | Callable[..., Any] | Approval = False,
+    takes: Takes | None = None,
     **policy: Any,
 ) -> Tool[..., Any]:
+    """A tool of a function; what it takes is its signature unless that is given."""
     if not callable(function):
         raise MisuseError(f"{function!r} is not a function; write @holdfast.tool(effect=...)")
     if side_effects is not None:
@@ -412,6 +346,7 @@ def _make(
         name=name or function.__name__,
         description=inspect.cleandoc(description or function.__doc__ or ""),
         policy=Policy(effect=effect or "mutate", approval=_approval(approval), **policy),
+        takes=takes,
     )
 
 

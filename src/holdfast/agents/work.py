@@ -62,6 +62,7 @@ class Work:
         *,
         parent_id: str = "",
         subject: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Run:
         """A run of an agent; the one that is there if it was started with the same input."""
@@ -74,11 +75,16 @@ class Work:
                 input=given,
                 parent_id=parent_id,
                 subject=subject,
+                owner=owner,
                 budget=budget,
             )
         except RunExists:
             assert run_id is not None, "an id that was just made is free"
             found = await self._runs.get(run_id)
+            if owner and found.owner != owner:
+                raise InputDiffers(
+                    f"the run id {run_id!r} is taken; choose another run_id"
+                ) from None
             if found.agent == agent.name and await self._is_same_input(agent, found, given):
                 return found
             what = "input" if found.agent == agent.name else f"agent ({found.agent!r})"

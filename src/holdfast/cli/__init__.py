@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "schedules": "See what is started again and again, and when it is due.",
     "worker": "Work on runs until stopped.",
     "workers": "See who works on runs.",
+    "mcp": "Serve workflows and agents to MCP clients, over stdio or HTTP.",
     "audit": "Check that what is stored is what was written.",
     "store": "Look after the store itself.",
     "config": "Check a configuration, and see what counts and why.",

@@ -14,7 +14,8 @@ from urllib.parse import quote
 from holdfast.agents.agent import Agent, agent
 from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage
 from holdfast.agents.run import Run
-from holdfast.agents.tools import Happened, Key, Tool, text_of, tool
+from holdfast.agents.takes import Key
+from holdfast.agents.tools import Happened, Tool, text_of, tool
 from holdfast.errors import NotDone, ToolFailed
 
 NAME: Final = "holdfast-demo"

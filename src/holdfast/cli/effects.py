@@ -8,9 +8,9 @@ from holdfast.cli import inputs, output
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import say, write
 from holdfast.cli.records import Record, readable_body, record_of
-from holdfast.cli.text import moment, short
+from holdfast.cli.text import short
 from holdfast.clock import MICROSECONDS, SystemClock
-from holdfast.errors import IllegalMove, IntegrityError
+from holdfast.errors import IntegrityError
 from holdfast.kernel import effects, indexes
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.journal import Entry
@@ -99,28 +99,14 @@ def resolve(
     """
     if [happened is not None, did_not_happen, retry].count(True) != 1:
         raise click.UsageError("give exactly one of --happened RESULT, --did-not-happen, --retry")
-    status = Status.NOT_DONE if happened is None else Status.COMPLETED
+    outcome = "retry" if retry else "did_not_happen" if did_not_happen else "happened"
     result = None if happened is None else inputs.value_of(happened)
     who = by or inputs.user_name()
     with options.open_existing() as hf:
-        _check_open(hf.effects.get(effect), force=force)
-        settled = hf.effects.settle(effect, status, result=result, retry=retry, by=who, note=note)
+        settled = hf.effects.resolve(effect, outcome, result=result, by=who, note=note, force=force)
         run = hf.runs.get(settled.run_id)
     record = record_of(settled) | {"retry": retry, "run_status": run.status.value}
     options.output.one(record, ids="effect_id", draw=_draw_resolved)
-
-
-def _check_open(effect: Effect, *, force: bool) -> None:
-    if effect.status in effects.SETTLED:
-        raise IllegalMove(
-            f"effect {effect.effect_id} is {effect.status} since {moment(effect.settled_at)}; an "
-            f"outcome never changes, and `holdfast effects show {effect.effect_id}` tells it"
-        )
-    if not (_is_doubtful(effect) or force):
-        raise IllegalMove(
-            f"{effect.tool} may be running until {moment(effect.limit_at)}; wait until then, or if "
-            "you know that nothing runs any more, say --force"
-        )
 
 
 def _of_run(hf: Holdfast, run_id: str) -> list[Effect]:
@@ -142,8 +128,7 @@ def _doubtful_or_not(unknown: bool, issued: bool) -> set[bool]:
 
 
 def _is_doubtful(effect: Effect) -> bool:
-    is_over = effects.is_doubtful(effect, now=SystemClock().now())
-    return effect.status is Status.UNKNOWN or is_over
+    return effects.is_in_doubt(effect, now=SystemClock().now())
 
 
 def record_with_args(hf: Holdfast, effect: Effect) -> Record:

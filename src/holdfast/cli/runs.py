@@ -74,14 +74,21 @@ command.add_command(budgets.costs)
 )
 @click.option("--agent", help="Only runs of this agent.")
 @click.option("--parent", metavar="RUN", help="Only runs that this run began, as those of peers.")
+@click.option("--owner", metavar="NAME", help="Only runs that this principal started.")
 @click.option("--limit", type=Count, default=100, show_default=True, help="At most so many.")
 @common
 def list_(
-    options: Options, *, status: str | None, agent: str | None, parent: str | None, limit: int
+    options: Options,
+    *,
+    status: str | None,
+    agent: str | None,
+    parent: str | None,
+    owner: str | None,
+    limit: int,
 ) -> None:
     """List runs, newest first."""
     with options.open_existing() as hf:
-        found = hf.runs.list(status=status, agent=agent, parent_id=parent, limit=limit)
+        found = hf.runs.list(status=status, agent=agent, parent_id=parent, owner=owner, limit=limit)
     options.output.many(map(record_of, found), ids="run_id", draw=_draw_runs)
     if len(found) == limit and options.output.is_for_people:
         say(f"these are the newest {limit}; there may be more: --limit")

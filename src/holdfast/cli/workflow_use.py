@@ -65,6 +65,13 @@ class Use:
             options.open_existing(advice=NO_RUNS)
         return Holdfast(options.url, settings=options.settings, workflows=self.kit)
 
+    def program(self, options: Options) -> Program:
+        """The same for a command that serves it: not blocking, and made if there is none."""
+        if self._program is not None:
+            self._check_alone(options)
+            return self._program
+        return Program(options.url, settings=options.settings, workflows=self.kit)
+
     def _check_alone(self, options: Options) -> None:
         if self.root or self.secrets:
             raise click.UsageError("--app names a Kit, which has a root and secrets of its own")

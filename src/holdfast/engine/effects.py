@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Container, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -21,6 +21,13 @@ from holdfast.kernel.runs import Run
 from holdfast.stores.contract import Decision, Linked, RunFilter, Snapshot
 
 _PAGE = 100
+Outcome = Literal["happened", "did_not_happen", "retry"]
+"""A person's word on an effect; `retry`: it did not happen, and the call is made again."""
+_SAID: Final[dict[str, tuple[Status, bool]]] = {
+    "happened": (Status.COMPLETED, False),
+    "did_not_happen": (Status.NOT_DONE, False),
+    "retry": (Status.NOT_DONE, True),
+}
 
 
 class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -182,6 +189,29 @@ class Effects:
         limit = names.check_count(limit, what="limit")
         return await self._context.store.effects.open(str(status), limit=limit)
 
+    async def in_doubt(
+        self, *, run_id: str | None = None, owner: str | None = None, limit: int = 100
+    ) -> list[Effect]:
+        """Effects that only a person can tell about, those first whose time limit passed first.
+
+        Of a run, or of all runs of an owner: unknown ones, and issued ones whose limit is over.
+        """
+        limit = names.check_count(limit, what="limit")
+        names.check_optional(owner, what="owner")
+        store, now = self._context.store, self._context.now()
+        if run_id is not None:
+            run = await store.runs.get(names.check(run_id, what="run id"))
+            is_hidden = owner is not None and (run is None or run.owner != owner)
+            found = [] if is_hidden else await store.effects.of_run(run_id)
+        else:
+            found = [
+                effect
+                for status in (Status.UNKNOWN, Status.ISSUED)
+                for effect in await store.effects.open(status, owner=owner, limit=limit)
+            ]
+        doubtful = [effect for effect in found if effects.is_in_doubt(effect, now=now)]
+        return sorted(doubtful, key=lambda each: (each.limit_at, each.effect_id))[:limit]
+
     async def settle(
         self,
         effect_id: UUID | str,
@@ -202,13 +232,64 @@ class Effects:
         known = Status(status)
         is_told = known is Status.COMPLETED or result is not None
         body = codec.encode(result, name="result") if is_told else b""
+        await self._settle(effect_id, known, body, by=by, note=note, retry=retry)
+        return await self.get(effect_id)
+
+    async def resolve(
+        self,
+        effect_id: UUID | str,
+        outcome: Outcome | str,
+        *,
+        result: object = None,
+        by: str = "",
+        note: str = "",
+        force: bool = False,
+    ) -> Effect:
+        """Record a person's word on an effect in doubt; it stays, and a run blocked by it goes on.
+
+        The same word again changes nothing. Raises IllegalMove if the outcome is known to be
+        another, and if the tool may be running just now, unless `force` says that it is not.
+        """
+        if outcome not in _SAID:
+            raise MisuseError(f"{outcome!r} is no outcome; {', '.join(_SAID)} are")
+        status, retry = _SAID[outcome]
+        if result is not None and status is not Status.COMPLETED:
+            raise MisuseError("only what happened has a result")
+        body = codec.encode(result, name="result") if status is Status.COMPLETED else b""
+
+        def check(effect: Effect) -> None:
+            _check_resolvable(effect, now=self._context.now(), force=force)
+
+        try:
+            await self._settle(effect_id, status, body, by=by, note=note, retry=retry, check=check)
+        except IllegalMove:
+            known = await self.get(effect_id)
+            is_said = known.status is status and await _is_said(self._context, known, retry, body)
+            if not is_said:
+                raise
+            # Whoever said it first may have died before it told the others.
+            await _unblock_others(self._context, known, by=by)
+        return await self.get(effect_id)
+
+    async def _settle(
+        self,
+        effect_id: UUID | str,
+        status: Status,
+        body: bytes,
+        *,
+        by: str,
+        note: str,
+        retry: bool,
+        check: Callable[[Effect], None] | None = None,
+    ) -> None:
         effect = await self.get(effect_id)
         actor = by and names.check(by, what="by")
         note = names.check_text(note, what="note")
-        await settle(self._context, effect, known, body=body, by=actor, note=note, retry=retry)
-        if known is not Status.UNKNOWN:
+        await settle(
+            self._context, effect, status, body=body, by=actor, note=note, retry=retry, check=check
+        )
+        if status is not Status.UNKNOWN:
             await _unblock_others(self._context, effect, by=actor)
-        return await self.get(effect_id)
 
 
 async def find(context: Context, key: str) -> Begun | None:
@@ -232,16 +313,20 @@ async def settle(
     by: str = "",
     note: str = "",
     retry: bool = False,
+    check: Callable[[Effect], None] | None = None,
 ) -> None:
     """Settle an effect of any run, whoever holds the run; an ended run's effects too.
 
     A run that an operator had to decide this for is given back to the workers in the same commit.
+    `check` may refuse it by what is known of the effect then.
     """
 
     def decide(snapshot: Snapshot) -> Decision:
         known = snapshot.indexes.effects.get(effect.effect_id)
         if known is None:
             raise EffectNotFound(f"there is no effect {effect.effect_id}")
+        if check is not None:
+            check(known)
         draft = effects.settle(known, status, body=body, note=note, retry=retry)
         run = snapshot.run
         if run is None or status is Status.UNKNOWN or not runs.is_blocked_by_effect(run):
@@ -303,9 +388,38 @@ async def report(context: Context, run_id: str, outcome: Draft) -> None:
         await settle(context, effect, status, body=outcome.body, note=facts.note)
 
 
+def _check_resolvable(effect: Effect, *, now: int, force: bool) -> None:
+    """Refuse a person's word on an effect whose outcome is known, or whose tool may be running."""
+    if effect.status in effects.SETTLED:
+        since = clock.to_datetime(effect.settled_at).isoformat()
+        raise IllegalMove(
+            f"effect {effect.effect_id} is {effect.status} since {since}; an outcome never changes"
+        )
+    if not (force or effects.is_in_doubt(effect, now=now)):
+        until = clock.to_datetime(effect.limit_at).isoformat()
+        raise IllegalMove(
+            f"{effect.tool} may be running until {until}; wait until then, or if you know that "
+            "nothing runs any more, use force"
+        )
+
+
+async def _is_said(context: Context, effect: Effect, retry: bool, body: bytes) -> bool:
+    """Whether this is what is on record of a settled effect."""
+    found = await context.store.journal.named(effect.run_id, [effect.result_seq])
+    if not found or not _is_outcome_of(effect, found[0]):
+        return False
+    facts = indexes.facts_of(found[0].entry)
+    if effect.status is not Status.COMPLETED:
+        return facts.retry == retry
+    with contextlib.suppress(IntegrityError):  # its body may be erased
+        said = codec.canonical_digest(body_of(found[0].entry))
+        return said == codec.canonical_digest(codec.decode(body))
+    return False
+
+
 async def _result(context: Context, effect: Effect) -> Any:
     found = await context.store.journal.named(effect.run_id, [effect.result_seq])
-    if not found or not _is_result_of(effect, found[0]):
+    if not found or not _is_outcome_of(effect, found[0]):
         raise IntegrityError(
             f"the result of effect {effect.key} (entry {effect.result_seq} of run "
             f"{effect.run_id}) is damaged; it was not used"
@@ -313,9 +427,10 @@ async def _result(context: Context, effect: Effect) -> Any:
     return body_of(found[0].entry)
 
 
-def _is_result_of(effect: Effect, linked: Linked) -> bool:
-    """Whether an entry is intact, and the one that completed this effect."""
+def _is_outcome_of(effect: Effect, linked: Linked) -> bool:
+    """Whether an entry is intact, and the one that settled this effect."""
     entry = linked.entry
-    if entry.kind != Kind.EFFECT_COMPLETED or not journal.is_intact(entry, linked.previous or b""):
+    kind = effects.KIND_OF.get(effect.status)
+    if entry.kind != kind or not journal.is_intact(entry, linked.previous or b""):
         return False
     return indexes.facts_of(entry).effect_id == effect.effect_id

@@ -85,8 +85,8 @@ class Inbox:
         for name in wanted:
             if await self.next(name) is not None:
                 return False
-        run_id = self._head.run.run_id
-        opened = opening(specs, run_id=run_id, mode=mode, now=self._context.now())
+        run, now = self._head.run, self._context.now()
+        opened = opening(specs, run_id=run.run_id, owner=run.owner, mode=mode, now=now)
 
         def decide(run: Run, seq: int) -> Plan:
             runs.check_leased(run)

@@ -48,6 +48,13 @@ class Journal:
             raise RunNotFound(f"there is no run {run_id!r}")
         return page[:limit]
 
+    async def head(self, run_id: str) -> int:
+        """The seq of the newest entry of a run."""
+        found = await self._context.store.journal.head(names.check(run_id, what="run id"))
+        if found is None:
+            raise RunNotFound(f"there is no run {run_id!r}")
+        return found.seq
+
     async def tail(
         self, run_id: str, *, after: int = 0, checked: bool = True
     ) -> AsyncIterator[Entry]:

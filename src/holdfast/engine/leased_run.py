@@ -199,9 +199,10 @@ class LeasedRun:
         if suspend:
             self._check_saved()
         asked = ("open_waits", tuple(specs), mode, suspend)
+        run, now = self._head.run, self._context.now()
         opened = self._again(
             asked,
-            lambda: opening(specs, run_id=self.run_id, mode=mode, now=self._context.now()),
+            lambda: opening(specs, run_id=run.run_id, owner=run.owner, mode=mode, now=now),
         )
         drafts = [opened.draft]
         if suspend:

@@ -46,6 +46,7 @@ class Marks:
                 forked_from=source_id,
                 forked_version=newest[0].version if newest else 0,
                 note=note,
+                owner=source.owner,
             )
             await self._create(run_id, facts)
 

@@ -1,12 +1,13 @@
 """Runs: creating, opening, looking at, cancelling and forking them."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Collection, Container, Mapping
 from typing import Any
 from uuid import UUID
 
 from holdfast import codec, names
-from holdfast.engine import beginning, travel
+from holdfast.engine import beginning, travel, turns
 from holdfast.engine.budgets import first_budget
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget
@@ -45,20 +46,25 @@ class Runs:
         input: object = None,
         parent_id: str = "",
         subject: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Run:
         """A new run, ready for a worker. Raises RunExists if the id is taken.
 
         A run with a parent draws on the budgets of its parent and of all that this descends from.
-        `subject` is what it is about, to list runs by.
+        `subject` is what it is about and `owner` whose it is, to list runs by; the owner of its
+        parent unless one is given.
         """
+        if owner:
+            names.check(owner, what="owner")
         if parent_id:
-            await self.get(parent_id)
+            owner = owner or (await self.get(parent_id)).owner
         facts = runs.Created(
             agent=agent and names.check(agent, what="agent"),
             input_digest=codec.canonical_digest(input, name="input"),
             parent_id=parent_id,
             subject=subject and names.check(subject, what="subject"),
+            owner=owner,
         )
         created = Draft(Kind.RUN_CREATED, facts, codec.encode(input, name="input"))
         limits = [] if budget is None else [first_budget(budget)]
@@ -111,6 +117,20 @@ class Runs:
                 seen = run
             if run.status in runs.ENDED:
                 return
+
+    async def changed(self, known: Run, *, timeout: float) -> Run:
+        """The run as soon as its row is another than the one known; or as it is after a while."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                async for run in self.watch(known.run_id):
+                    if run != known:
+                        return run
+        return await self.get(known.run_id)
+
+    async def note(self, run_id: str) -> str:
+        """The newest remark on a run's record: why it has failed, or is blocked."""
+        await self.get(run_id)
+        return await turns.last_note(self._context, run_id)
 
     async def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
         """End a run now: whoever works on it is told at its next commit."""
@@ -198,6 +218,7 @@ class Runs:
         agent: str | None = None,
         subject: str | None = None,
         parent_id: str | None = None,
+        owner: str | None = None,
         limit: int = 100,
         before: Run | None = None,
     ) -> list[Run]:
@@ -209,6 +230,7 @@ class Runs:
             raise MisuseError(f"{status!r} is not a status; one of {', '.join(Status)} is")
         names.check_optional(agent, what="agent")
         names.check_optional(parent_id, what="parent id")
+        names.check_optional(owner, what="owner")
         if names.check_optional(subject, what="subject") is not None and agent is None:
             raise MisuseError("subjects are those of an agent: give agent as well")
         names.check_count(limit, what="limit")
@@ -219,6 +241,7 @@ class Runs:
                 agent=agent,
                 subject=subject,
                 parent=parent_id,
+                owner=owner,
                 limit=limit,
                 before=after,
             )

@@ -128,6 +128,8 @@ async def fork(
         run_id,
         version,
         change.note,
+        subject=original.subject,
+        owner=original.owner,
     )
     body = codec.encode(await turns.input_of(context, run_id), name="input")
     versions = _Versions(context, Parts(), parent=0, seq=2)

@@ -52,9 +52,17 @@ class Opening(NamedTuple):
 
 
 def opening(
-    specs: Sequence[WaitSpec], *, run_id: str, mode: str | int = "all", now: int
+    specs: Sequence[WaitSpec],
+    *,
+    run_id: str,
+    owner: str = "",
+    mode: str | int = "all",
+    now: int,
 ) -> Opening:
-    """The entry that opens waits as one group, and the runs of peers that begin with it."""
+    """The entry that opens waits as one group, and the runs of peers that begin with it.
+
+    Those have the owner of the run that opens them.
+    """
     need = waits.needed(mode, len(specs))
     group_id = str(ids.uuid7())
     facts = tuple(_facts(spec, now) for spec in specs)
@@ -68,20 +76,21 @@ def opening(
     body = codec.encode(payloads, name="payload") if payloads else b""
     draft = Draft(Kind.WAITS_OPENED, waits.Opened(group_id, need, facts), body)
     begins = [
-        Beginning(fact.wait_id, [_created(spec.peer_run, run_id)])
+        Beginning(fact.wait_id, [_created(spec.peer_run, run_id, owner)])
         for fact, spec in zip(facts, specs, strict=True)
         if spec.peer_run is not None
     ]
     return Opening(group_id, draft, begins)
 
 
-def _created(peer: PeerRun, parent_id: str) -> Draft:
+def _created(peer: PeerRun, parent_id: str, owner: str) -> Draft:
     facts = runs.Created(
         agent=names.check(peer.agent, what="agent"),
         input_digest=codec.canonical_digest(peer.input, name="input"),
         parent_id=parent_id,
         reply_to=peers.STORE,
         subject=peer.subject,
+        owner=owner,
     )
     return Draft(Kind.RUN_CREATED, facts, codec.encode(peer.input, name="input"))
 

@@ -107,3 +107,8 @@ def is_doubtful(effect: Effect, *, now: int) -> bool:
     Until then its tool may be running; from then on its outcome is unknown, whoever began it.
     """
     return effect.status is Status.ISSUED and effect.limit_at <= now
+
+
+def is_in_doubt(effect: Effect, *, now: int) -> bool:
+    """Whether only somebody who looks outside can tell what became of an effect."""
+    return effect.status is Status.UNKNOWN or is_doubtful(effect, now=now)

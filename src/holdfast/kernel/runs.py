@@ -75,6 +75,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     schema: int = 1  # the newest among its entries
     reply_to: str = ""  # who is told how it ended
     subject: str = ""  # what it is about, among those of its agent
+    owner: str = ""  # the principal that started it; nobody's if empty
 
 
 class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -89,6 +90,7 @@ class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     note: str = ""
     reply_to: str = ""
     subject: str = ""
+    owner: str = ""
 
 
 class Rewound(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -232,6 +234,7 @@ def _created(entry: Entry, facts: object) -> Run:
         schema=entry.schema,
         reply_to=facts.reply_to,
         subject=facts.subject,
+        owner=facts.owner,
     )
 
 

@@ -6,7 +6,7 @@ continues from; a `Late` brings the rule to decide by, and is given the rows und
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
@@ -220,13 +220,23 @@ MessageWrite = Publish | TakeMessages | MoveMessage
 Write = Commit | Late | Sweep | Beat | MessageWrite
 
 
+class TreeStanding(NamedTuple):
+    """Whether any run below one goes on, or is blocked; and whether any question is open."""
+
+    is_busy: bool
+    is_blocked: bool
+    is_asking: bool
+
+
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which runs to list: all, or those of a status, an agent (and a subject), or a parent."""
+    """Which runs to list: all, or those of a status, an agent (and a subject), a parent,
+    or an owner (and any of these)."""
 
     status: str | None = None
     agent: str | None = None
     subject: str | None = None
     parent: str | None = None
+    owner: str | None = None
     limit: int = 100
     before: tuple[int, str] | None = None
 
@@ -285,6 +295,10 @@ class RunReads(Protocol):
         ...
 
     async def held_by(self, worker: str) -> list[Run]: ...
+    async def standing(self, run_id: str) -> TreeStanding:
+        """What there is in the tree of a run, through those that wait."""
+        ...
+
     async def of_peers(self, run_id: str, limit: int) -> list[Run]:
         """The runs a run waits for as their caller: those that are ready, then those that wait."""
         ...
@@ -371,7 +385,9 @@ class EffectReads(Protocol):
     async def get(self, effect_id: UUID) -> Effect | None: ...
     async def by_key(self, key: str) -> Effect | None: ...
     async def of_run(self, run_id: str) -> list[Effect]: ...
-    async def open(self, status: str, *, limit: int) -> list[Effect]: ...
+    async def open(self, status: str, *, owner: str | None = None, limit: int) -> list[Effect]:
+        """Those of an open status over all runs, or an owner's; the earliest time limit first."""
+        ...
 
 
 class WaitReads(Protocol):
@@ -381,8 +397,11 @@ class WaitReads(Protocol):
     async def group(self, run_id: str, group_id: str) -> Group | None: ...
     async def groups(self, run_id: str) -> list[Group]: ...
     async def next_deadline(self, after: int) -> int | None: ...
-    async def open_questions(self, *, after: tuple[int, str], limit: int) -> list[Wait]:
-        """What people are asked over all runs, the oldest first; `after` continues a listing."""
+    async def open_questions(
+        self, owner: str | None = None, *, after: tuple[int, str], limit: int
+    ) -> list[Wait]:
+        """What people are asked over all runs, or those of an owner, the oldest first; `after`
+        continues a listing."""
         ...
 
 

@@ -19,7 +19,14 @@ from holdfast.kernel.messages import Message, MessageStatus
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
-from holdfast.stores.contract import CheckpointFilter, Linked, MarkFilter, RunAtHead, RunFilter
+from holdfast.stores.contract import (
+    CheckpointFilter,
+    Linked,
+    MarkFilter,
+    RunAtHead,
+    RunFilter,
+    TreeStanding,
+)
 from holdfast.stores.rows import Row, Shape, Shapes, packed
 
 Rows = Callable[[str, Row], Awaitable[list[Row]]]
@@ -61,6 +68,9 @@ class RunReader(_Reads):
 
     async def page(self, wanted: RunFilter) -> list[Run]:
         page = (*(wanted.before or _NEWEST_TIME), wanted.limit)
+        if wanted.owner is not None:
+            kept = wanted.owner, wanted.status, wanted.agent, wanted.subject, wanted.parent
+            return await self._all(self._shapes.run, "list_runs_by_owner", *page, *kept)
         if wanted.parent is not None:
             named = wanted.parent, wanted.agent, wanted.status
             return await self._all(self._shapes.run, "list_runs_by_parent", *page, *named)
@@ -83,6 +93,9 @@ class RunReader(_Reads):
 
     async def held_by(self, worker: str) -> list[Run]:
         return await self._all(self._shapes.run, "list_runs_of_worker", worker)
+
+    async def standing(self, run_id: str) -> TreeStanding:
+        return TreeStanding(*map(bool, (await self._rows("tree_standing", run_id))[0]))
 
     async def of_peers(self, run_id: str, limit: int) -> list[Run]:
         return await self._all(self._shapes.run, "list_runs_of_peers", run_id, limit)
@@ -205,8 +218,11 @@ class EffectReader(_Reads):
     async def of_run(self, run_id: str) -> list[Effect]:
         return await self._all(self._shapes.effect, "list_effects_of_run", run_id)
 
-    async def open(self, status: str, *, limit: int) -> list[Effect]:
-        return await self._all(self._shapes.effect, "list_open_effects", status, limit)
+    async def open(self, status: str, *, owner: str | None = None, limit: int) -> list[Effect]:
+        page, shape = (status, limit), self._shapes.effect
+        if owner is None:
+            return await self._all(shape, "list_open_effects", *page)
+        return await self._all(shape, "list_open_effects_of_owner", *page, owner)
 
 
 class WaitReader(_Reads):
@@ -228,8 +244,13 @@ class WaitReader(_Reads):
     async def next_deadline(self, after: int) -> int | None:
         return (await self._rows("next_deadline", after))[0][0]
 
-    async def open_questions(self, *, after: tuple[int, str], limit: int) -> list[Wait]:
-        return await self._all(self._shapes.wait, "list_open_questions", *after, limit)
+    async def open_questions(
+        self, owner: str | None = None, *, after: tuple[int, str], limit: int
+    ) -> list[Wait]:
+        page, shape = (*after, limit), self._shapes.wait
+        if owner is None:
+            return await self._all(shape, "list_open_questions", *page)
+        return await self._all(shape, "list_open_questions_of_owner", *page, owner)
 
 
 class SignalReader(_Reads):

@@ -8,7 +8,7 @@ from holdfast.agents.approvals import Asked
 from holdfast.agents.handles import PeerUpdate
 from holdfast.engine.checkpoints import State
 from holdfast.kernel.journal import Entry
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Answer
 from holdfast.sync.loop import Face, Loop, blocking
@@ -92,6 +92,9 @@ class Approvals(Face[approvals.Approvals]):
     def get(self, wait_id: str) -> Asked:
         return self._call(self._inner.get, wait_id)
 
+    def needs_a_person(self, run: Run) -> bool:
+        return self._call(self._inner.needs_a_person, run)
+
     def approve(self, wait_id: str, *, by: str, note: str = "", digest: str = "") -> Answer:
         return self._call(self._inner.approve, wait_id, by=by, note=note, digest=digest)
 
@@ -101,5 +104,7 @@ class Approvals(Face[approvals.Approvals]):
     def answer(self, wait_id: str, value: object, *, by: str) -> Answer:
         return self._call(self._inner.answer, wait_id, value, by=by)
 
-    def list(self, *, run_id: str | None = None, limit: int = 100) -> "list[Asked]":
-        return self._call(self._inner.list, run_id=run_id, limit=limit)
+    def list(
+        self, *, run_id: str | None = None, owner: str | None = None, limit: int = 100
+    ) -> "list[Asked]":
+        return self._call(self._inner.list, run_id=run_id, owner=owner, limit=limit)

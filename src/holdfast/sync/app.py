@@ -118,6 +118,9 @@ class Holdfast(Face[app.Holdfast]):
     def agents(self) -> list[str]:
         return self._inner.agents
 
+    def agent(self, name: str) -> Agent[..., Any]:
+        return self._inner.agent(name)
+
     @functools.cached_property
     def workflows(self) -> "Workflows":
         from holdfast.sync.workflows import Workflows
@@ -133,6 +136,7 @@ class Holdfast(Face[app.Holdfast]):
         run_id: str | None = None,
         timeout: float | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> R: ...
     @overload
@@ -145,6 +149,7 @@ class Holdfast(Face[app.Holdfast]):
         run_id: str | None = None,
         timeout: float | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> R: ...
     @overload
@@ -158,6 +163,7 @@ class Holdfast(Face[app.Holdfast]):
         run_id: str | None = None,
         timeout: float | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> R: ...
     @overload
@@ -172,6 +178,7 @@ class Holdfast(Face[app.Holdfast]):
         run_id: str | None = None,
         timeout: float | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> R: ...
     def run(
@@ -182,9 +189,10 @@ class Holdfast(Face[app.Holdfast]):
         run_id: str | None = None,
         timeout: float | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Any:
-        handle = self.start(agent, *args, run_id=run_id, parent=parent, budget=budget)
+        handle = self.start(agent, *args, run_id=run_id, parent=parent, owner=owner, budget=budget)
         return handle.result(timeout=timeout)
 
     @overload
@@ -195,6 +203,7 @@ class Holdfast(Face[app.Holdfast]):
         *,
         run_id: str | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Handle[R]: ...
     @overload
@@ -206,6 +215,7 @@ class Holdfast(Face[app.Holdfast]):
         *,
         run_id: str | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Handle[R]: ...
     @overload
@@ -218,6 +228,7 @@ class Holdfast(Face[app.Holdfast]):
         *,
         run_id: str | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Handle[R]: ...
     @overload
@@ -231,6 +242,7 @@ class Holdfast(Face[app.Holdfast]):
         *,
         run_id: str | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Handle[R]: ...
     def start(
@@ -240,10 +252,31 @@ class Holdfast(Face[app.Holdfast]):
         *args: Any,
         run_id: str | None = None,
         parent: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Handle[Any]:
         started = self._call(
-            self._inner.start, agent, *args, run_id=run_id, parent=parent, budget=budget
+            self._inner.start,
+            agent,
+            *args,
+            run_id=run_id,
+            parent=parent,
+            owner=owner,
+            budget=budget,
+        )
+        return Handle(self._loop, started)
+
+    def start_named(
+        self,
+        agent: str,
+        given: object = None,
+        *,
+        run_id: str | None = None,
+        subject: str = "",
+        owner: str = "",
+    ) -> Handle[Any]:
+        started = self._call(
+            self._inner.start_named, agent, given, run_id=run_id, subject=subject, owner=owner
         )
         return Handle(self._loop, started)
 

@@ -178,6 +178,7 @@ class Runs(Face[runs.Runs]):
         input: object = None,
         parent_id: str = "",
         subject: str = "",
+        owner: str = "",
         budget: Budget | None = None,
     ) -> Run:
         return self._call(
@@ -187,6 +188,7 @@ class Runs(Face[runs.Runs]):
             input=input,
             parent_id=parent_id,
             subject=subject,
+            owner=owner,
             budget=budget,
         )
 
@@ -207,6 +209,12 @@ class Runs(Face[runs.Runs]):
 
     def watch(self, run_id: str) -> Iterator[Run]:
         return self._loop.each(self._inner.watch(run_id))
+
+    def changed(self, known: Run, *, timeout: float) -> Run:
+        return self._call(self._inner.changed, known, timeout=timeout)
+
+    def note(self, run_id: str) -> str:
+        return self._call(self._inner.note, run_id)
 
     def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
         return self._call(self._inner.cancel, run_id, by=by, note=note)
@@ -273,6 +281,7 @@ class Runs(Face[runs.Runs]):
         agent: str | None = None,
         subject: str | None = None,
         parent_id: str | None = None,
+        owner: str | None = None,
         limit: int = 100,
         before: Run | None = None,
     ) -> list[Run]:
@@ -282,6 +291,7 @@ class Runs(Face[runs.Runs]):
             agent=agent,
             subject=subject,
             parent_id=parent_id,
+            owner=owner,
             limit=limit,
             before=before,
         )
@@ -295,6 +305,9 @@ class Journal(Face[journal.Journal]):
         self, run_id: str, *, after: int = 0, limit: int = 1000, checked: bool = True
     ) -> list[Entry]:
         return self._call(self._inner.read, run_id, after=after, limit=limit, checked=checked)
+
+    def head(self, run_id: str) -> int:
+        return self._call(self._inner.head, run_id)
 
     def tail(self, run_id: str, *, after: int = 0, checked: bool = True) -> Iterator[Entry]:
         return self._loop.each(self._inner.tail(run_id, after=after, checked=checked))
@@ -377,6 +390,25 @@ class Effects(Face[effects.Effects]):
         self, *, status: EffectStatus | str = EffectStatus.UNKNOWN, limit: int = 100
     ) -> list[Effect]:
         return self._call(self._inner.unsettled, status=status, limit=limit)
+
+    def in_doubt(
+        self, *, run_id: str | None = None, owner: str | None = None, limit: int = 100
+    ) -> list[Effect]:
+        return self._call(self._inner.in_doubt, run_id=run_id, owner=owner, limit=limit)
+
+    def resolve(
+        self,
+        effect_id: UUID | str,
+        outcome: effects.Outcome | str,
+        *,
+        result: object = None,
+        by: str = "",
+        note: str = "",
+        force: bool = False,
+    ) -> Effect:
+        return self._call(
+            self._inner.resolve, effect_id, outcome, result=result, by=by, note=note, force=force
+        )
 
     def settle(
         self,

@@ -24,8 +24,9 @@ class Workflows(Face[workflows.Workflows]):
         given: Mapping[str, Any] | None = None,
         *,
         run_id: str | None = None,
+        owner: str = "",
     ) -> Outcome:
-        return self._call(self._inner.start, workflow, given, run_id=run_id)
+        return self._call(self._inner.start, workflow, given, run_id=run_id, owner=owner)
 
     def run(
         self,
@@ -33,11 +34,18 @@ class Workflows(Face[workflows.Workflows]):
         given: Mapping[str, Any] | None = None,
         *,
         run_id: str | None = None,
+        owner: str = "",
         timeout: float | None = None,
         observe: Observer | None = None,
     ) -> Outcome:
         return self._call(
-            self._inner.run, workflow, given, run_id=run_id, timeout=timeout, observe=observe
+            self._inner.run,
+            workflow,
+            given,
+            run_id=run_id,
+            owner=owner,
+            timeout=timeout,
+            observe=observe,
         )
 
     def resume(
@@ -80,6 +88,9 @@ class Workflows(Face[workflows.Workflows]):
 
     def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
         return self._call(self._inner.cancel, run_id, by=by, note=note)
+
+    def work_here(self) -> None:
+        return self._inner.work_here()
 
     def cleanup_expired(self, max_age_hours: float = MAX_AGE_HOURS) -> int:
         return self._call(self._inner.cleanup_expired, max_age_hours)

@@ -2,16 +2,16 @@
 
 import asyncio
 import secrets as random_secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from holdfast import clock, codec, names
 from holdfast.agents import questions, shapes
 from holdfast.agents.advancing import advance
-from holdfast.agents.approvals import Approvals, Asked
+from holdfast.agents.approvals import Approvals, Asked, is_said, verdict_of
 from holdfast.agents.questions import APPROVAL
 from holdfast.agents.work import Work
 from holdfast.engine import turns
@@ -41,16 +41,6 @@ from holdfast.workflows.outcome import Outcome, Waiting
 from holdfast.workflows.state import ENDED, Ended, Result, Start, block_of, part_of
 from holdfast.workflows.waves import waves_of
 
-_YES_OR_NO: Final[dict[Any, bool]] = {
-    True: True,
-    False: False,
-    "yes": True,
-    "no": False,
-    "approve": True,
-    "reject": False,
-}
-_BUSY: Final = (Status.READY, Status.RUNNING)
-
 
 class Workflows:
     """Workflows in a store, whoever works on them."""
@@ -70,15 +60,17 @@ class Workflows:
         given: Mapping[str, Any] | None = None,
         *,
         run_id: str | None = None,
+        owner: str = "",
     ) -> Outcome:
         """Start a workflow, or the file of one, and leave it to the workers.
 
         Raises WorkflowInvalid with every problem of it, and of all that it may come to. Tools are
         those of the workers: whether they are there is seen when they are called.
 
-        The same `run_id` with the same definition and inputs is the run that is there.
+        The same `run_id` with the same definition and inputs is the run that is there, unless it
+        is another's: `owner` is whose it is, and all that it begins.
         """
-        run = await self._create(workflow, given or {}, run_id, tools=None)
+        run = await self._create(workflow, given or {}, run_id, owner=owner, tools=None)
         return await self.status(run.run_id)
 
     async def run(
@@ -87,6 +79,7 @@ class Workflows:
         given: Mapping[str, Any] | None = None,
         *,
         run_id: str | None = None,
+        owner: str = "",
         timeout: float | None = None,
         observe: Observer | None = None,
     ) -> Outcome:
@@ -94,7 +87,7 @@ class Workflows:
 
         `observe` is told what happens meanwhile, as far as it happens in this process.
         """
-        run = await self._create(workflow, given or {}, run_id, tools=self.kit.tools)
+        run = await self._create(workflow, given or {}, run_id, owner=owner, tools=self.kit.tools)
         return await self._advance(run.run_id, timeout, observe)
 
     async def resume(
@@ -233,6 +226,10 @@ class Workflows:
         await self._workflow_run(run_id)
         await self._runs.cancel(run_id, by=by, note=note)
 
+    def work_here(self) -> None:
+        """Let workers of this process that begin from now on work on workflows, with this kit."""
+        self._work.agents.add(self.kit.agent)
+
     async def cleanup_expired(self, max_age_hours: float = MAX_AGE_HOURS) -> int:
         """Erase what workflows held that ended longer ago than this; how many there were.
 
@@ -246,6 +243,7 @@ class Workflows:
         given: Mapping[str, Any],
         run_id: str | None,
         *,
+        owner: str,
         tools: Collection[str] | None,
     ) -> Run:
         examined = await asyncio.to_thread(self._examined, source, tools)
@@ -266,6 +264,7 @@ class Workflows:
             {"start": shapes.plain(start, what="inputs")},
             run_id,
             subject=workflow.name,
+            owner=owner,
         )
 
     async def _known(self, run_id: str | None) -> Start | None:
@@ -293,7 +292,11 @@ class Workflows:
         stop = None if observe is None else self.kit.observe(self._context, run_id, observe)
         try:
             await advance(
-                self._work, self._runs, run_id, timeout=timeout, until=self._needs_a_person
+                self._work,
+                self._runs,
+                run_id,
+                timeout=timeout,
+                until=self._approvals.needs_a_person,
             )
         except asyncio.CancelledError:
             self._work.cancel_helped(run_id)
@@ -302,24 +305,6 @@ class Workflows:
             if stop is not None:
                 stop()
         return await self.status(run_id)
-
-    async def _needs_a_person(self, run: Run) -> bool:
-        """Whether nothing in the tree of a run goes on by itself before somebody does something."""
-        if run.status is not Status.WAITING or await self._has_below(run.run_id, _BUSY):
-            return False
-        if await self._approvals.list(run_id=run.run_id, limit=1):
-            return True
-        return await self._has_below(run.run_id, (Status.BLOCKED,))
-
-    async def _has_below(self, run_id: str, statuses: Sequence[Status]) -> bool:
-        for status in statuses:
-            if await self._runs.list(parent_id=run_id, status=status, limit=1):
-                return True
-        waiting = await self._runs.list(parent_id=run_id, status=Status.WAITING, limit=1000)
-        for below in waiting:
-            if await self._has_below(below.run_id, statuses):
-                return True
-        return False
 
     async def _waiting(self, run_id: str) -> "list[Waiting]":
         listed = await self._approvals.list(run_id=run_id, limit=10_000)
@@ -335,17 +320,17 @@ class Workflows:
 
     async def _give(self, asked: Asked, value: Any, by: str) -> None:
         """Answer a question, unless the same was answered before."""
-        if _is_said(asked, value):
+        if is_said(asked, value):
             return
         try:
             if asked.kind != APPROVAL:
                 await self._approvals.answer(asked.wait_id, value, by=by)
-            elif _YES_OR_NO[value]:
+            elif verdict_of(value):
                 await self._approvals.approve(asked.wait_id, by=by)
             else:
                 await self._approvals.reject(asked.wait_id, by=by)
         except AlreadyAnswered:
-            if not _is_said(await self._approvals.get(asked.wait_id), value):
+            if not is_said(await self._approvals.get(asked.wait_id), value):
                 raise
 
     async def _workflow_run(self, run_id: str) -> Run:
@@ -375,8 +360,11 @@ class Workflows:
 def _why_refused(asked: Asked, value: Any) -> str:
     """Why a value is no verdict, or no answer to a question that is open; empty if it is one."""
     if asked.kind == APPROVAL:
-        is_verdict = isinstance(value, bool | str) and value in _YES_OR_NO
-        return "" if is_verdict else f"{asked.prompt} Say yes or no, not {value!r:.80}"
+        return (
+            ""
+            if verdict_of(value) is not None
+            else f"{asked.prompt} Say yes or no, not {value!r:.80}"
+        )
     if asked.status is not WaitStatus.OPEN:
         return ""
     try:
@@ -384,16 +372,6 @@ def _why_refused(asked: Asked, value: Any) -> str:
     except AnswerRefused as refused:
         return str(refused)
     return ""
-
-
-def _is_said(asked: Asked, value: Any) -> bool:
-    """Whether this is what was answered."""
-    if asked.status is not WaitStatus.RESOLVED:
-        return False
-    if asked.kind != APPROVAL:
-        return asked.answer == value and type(asked.answer) is type(value)
-    said: Any = asked.answer
-    return said.get("approved") is _YES_OR_NO[value]
 
 
 def _waiting_of(asked: Asked, name: str) -> Waiting:

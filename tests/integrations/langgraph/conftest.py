@@ -29,7 +29,7 @@ def saver(store: str, face: str) -> Iterator[Saver]:
 @pytest.fixture(scope="module")
 def children() -> Iterator[list[Child]]:
     """Two processes that fork victims."""
-    with Child(VICTIMS) as one, Child(VICTIMS) as other:
+    with Child(VICTIMS, kind="langgraph") as one, Child(VICTIMS, kind="langgraph") as other:
         yield [one, other]
 
 

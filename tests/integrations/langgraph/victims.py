@@ -27,7 +27,7 @@ from holdfast import Settings
 from tests.agents.ledger import Ledger
 from tests.victim_orders import obey
 
-LEASE_SECONDS = 0.4
+LEASE_SECONDS = 0.7
 LIMIT_SECONDS = 0.4
 GATE_SECONDS = 30.0
 

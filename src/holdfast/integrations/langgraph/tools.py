@@ -20,8 +20,9 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from holdfast import faults
 from holdfast.agents import shapes
 from holdfast.agents.calls import usable_id
+from holdfast.agents.takes import Key
 from holdfast.agents.threads import call_in_thread
-from holdfast.agents.tools import EffectClass, Happened, Key
+from holdfast.agents.tools import EffectClass, Happened
 from holdfast.errors import MisuseError, NotDone
 from holdfast.integrations.langgraph import watching
 from holdfast.integrations.langgraph.replies import Reply, ToolCall

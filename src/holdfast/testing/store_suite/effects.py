@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.engine.effects import EffectRequest
-from holdfast.errors import EffectNotFound, IllegalMove, RunCancelled
+from holdfast.errors import EffectNotFound, IllegalMove, MisuseError, RunCancelled
 from holdfast.ids import uuid7
 from holdfast.kernel.effects import Status
 from holdfast.testing.clocks import ManualClock
@@ -171,3 +171,55 @@ class EffectsSuite:
             with pytest.raises(RunCancelled):
                 await run.begin_effects([CHARGE])
             assert await hf.effects.of_run("a") == []
+
+    @async_test
+    async def test_effects_in_doubt_are_listed_by_run_and_owner(self, backend: Backend) -> None:
+        clock = ManualClock()
+        async with backend.open(clock=clock) as hf:
+            for run_id, owner in (("a", "ann"), ("b", "bob"), ("c", "")):
+                await hf.runs.create(run_id, owner=owner)
+                run = await hf.runs.open(run_id)
+                late, lost = await run.begin_effects([CHARGE, EffectRequest(tool="mail")])
+                await run.doubt_effect(lost, note="connection lost")
+                assert late.effect.limit_at < lost.effect.limit_at
+
+            async def doubted(**wanted: str | int | None) -> list[tuple[str, str]]:
+                found = await hf.effects.in_doubt(**wanted)  # pyright: ignore[reportArgumentType] - by name
+                return [(each.run_id, each.tool) for each in found]
+
+            assert await doubted(owner="ann") == [("a", "mail")], "one may be running"
+            clock.advance(30)
+            assert await doubted(owner="ann") == [("a", "charge"), ("a", "mail")]
+            assert await doubted(owner="ann", limit=1) == [("a", "charge")]
+            assert await doubted(run_id="b") == [("b", "charge"), ("b", "mail")]
+            assert await doubted(run_id="b", owner="ann") == await doubted(owner="eve") == []
+            assert len(await doubted()) == 6
+
+    @async_test
+    async def test_same_word_on_an_effect_again_changes_nothing(self, backend: Backend) -> None:
+        clock = ManualClock()
+        async with backend.open(clock=clock) as hf:
+            run = await hf.runs.open("a")
+            (begun,) = await run.begin_effects([CHARGE])
+            effect_id = begun.effect.effect_id
+            with pytest.raises(IllegalMove, match="may be running until"):
+                await hf.effects.resolve(effect_id, "retry", by="ann")
+            with pytest.raises(MisuseError, match="no outcome"):
+                await hf.effects.resolve(effect_id, "maybe", by="ann")
+            clock.advance(30)
+            said = {"receipt": 1, "at": "noon"}
+            first = await hf.effects.resolve(effect_id, "happened", result=said, by="ann")
+            head = await hf.journal.head("a")
+            same = dict(reversed(said.items()))
+            assert await hf.effects.resolve(effect_id, "happened", result=same, by="bob") == first
+            for outcome, result in (("happened", {"receipt": 2}), ("retry", None)):
+                with pytest.raises(IllegalMove, match="is completed since"):
+                    await hf.effects.resolve(effect_id, outcome, result=result, by="ann")
+            assert await hf.journal.head("a") == head
+            (mail,) = await run.begin_effects([EffectRequest(tool="mail")])
+            for _ in range(2):
+                settled = await hf.effects.resolve(mail.effect.effect_id, "retry", force=True)
+                assert settled.status is Status.NOT_DONE
+            with pytest.raises(IllegalMove, match="is not_done since"):
+                await hf.effects.resolve(mail.effect.effect_id, "did_not_happen")
+            assert await hf.journal.head("a") == head + 2

@@ -93,6 +93,7 @@ class JournalSuite:
     @async_test
     async def test_reindex_gives_the_rows_that_were_there(self, backend: Backend) -> None:
         async with backend.open() as hf:
+            await hf.runs.create("a", agent="flow", subject="release", owner="ann")
             run = await hf.runs.open("a")
             run.append("log", 1)
             await run.checkpoint(label="one")

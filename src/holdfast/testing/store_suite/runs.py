@@ -1,12 +1,14 @@
 """Runs: creating, listing, moving between states, forking."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from holdfast.errors import (
     ConflictError,
     IllegalMove,
+    InvalidIdentifier,
     MisuseError,
     RunCancelled,
     RunEnded,
@@ -94,6 +96,35 @@ class RunsSuite:
             assert found == []
             with pytest.raises(MisuseError, match="give agent as well"):
                 await hf.runs.list(subject="release-0")
+
+    @async_test
+    async def test_runs_are_listed_by_owner(self, backend: Backend) -> None:
+        async with backend.open() as hf:
+            await hf.runs.create("nobodys", agent="flow")
+            await hf.runs.create("bobs", agent="flow", owner="bob")
+            for n in range(4):
+                about = f"release-{n % 2}"
+                await hf.runs.create(f"r-{n}", agent="flow", subject=about, owner="ann")
+            await hf.runs.create("child", agent="other", parent_id="r-0")
+            await hf.runs.create("given", parent_id="r-0", owner="bob")
+            await hf.runs.cancel("r-2")
+
+            async def found(**wanted: Any) -> list[str]:
+                return [run.run_id for run in await hf.runs.list(**wanted)]
+
+            first = await hf.runs.list(owner="ann", limit=2)
+            rest = await found(owner="ann", before=first[-1])
+            assert [*(run.run_id for run in first), *rest] == ["child", "r-3", "r-2", "r-1", "r-0"]
+            assert {run.owner for run in first} == {"ann"}
+            assert await found(owner="ann", status="cancelled") == ["r-2"]
+            assert await found(owner="ann", agent="other") == ["child"]
+            ready = {"agent": "flow", "subject": "release-0", "status": "ready"}
+            assert await found(owner="ann", **ready) == ["r-0"]
+            assert await found(owner="bob", parent_id="r-0") == ["given"]
+            assert await found(owner="bob") == ["given", "bobs"]
+            assert await found(owner="an") == []
+            with pytest.raises(InvalidIdentifier, match="owner"):
+                await hf.runs.list(owner="")
 
     @async_test
     async def test_runs_are_listed_by_parent(self, backend: Backend) -> None:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from holdfast import settings
-from holdfast.agents.tools import Happened, Key
+from holdfast.agents.takes import Key
+from holdfast.agents.tools import Happened
 from holdfast.errors import BlockFailed, NotDone
 from holdfast.workflows import commands
 from holdfast.workflows.blocks import outside

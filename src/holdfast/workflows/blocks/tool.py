@@ -57,6 +57,7 @@ def _of_block(tool: Tool[..., Any], block: BlockRun) -> Tool[..., Any]:
         name=tool.name,
         description=tool.description,
         policy=policy,
+        takes=tool.takes,
     )
 
 

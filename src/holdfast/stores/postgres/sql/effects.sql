@@ -64,6 +64,17 @@ WHERE tenant = $1 AND status = $2 AND status IN ('issued', 'unknown')
 ORDER BY limit_at, effect_id
 LIMIT $3;
 
+-- name: list_open_effects_of_owner
+-- The same, over the runs of one owner.
+SELECT e.tenant, e.effect_id, e.key, e.run_id, e.tool, e.call_id, e.args_digest, e.status,
+       e.issued_seq, e.issued_at, e.limit_at, e.lease_seq, e.result_seq, e.settled_at
+FROM effects e
+JOIN runs r ON r.tenant = e.tenant AND r.run_id = e.run_id
+WHERE e.tenant = $1 AND e.status = $2 AND e.status IN ('issued', 'unknown')
+  AND r.owner = $4
+ORDER BY e.limit_at, e.effect_id
+LIMIT $3;
+
 -- name: delete_effect_rows
 -- Forget a run's rows before they are rebuilt from the journal.
 DELETE FROM effects WHERE tenant = $1 AND run_id = $2;

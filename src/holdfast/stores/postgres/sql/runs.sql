@@ -2,7 +2,7 @@
 -- One run's row.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = $1 AND run_id = $2;
 
@@ -10,7 +10,7 @@ WHERE tenant = $1 AND run_id = $2;
 -- One run's row and where its journal ends, in one statement: both are of one moment.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, j.seq, j.link
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner, j.seq, j.link
 FROM runs r
 JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
 WHERE r.tenant = $1 AND r.run_id = $2
@@ -21,15 +21,15 @@ LIMIT 1;
 -- Part of a commit. Write runs' rows as they are after their entries.
 INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
                   lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
-                  forked_version, input_digest, schema, reply_to, subject)
+                  forked_version, input_digest, schema, reply_to, subject, owner)
 SELECT :tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, decode(r.input_digest, 'base64'), r.schema, r.reply_to, r.subject
+       r.forked_version, decode(r.input_digest, 'base64'), r.schema, r.reply_to, r.subject, r.owner
 FROM json_to_recordset(:runs)
      AS r (run_id text, agent text, status text, blocked_reason text, created_at bigint,
            ready_at bigint, worker text, lease_seq bigint, attempts bigint, waiting_on text,
            result_seq bigint, root_id text, parent_id text, forked_from text, forked_version bigint,
-           input_digest text, schema bigint, reply_to text, subject text)
+           input_digest text, schema bigint, reply_to text, subject text, owner text)
 WHERE (r.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ORDER BY r.run_id COLLATE "C"
 ON CONFLICT (tenant, run_id) DO UPDATE SET
@@ -75,7 +75,7 @@ FOR NO KEY UPDATE;
 -- newest checkpoint, until when the holder counts as alive.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, j.seq, j.link,
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner, j.seq, j.link,
        coalesce((SELECT c.seq FROM checkpoints c
                  WHERE c.tenant = r.tenant AND c.run_id = r.run_id
                  ORDER BY c.version DESC LIMIT 1), 0),
@@ -91,7 +91,7 @@ WHERE r.tenant = $1 AND r.run_id = ANY ($2::text[]);
 -- A page of runs, newest first, after the one named by (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = $1
   AND (created_at, run_id) < ($2, $3)
@@ -103,7 +103,7 @@ LIMIT $4;
 -- over all runs where the status is rare.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = $1
   AND status >= $5
@@ -115,7 +115,7 @@ LIMIT $4;
 -- The same, of one agent, and of one status unless that is NULL. Said so that only its index fits.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = $1
   AND agent >= $5
@@ -129,7 +129,7 @@ LIMIT $4;
 -- its index fits.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = $1
   AND agent = $7
@@ -145,7 +145,7 @@ LIMIT $4;
 -- Said so that only its index fits.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = $1
   AND parent_id >= $5
@@ -154,6 +154,24 @@ WHERE tenant = $1
   AND ($7::text IS NULL OR status = $7)
   AND (parent_id, created_at, run_id) < ($5, $2, $3)
 ORDER BY parent_id DESC, created_at DESC, run_id DESC
+LIMIT $4;
+
+-- name: list_runs_by_owner
+-- The same, of one owner, and of one status, agent, subject and parent unless those are NULL. Said
+-- so that only its index fits.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest, schema, reply_to, subject, owner
+FROM runs
+WHERE tenant = $1
+  AND owner >= $5
+  AND owner <> ''
+  AND ($6::text IS NULL OR status = $6)
+  AND ($7::text IS NULL OR agent = $7)
+  AND ($8::text IS NULL OR subject = $8)
+  AND ($9::text IS NULL OR parent_id = $9)
+  AND (owner, created_at, run_id) < ($5, $2, $3)
+ORDER BY owner DESC, created_at DESC, run_id DESC
 LIMIT $4;
 
 -- name: count_runs
@@ -226,7 +244,7 @@ LIMIT $3;
 -- The runs that a run waits for as their caller, of those that want a worker or wait themselves.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner
 FROM waits w
 JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.wait_id
 WHERE w.tenant = $1 AND w.run_id = $2 AND w.status = 'open' AND w.kind = 'peer'
@@ -239,7 +257,7 @@ LIMIT $3;
 -- whose bodies were not erased since; oldest first, after the one named by (created_at, run_id).
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner
 FROM runs r
 JOIN journal e ON e.tenant = r.tenant AND e.run_id = r.run_id AND e.seq = r.result_seq
 WHERE r.tenant = $1 AND r.agent = $2 AND r.created_at < $3
@@ -260,7 +278,7 @@ LIMIT $6;
 -- (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = $1 AND agent = $2
   AND status IN ('ready', 'running', 'waiting', 'blocked')
@@ -272,7 +290,7 @@ LIMIT $5;
 -- The same, of one subject.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = $1 AND agent = $2
   AND subject = $6 AND subject <> ''
@@ -280,3 +298,20 @@ WHERE tenant = $1 AND agent = $2
   AND (created_at, run_id) > ($3, $4)
 ORDER BY created_at, run_id
 LIMIT $5;
+
+-- name: tree_standing
+-- What there is below a run, through those that wait: any that goes on, any that is blocked; and any
+-- question that is open, its own too. Those that have ended are not looked at.
+WITH RECURSIVE tree (run_id, status) AS (
+    SELECT run_id, status FROM runs WHERE tenant = $1 AND run_id = $2
+    UNION ALL
+    SELECT r.run_id, r.status
+    FROM tree t
+    JOIN runs r ON r.tenant = $1 AND r.parent_id = t.run_id AND r.parent_id <> ''
+    WHERE t.status = 'waiting' AND r.status IN ('ready', 'running', 'waiting', 'blocked')
+)
+SELECT EXISTS (SELECT 1 FROM tree WHERE status IN ('ready', 'running') AND run_id <> $2),
+       EXISTS (SELECT 1 FROM tree WHERE status = 'blocked' AND run_id <> $2),
+       EXISTS (SELECT 1 FROM tree t JOIN waits w ON w.tenant = $1 AND w.run_id = t.run_id
+               WHERE t.status = 'waiting' AND w.status = 'open'
+                 AND w.kind IN ('question', 'approval'));

@@ -163,6 +163,19 @@ WHERE tenant = $1 AND status = 'open' AND kind IN ('question', 'approval')
 ORDER BY opened_at, wait_id
 LIMIT $4;
 
+-- name: list_open_questions_of_owner
+-- The same, over the runs of one owner.
+SELECT w.tenant, w.wait_id, w.run_id, w.group_id, w.kind, w.name, w.deadline, w.status,
+       w.opened_seq, w.opened_at, w.result_seq, w.settled_by, w.settled_at, w.duplicates,
+       w.progress_at, w.address, w.patience, w.claimed_by, w.claimed_until, w.progress
+FROM waits w
+JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.run_id
+WHERE w.tenant = $1 AND w.status = 'open' AND w.kind IN ('question', 'approval')
+  AND (w.opened_at, w.wait_id) > ($2, $3)
+  AND r.owner = $5
+ORDER BY w.opened_at, w.wait_id
+LIMIT $4;
+
 -- name: find_due_waits
 -- Open waits whose deadline has passed, the earliest first; not those that somebody is about to
 -- answer, nor of runs that are damaged or have newer entries than the schema given. Each run

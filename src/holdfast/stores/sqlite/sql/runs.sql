@@ -2,7 +2,7 @@
 -- One run's row.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = ?1 AND run_id = ?2;
 
@@ -10,7 +10,7 @@ WHERE tenant = ?1 AND run_id = ?2;
 -- One run's row and where its journal ends, in one statement: both are of one moment.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, j.seq, j.link
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner, j.seq, j.link
 FROM runs r
 JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
 WHERE r.tenant = ?1 AND r.run_id = ?2
@@ -21,9 +21,9 @@ LIMIT 1;
 -- Write a run's row as it is after an entry.
 INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
                   lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
-                  forked_version, input_digest, schema, reply_to, subject)
+                  forked_version, input_digest, schema, reply_to, subject, owner)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
-        ?19, ?20)
+        ?19, ?20, ?21)
 ON CONFLICT (tenant, run_id) DO UPDATE SET
     agent = excluded.agent,
     status = excluded.status,
@@ -40,7 +40,7 @@ ON CONFLICT (tenant, run_id) DO UPDATE SET
 -- A page of runs, newest first, after the one named by (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = ?1
   AND (created_at, run_id) < (?2, ?3)
@@ -51,7 +51,7 @@ LIMIT ?4;
 -- The same, of one status.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = ?1
   AND status = ?5
@@ -63,7 +63,7 @@ LIMIT ?4;
 -- The same, of one agent, and of one status unless that is NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = ?1
   AND agent = ?5
@@ -76,7 +76,7 @@ LIMIT ?4;
 -- The same, of one subject of one agent, and of one status unless that is NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = ?1
   AND agent = ?7
@@ -91,13 +91,30 @@ LIMIT ?4;
 -- The same, of those that have one parent, and of one agent and one status unless those are NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = ?1
   AND parent_id = ?5
   AND parent_id <> ''
   AND (?6 IS NULL OR agent = ?6)
   AND (?7 IS NULL OR status = ?7)
+  AND (created_at, run_id) < (?2, ?3)
+ORDER BY created_at DESC, run_id DESC
+LIMIT ?4;
+
+-- name: list_runs_by_owner
+-- The same, of one owner, and of one status, agent, subject and parent unless those are NULL.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest, schema, reply_to, subject, owner
+FROM runs
+WHERE tenant = ?1
+  AND owner = ?5
+  AND owner <> ''
+  AND (?6 IS NULL OR status = ?6)
+  AND (?7 IS NULL OR agent = ?7)
+  AND (?8 IS NULL OR subject = ?8)
+  AND (?9 IS NULL OR parent_id = ?9)
   AND (created_at, run_id) < (?2, ?3)
 ORDER BY created_at DESC, run_id DESC
 LIMIT ?4;
@@ -162,7 +179,7 @@ LIMIT ?3;
 -- The runs that a run waits for as their caller, of those that want a worker or wait themselves.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner
 FROM waits w
 JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.wait_id
 WHERE w.tenant = ?1 AND w.run_id = ?2 AND w.status = 'open' AND w.kind = 'peer'
@@ -175,7 +192,7 @@ LIMIT ?3;
 -- whose bodies were not erased since; oldest first, after the one named by (created_at, run_id).
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner
 FROM runs r
 JOIN journal e ON e.tenant = r.tenant AND e.run_id = r.run_id AND e.seq = r.result_seq
 WHERE r.tenant = ?1 AND r.agent = ?2 AND r.created_at < ?3
@@ -196,7 +213,7 @@ LIMIT ?6;
 -- (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = ?1 AND agent = ?2
   AND status IN ('ready', 'running', 'waiting', 'blocked')
@@ -208,7 +225,7 @@ LIMIT ?5;
 -- The same, of one subject.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject
+       input_digest, schema, reply_to, subject, owner
 FROM runs
 WHERE tenant = ?1 AND agent = ?2
   AND subject = ?6 AND subject <> ''
@@ -216,3 +233,20 @@ WHERE tenant = ?1 AND agent = ?2
   AND (created_at, run_id) > (?3, ?4)
 ORDER BY created_at, run_id
 LIMIT ?5;
+
+-- name: tree_standing
+-- What there is below a run, through those that wait: any that goes on, any that is blocked; and any
+-- question that is open, its own too. Those that have ended are not looked at.
+WITH RECURSIVE tree (run_id, status) AS (
+    SELECT run_id, status FROM runs WHERE tenant = ?1 AND run_id = ?2
+    UNION ALL
+    SELECT r.run_id, r.status
+    FROM tree t
+    JOIN runs r ON r.tenant = ?1 AND r.parent_id = t.run_id AND r.parent_id <> ''
+    WHERE t.status = 'waiting' AND r.status IN ('ready', 'running', 'waiting', 'blocked')
+)
+SELECT EXISTS (SELECT 1 FROM tree WHERE status IN ('ready', 'running') AND run_id <> ?2),
+       EXISTS (SELECT 1 FROM tree WHERE status = 'blocked' AND run_id <> ?2),
+       EXISTS (SELECT 1 FROM tree t JOIN waits w ON w.tenant = ?1 AND w.run_id = t.run_id
+               WHERE t.status = 'waiting' AND w.status = 'open'
+                 AND w.kind IN ('question', 'approval'));

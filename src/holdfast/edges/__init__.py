@@ -1,0 +1,1 @@
+"""Where others reach Holdfast, and where it reaches them: one protocol each."""

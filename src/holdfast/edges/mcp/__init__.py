@@ -1,0 +1,28 @@
+"""MCP: Holdfast as a server of the Model Context Protocol, and the tools of other servers here."""
+
+try:
+    from holdfast.edges.mcp.contract import Begun, Call, ServedTool, served
+    from holdfast.edges.mcp.exposing import Exposed
+    from holdfast.edges.mcp.failures import ProtocolError
+    from holdfast.edges.mcp.outside import McpTools, mcp_tools
+    from holdfast.edges.mcp.server import McpServer
+    from holdfast.edges.mcp.tokens import TokenFile
+except ModuleNotFoundError as missing:
+    if (missing.name or "").partition(".")[0] not in ("mcp", "mcp_types", "jinja2", "yaml"):
+        raise
+    raise ImportError(
+        "holdfast.edges.mcp needs the MCP SDK 2.3: pip install 'holdfast[mcp]'"
+    ) from missing
+
+__all__ = [
+    "Begun",
+    "Call",
+    "Exposed",
+    "McpServer",
+    "McpTools",
+    "ProtocolError",
+    "ServedTool",
+    "TokenFile",
+    "mcp_tools",
+    "served",
+]

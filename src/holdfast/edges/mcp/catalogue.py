@@ -1,0 +1,78 @@
+"""The workflows that clients can name: those of the Kit, and the files of a folder."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import NotFoundError, WorkflowInvalid
+from holdfast.workflows import library, reading
+from holdfast.workflows.definition import Workflow
+from holdfast.workflows.kit import Kit
+from holdfast.workflows.library import Found
+
+_SUFFIXES: Final = (".yaml", ".yml")
+_MOST: Final = 1000
+
+Source = Workflow | Path
+
+
+class Catalogue:
+    """Definitions by name. Files are read again whenever they are wanted."""
+
+    def __init__(self, kit: Kit, folder: str | Path | None = None) -> None:
+        self._kit = kit
+        self._folder = None if folder is None else Path(folder)
+        self._names: dict[Path, tuple[tuple[int, int, int], str]] = {}
+        if self._folder is not None and not self._folder.is_dir():
+            raise NotFoundError(f"there is no folder {self._folder}; make it, or name another")
+
+    async def all(self) -> Mapping[str, Source]:
+        """Every one by its name; a file that cannot be read goes by its own name."""
+        return await asyncio.to_thread(self._all)
+
+    def _all(self) -> dict[str, Source]:
+        found: dict[str, Source] = dict(self._kit.definitions)
+        names = {path: self._name_in(path) for path in self._files()}
+        self._names = {path: self._names[path] for path in names}
+        for path, name in names.items():
+            found.setdefault(name, path)
+        return found
+
+    def _name_in(self, path: Path) -> str:
+        """The name in a file, which is read again only if it has changed."""
+        told = path.stat()
+        stamp = told.st_mtime_ns, told.st_size, told.st_ino
+        known = self._names.get(path)
+        if known is None or known[0] != stamp:
+            known = self._names[path] = stamp, _name_in(path)
+        return known[1]
+
+    def _files(self) -> list[Path]:
+        if self._folder is None:
+            return []
+        files = (path for path in self._folder.rglob("*") if path.suffix in _SUFFIXES)
+        return sorted(path for path in files if path.is_file())[:_MOST]
+
+    async def find(self, name: str) -> Source:
+        """A definition by its name; raises NotFoundError, which names those that are there."""
+        known = await self.all()
+        if name not in known:
+            listed = ", ".join(sorted(known)[:50]) or "none"
+            raise NotFoundError(f"there is no workflow {name!r}; there are: {listed}")
+        return known[name]
+
+    async def examine(self, source: Source) -> Found:
+        """A definition and all that it may come to, with every mistake."""
+        return await asyncio.to_thread(self._examine, source)
+
+    def _examine(self, source: Source) -> Found:
+        tools = self._kit.tools or None
+        return library.examine(source, self._kit.definitions, types=self._kit.types, tools=tools)
+
+
+def _name_in(path: Path) -> str:
+    try:
+        return reading.load(path).name
+    except WorkflowInvalid:
+        return path.stem

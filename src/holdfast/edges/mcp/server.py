@@ -1,0 +1,320 @@
+"""The MCP server: tools, resources and tasks over the runs of a Holdfast, on both wires.
+
+A request only begins, answers and watches runs. They are worked on by a worker of this process, or
+of others: whoever asked may go away, and the server may be killed, without a run being lost.
+"""
+
+import asyncio
+import importlib.metadata
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import mcp_types as types
+import msgspec
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http import EventStore
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.applications import Starlette
+
+from holdfast.agents.agent import Agent
+from holdfast.agents.work import CLOSE_SECONDS
+from holdfast.agents.worker import Worker
+from holdfast.app import Holdfast
+from holdfast.edges.mcp import (
+    exposing,
+    faces,
+    failures,
+    http,
+    principals,
+    resources,
+    task_views,
+    tasks,
+)
+from holdfast.edges.mcp.catalogue import Catalogue
+from holdfast.edges.mcp.contract import BadArguments, Begun, Call, Request, ServedTool
+from holdfast.edges.mcp.exposing import Exposed
+from holdfast.edges.mcp.keys import checked
+from holdfast.edges.mcp.listening import Listening
+from holdfast.edges.mcp.meta import KEY
+from holdfast.edges.mcp.stdio import Wire
+from holdfast.edges.mcp.stopping import Stopping
+from holdfast.edges.mcp.tools import INLINE, OWN
+from holdfast.errors import HoldfastError, MisuseError
+
+STATE_SECONDS: Final = 7 * 24 * 3600.0
+_INSTRUCTIONS: Final = (
+    "Runs of workflows and agents here are durable: they go on without you, and wait for answers "
+    "as long as it takes. A result with `waiting` asks a person something; ask, then call what its "
+    "`next` says. A run that still goes on is looked at with get_run. Give a run_id of your own to "
+    "be able to repeat a call whose answer was lost."
+)
+_log = logging.getLogger("holdfast.mcp")
+
+Context = ServerRequestContext[Any, Any]
+
+
+class McpServer:
+    """A server over an open Holdfast: `async with hf, McpServer(hf) as server:`.
+
+    `workflows` is a folder of definitions beside those of the Kit; `expose` are agents that are
+    tools of their own; `tools` are further tools. `keys` seal what clients bring back when they
+    were asked something: replicas share them. Unless it `works`, other processes must.
+    """
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        *,
+        name: str = "holdfast",
+        workflows: str | Path | None = None,
+        expose: Iterable[Agent[..., Any] | Exposed] = (),
+        tools: Iterable[ServedTool] = (),
+        inline: bool = True,
+        keys: Sequence[bytes | str] = (),
+        state_seconds: float = STATE_SECONDS,
+        works: bool = True,
+        concurrency: int = 8,
+    ) -> None:
+        self._hf = hf
+        self._works = works
+        self._concurrency = concurrency
+        self.stopping = Stopping()
+        self._worker: Worker | None = None
+        self._working: asyncio.Task[None] | None = None
+        self._catalogue = Catalogue(hf.workflows.kit, workflows)
+        own = [*OWN, *(INLINE if inline else ())]
+        exposed = [exposing.tool_of(each) for each in expose]
+        for tool in exposed:
+            hf.agent(tool.name)  # raises AgentNotFound now rather than at a call
+        self._listening = Listening(hf)
+        self.stopping.when_wanted.append(self._listening.close)
+        self._tools = _by_name([*own, *exposed, *tools])
+        self.lowlevel: Server[Any] = Server(
+            name,
+            version=importlib.metadata.version("holdfast"),
+            title="Holdfast",
+            instructions=_INSTRUCTIONS,
+            get_tool_input_schema=self._schema_of,
+            on_list_tools=self._list_tools,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_resource_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe_resource,
+            on_unsubscribe_resource=self._unsubscribe_resource,
+            on_subscriptions_listen=self._listen,
+        )
+        # Not with the others: what it may give is more than the SDK knows of.
+        self.lowlevel.add_request_handler(
+            "tools/call", types.CallToolRequestParams, self._call_tool
+        )
+        tasks.serve(self.lowlevel, self._call_of)
+        self.lowlevel.middleware.append(self.stopping.count)
+        self.lowlevel.middleware.append(
+            RequestStateBoundary(_security(keys, state_seconds), default_audience=name)
+        )
+
+    async def __aenter__(self) -> Self:
+        if self._works:
+            self._hf.workflows.work_here()
+            self._worker = self._hf.new_worker(concurrency=self._concurrency)
+            self._working = asyncio.create_task(self._worker.run())
+            self._working.add_done_callback(_tell_if_broken)
+            self.stopping.when_wanted.append(self._hand_back)
+            self.stopping.when_at_once.append(self._working.cancel)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stopping.begin()
+        try:
+            if self._working is not None:
+                # Whoever sends a signal can send another; who has closed stdin is gone.
+                patience = None if self.stopping.signals else CLOSE_SECONDS
+                await asyncio.wait({self._working}, timeout=patience)
+                self._working.cancel()
+                with suppress(asyncio.CancelledError, HoldfastError):
+                    await self._working
+        finally:
+            self.stopping.ignore()
+
+    def _hand_back(self) -> None:
+        if self._worker is not None:
+            self._worker.stop(note="the MCP server is stopping")
+
+    async def serve_stdio(self, wire: Wire | None = None) -> None:
+        """Serve the client at the other end of stdin and stdout, until it closes them, or a signal.
+
+        From then on what this process prints goes to stderr. `wire` is what was taken before.
+        """
+        taken = wire or Wire.take()
+        self.stopping.listen()
+        ending = asyncio.create_task(self._end(taken))
+        try:
+            async with stdio_server(*taken.open()) as (incoming, outgoing):
+                await self.lowlevel.run(
+                    incoming, outgoing, self.lowlevel.create_initialization_options()
+                )
+        finally:
+            ending.cancel()
+            self.stopping.begin()
+
+    async def _end(self, wire: Wire) -> None:
+        await self.stopping.answered()
+        wire.end()
+
+    def http_app(
+        self,
+        *,
+        host: str = http.LOOPBACK,
+        verifier: TokenVerifier | None = None,
+        auth: AuthSettings | None = None,
+        allowed_hosts: Sequence[str] = (),
+        events: EventStore | None = None,
+    ) -> Starlette:
+        """The server as an ASGI application for `host`: /mcp, and /healthz without a token.
+
+        Raises MisuseError if others than this machine could reach it without tokens.
+        """
+        door = http.Door(
+            host=host, verifier=verifier, auth=auth, allowed_hosts=allowed_hosts, events=events
+        )
+        return http.app_of(self.lowlevel, self._hf, door)
+
+    async def serve_http(
+        self,
+        host: str = http.LOOPBACK,
+        port: int = 8000,
+        *,
+        verifier: TokenVerifier | None = None,
+        auth: AuthSettings | None = None,
+        allowed_hosts: Sequence[str] = (),
+        told: Callable[[str], None] = lambda url: _log.info("serving on %s", url),
+    ) -> None:
+        """Serve over HTTP until SIGTERM or Ctrl-C; `told` is given the URL. Port 0 is any.
+
+        Calls that wait end with what they have, and the worker hands its runs back; a second
+        signal does not wait for that.
+        """
+        door = http.Door(host=host, verifier=verifier, auth=auth, allowed_hosts=allowed_hosts)
+        app = http.app_of(self.lowlevel, self._hf, door)
+        self.stopping.listen()
+        await http.serve(app, door, port, self.stopping, told)
+
+    def _schema_of(self, name: str) -> Mapping[str, Any] | None:
+        tool = self._tools.get(name)
+        return None if tool is None else tool.input_schema
+
+    async def _list_tools(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[each.listed for each in self._tools.values()])
+
+    async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> faces.Reply:
+        tool = self._tools.get(params.name)
+        if tool is None:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name}")
+        try:
+            return await self._called(self._call_of(ctx, params), tool, params.arguments or {})
+        except (HoldfastError, BadArguments) as error:
+            return failures.result_of(failures.failure_of(error))
+
+    async def _called(self, call: Call, tool: ServedTool, given: Mapping[str, Any]) -> faces.Reply:
+        if tool.tasks == "required":
+            task_views.require(call)
+        arguments = tool.arguments_of(given)
+        told = getattr(arguments, "wait_seconds", msgspec.UNSET)
+        seconds = None if told is msgspec.UNSET else float(told)
+        if tool.begins_runs and call.request_state is not None:
+            return await faces.go_on(call, tool, seconds)
+        result = await tool.handle(call, arguments)
+        if isinstance(result, Begun):
+            return await faces.begin(call, tool, result, seconds)
+        if isinstance(result, types.CallToolResult | types.InputRequiredResult):
+            return result
+        return faces.result_of(result)
+
+    async def _list_resources(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        return await resources.listed(self._request(), params.cursor if params else None)
+
+    async def _list_resource_templates(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=list(resources.TEMPLATES))
+
+    async def _read_resource(
+        self, ctx: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        return await resources.read(self._request(), ctx, params)
+
+    async def _subscribe_resource(
+        self, ctx: Context, params: types.SubscribeRequestParams
+    ) -> types.EmptyResult:
+        return await self._listening.subscribe(self._request(), ctx, params)
+
+    async def _unsubscribe_resource(
+        self, ctx: Context, params: types.UnsubscribeRequestParams
+    ) -> types.EmptyResult:
+        return await self._listening.unsubscribe(ctx, params)
+
+    async def _listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        return await self._listening.listen(self._request(), ctx, params)
+
+    def _request(self) -> Request:
+        return Request(self._hf, self._catalogue, principals.present())
+
+    def _call_of(self, ctx: Context, params: types.CallToolRequestParams | None = None) -> Call:
+        session = ctx.session
+        client = session.client_params
+        return Call(
+            hf=self._hf,
+            catalogue=self._catalogue,
+            principal=principals.present(),
+            client=client.client_info.name if client else "unknown",
+            progress=session.report_progress,
+            stopping=self.stopping,
+            is_modern=ctx.protocol_version in MODERN_PROTOCOL_VERSIONS,
+            capabilities=session.client_capabilities or types.ClientCapabilities(),
+            request_state=params.request_state if params else None,
+            responses=(params.input_responses if params else None) or {},
+            tool=params.name if params else "",
+            key=str((ctx.meta or {}).get(KEY) or ""),
+        )
+
+
+def _by_name(tools: Iterable[ServedTool]) -> dict[str, ServedTool]:
+    found: dict[str, ServedTool] = {}
+    for tool in tools:
+        if tool.name in found:
+            raise MisuseError(f"there are two tools named {tool.name!r}; rename the agent or tool")
+        found[tool.name] = tool
+    return found
+
+
+def _security(keys: Sequence[bytes | str], seconds: float) -> RequestStateSecurity:
+    if not keys:
+        return RequestStateSecurity.ephemeral(ttl=seconds)
+    checked(keys)
+    return RequestStateSecurity(keys=list(keys), ttl=seconds)
+
+
+def _tell_if_broken(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("the worker broke; runs wait for another one", exc_info=error)

@@ -1,0 +1,160 @@
+"""Runs as tasks: `tasks/get`, `tasks/update` and `tasks/cancel`. A task's id is that of its run.
+
+Whoever may see a run may look at it as a task, however it was begun. The methods are there on the
+wire of 2026-07-28 only, and for clients that declare the extension in the request.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+from pydantic import ValidationError
+
+from holdfast.edges.mcp import answering, faces, failures, forms
+from holdfast.edges.mcp.contract import Call
+from holdfast.edges.mcp.task_views import EXTENSION, fields_of, require, standing_of
+from holdfast.edges.mcp.views import Question, view_of
+from holdfast.errors import (
+    AlreadyAnswered,
+    AnswerRefused,
+    HoldfastError,
+    InvalidIdentifier,
+    RunEnded,
+    RunNotFound,
+    WaitNotFound,
+)
+from holdfast.kernel.runs import Status
+
+Context = ServerRequestContext[Any, Any]
+
+
+class TaskParams(types.RequestParams):
+    """Read leniently, so that a client without the extension is told of that first."""
+
+    task_id: Any = None
+    input_responses: Any = None
+
+
+Verb = Callable[[Call, TaskParams], Awaitable[dict[str, Any]]]
+
+
+def serve(lowlevel: Server[Any], call_of: Callable[[Context], Call]) -> None:
+    """Let a server know tasks."""
+    lowlevel.extensions[EXTENSION] = {}
+    for method, verb in _VERBS.items():
+        lowlevel.add_request_handler(method, TaskParams, _checked(method, verb, call_of))
+
+
+def _checked(
+    method: str, verb: Verb, call_of: Callable[[Context], Call]
+) -> Callable[[Context, TaskParams], Awaitable[dict[str, Any]]]:
+    async def handle(ctx: Context, params: TaskParams) -> dict[str, Any]:
+        call = call_of(ctx)
+        if not call.is_modern:
+            raise MCPError(code=types.METHOD_NOT_FOUND, message="Method not found", data=method)
+        require(call)
+        _check_name(ctx, params.task_id)
+        try:
+            return {"resultType": "complete", **await verb(call, params)}
+        except (RunNotFound, InvalidIdentifier):
+            raise _invalid(f"there is no task {params.task_id!r}") from None
+        except HoldfastError as error:
+            failure = msgspec.to_builtins(failures.failure_of(error))
+            raise MCPError(types.INTERNAL_ERROR, str(error), {"error": failure}) from error
+
+    return handle
+
+
+def _check_name(ctx: Context, task_id: object) -> None:
+    """Over HTTP the header that requests are routed by must name the task."""
+    headers = getattr(ctx.request, "headers", None)
+    if headers is not None and decode_header_value(headers.get(MCP_NAME_HEADER)) != task_id:
+        raise MCPError(
+            code=types.HEADER_MISMATCH,
+            message=f"the header {MCP_NAME_HEADER} is not the taskId of the request",
+        )
+
+
+async def _get(call: Call, params: TaskParams) -> dict[str, Any]:
+    run = await call.run(params.task_id)
+    view = await view_of(call.hf, run)
+    standing = standing_of(call, view)
+    told = await fields_of(call.hf, run, standing)
+    if standing.requests:
+        return told | {"inputRequests": {key: _dump(v) for key, v in standing.requests.items()}}
+    if standing.status != "completed":
+        return told
+    has_raised = faces.is_alone(run) and view.status == Status.FAILED
+    if has_raised and (error := await failures.raised_by(call.hf, run)) is not None:
+        return told | {"status": "failed", "error": _dump(error)}
+    return told | {"result": _dump(faces.ended(view, is_alone=faces.is_alone(run)))}
+
+
+async def _update(call: Call, params: TaskParams) -> dict[str, Any]:
+    """Take the answers to questions that are open; all of them fit, or none is taken.
+
+    Keys that name no open question are ignored: that answer was given before, or it is late.
+    """
+    run = await call.run(params.task_id)
+    responses: object = params.input_responses
+    if not isinstance(responses, Mapping):
+        raise _invalid("inputResponses must be an object of answers, by the keys of inputRequests")
+    given = cast("Mapping[str, Any]", responses)
+    view = await view_of(call.hf, run)
+    answers: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    for question in view.waiting:
+        if question.wait_id in given:
+            _read(question, given[question.wait_id], answers, problems)
+    if problems:
+        told = "; ".join(f"{key}: {problem}" for key, problem in problems.items())
+        raise _invalid(f"no answer was taken, for these do not fit: {told}", {"problems": problems})
+    for wait_id, value in answers.items():
+        with suppress(AlreadyAnswered, WaitNotFound):  # somebody was faster: that answer stays
+            await answering.give(call, wait_id, value)
+    return {}
+
+
+def _read(
+    question: Question, response: Any, answers: dict[str, Any], problems: dict[str, str]
+) -> None:
+    """Note the answer that a response holds, or why it is none. Declining leaves things open."""
+    try:
+        elicited = types.ElicitResult.model_validate(response)
+        if elicited.action == "accept":
+            value = forms.answer_of(question, elicited.content or {})
+            answering.check(question, value)
+            answers[question.wait_id] = value
+    except ValidationError:
+        problems[question.wait_id] = "it must be an object with `action`, and with `content`"
+    except AnswerRefused as refused:
+        problems[question.wait_id] = str(refused)
+
+
+async def _cancel(call: Call, params: TaskParams) -> dict[str, Any]:
+    """End the run; one that has ended stays as it is."""
+    run = await call.run(params.task_id)
+    with suppress(RunEnded):
+        await call.hf.runs.cancel(run.run_id, by=call.by, note="the client cancelled its task")
+    return {}
+
+
+_VERBS: Final[dict[str, Verb]] = {
+    "tasks/get": _get,
+    "tasks/update": _update,
+    "tasks/cancel": _cancel,
+}
+
+
+def _dump(model: Any) -> dict[str, Any]:
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def _invalid(message: str, data: Any = None) -> MCPError:
+    return MCPError(code=types.INVALID_PARAMS, message=message, data=data)
