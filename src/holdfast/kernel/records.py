@@ -1,0 +1,122 @@
+"""Checkpoint schema 1.0: what a checkpoint tells of the work itself, as typed data (seed 003).
+
+A `Record` is what whoever goes on needs to know: how far the work is, what was decided, what it
+cost, and how to go on or back. It says the same to a person, to a program and to a fresh context.
+"""
+
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+VERSION: Final = "1.0"
+
+AGENT_TYPES: Final = ("architecture", "implementation", "qa", "documentation")
+"""The types of agents that the schema names; a service may be told of others."""
+
+
+class Phase(StrEnum):
+    """How far the work is."""
+
+    PLANNING = "planning"
+    IMPLEMENTING = "implementing"
+    TESTING = "testing"
+    REVIEWING = "reviewing"
+    COMPLETE = "complete"
+    HANDOFF = "handoff"  # the context ends here, and another goes on
+
+
+class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A piece of the work. `id` is what it is found by; `blocker` says why it cannot go on."""
+
+    id: str
+    text: str = ""
+    blocker: str = ""
+
+
+class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something that was decided, and why."""
+
+    text: str
+    reason: str = ""
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose checkpoint it is, and when. `iteration` counts the contexts that worked on the task.
+
+    `timestamp` is ISO 8601 with a time zone.
+    """
+
+    checkpoint_id: str = ""
+    task_id: str = ""
+    agent_id: str = ""
+    agent_type: str = "implementation"
+    iteration: int = 1
+    timestamp: str = ""
+
+
+class ExecutionState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far the work is. `current_focus` is the id of the item that is worked on."""
+
+    phase: Phase = Phase.PLANNING
+    completed_items: tuple[Item, ...] = ()
+    pending_items: tuple[Item, ...] = ()
+    blocked_items: tuple[Item, ...] = ()
+    current_focus: str = ""
+
+
+class ContextSummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What whoever goes on must know of how it came to this."""
+
+    key_decisions: tuple[Decision, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    external_dependencies: tuple[str, ...] = ()
+
+
+class TestsStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the tests of the work stand."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    coverage_percent: float = 0.0
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What this iteration took, and touched."""
+
+    tokens_consumed: int = 0
+    tools_invoked: int = 0
+    files_modified: tuple[str, ...] = ()
+    tests_status: TestsStatus = TestsStatus()
+
+
+class Recovery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to go back, and how to go on. `last_successful_state` is the id of a checkpoint."""
+
+    last_successful_state: str = ""
+    rollback_instructions: str = ""
+    continuation_prompt: str = ""
+
+
+class Compliance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What proves the record. `hash` is the SHA-256 of the rest of it; see `recovery.hashing`."""
+
+    event_log_ref: str = ""
+    hash: str = ""
+    signature: str = ""
+    retention_policy: str = ""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint as seed 003 has it. `extra` is what a newer version of the schema wrote."""
+
+    version: str = VERSION
+    metadata: Metadata = Metadata()
+    execution_state: ExecutionState = ExecutionState()
+    context_summary: ContextSummary = ContextSummary()
+    metrics: Metrics = Metrics()
+    recovery: Recovery = Recovery()
+    compliance: Compliance = Compliance()
+    extra: dict[str, Any] = {}
