@@ -297,7 +297,9 @@ async def test_save_is_one_commit_of_what_is_new_however_long_the_session(
 ) -> None:
     passed = Counter[str]()
     transcript: list[dict[str, Any]] = []
-    async with Checkpointer(backend.url) as checkpointer:
+    # Signs of life are commits as well, every third of a lease.
+    seldom = Settings(lease_seconds=3600)
+    async with Checkpointer(backend.url, settings=seldom) as checkpointer:
         await checkpointer.start_session("s")
         for n in range(300):
             transcript.append({"role": "user", "text": f"{n}:" + "0123456789abcdef" * 128})
