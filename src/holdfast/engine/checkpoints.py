@@ -165,7 +165,7 @@ class Checkpoints:
         )
 
         def decide(snapshot: Snapshot) -> Decision:
-            if snapshot.checkpoint_seq <= checkpoint.seq:
+            if snapshot.newest.seq <= checkpoint.seq:
                 raise IllegalMove(
                     f"version {version} is the newest of run {run_id}, which goes on from it"
                 )

@@ -44,7 +44,7 @@ async def erase_run(
             run = snapshot.run
             if run is None:
                 return Decision(False)
-            if snapshot.checkpoint_seq != at:
+            if snapshot.newest.seq != at:
                 return Decision(None)
             is_permitted = has_ended(run) if permits is None else permits(run, version)
             if not is_permitted:

@@ -6,7 +6,7 @@ from typing import Protocol
 from holdfast import codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.head import ConditionFailed, Decide, Head, Plan
-from holdfast.engine.saving import About, Saving, check_size
+from holdfast.engine.saving import About, Saving, Then, check_size
 from holdfast.engine.waits import WaitSpec, opening
 from holdfast.errors import IllegalMove
 from holdfast.kernel import runs, signals
@@ -15,8 +15,8 @@ from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 
 
-class _MakeSaving(Protocol):
-    def __call__(self, about: About, then: Sequence[Draft] = ()) -> Saving: ...
+class MakeSaving(Protocol):
+    def __call__(self, about: About, then: Sequence[Draft] | Then = ()) -> Saving: ...
 
 
 class Inbox:
@@ -29,7 +29,7 @@ class Inbox:
         *,
         save: Callable[[Saving], Awaitable[object]],
         advance: Callable[[Decide], Awaitable[Sequence[Entry]]],
-        saving: _MakeSaving,
+        saving: MakeSaving,
     ) -> None:
         self._context = context
         self._head = head

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 from holdfast import clock, codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing
+from holdfast.engine.handoffs import HeldHandoffs
 from holdfast.engine.head import Beginning, ConditionFailed, Decide, Head, Plan
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.outlasting import outlast
 from holdfast.engine.purse import Purse
-from holdfast.engine.saving import About, Saving, check_size
+from holdfast.engine.saving import About, Saving, Then, check_size
 from holdfast.engine.staging import Stage, Staging
 from holdfast.engine.waits import WaitSpec, opening, results_of
 from holdfast.errors import (
@@ -50,6 +51,7 @@ class LeasedRun:
         self.inbox = Inbox(
             context, head, save=self._save, advance=self._advance, saving=self._saving
         )
+        self.handoffs = HeldHandoffs(context, head, save=self._save, saving=self._saving)
         self.stamp: dict[str, object] = {}
         """Values that every version which is stored has; they alone make no version."""
         self.purse = Purse(context, head, stage=self.stage, advance=self._advance)
@@ -314,7 +316,7 @@ class LeasedRun:
         self._is_saving = False
         return created
 
-    def _saving(self, about: About, then: Sequence[Draft] = ()) -> Saving:
+    def _saving(self, about: About, then: Sequence[Draft] | Then = ()) -> Saving:
         for name, value in self.stamp.items():
             self._edits.set(name, value)
         return Saving(

@@ -35,6 +35,10 @@ def check_size(data: bytes, name: str, limit: int) -> None:
         )
 
 
+Then = Callable[[Run, checkpoints.Created], Sequence[Draft]]
+"""What follows a checkpoint in the same commit, by the run before it and what is said of it."""
+
+
 class Saving:
     """The edits of a run as its next version. `plan` may be asked for several times.
 
@@ -48,6 +52,7 @@ class Saving:
         "_check",
         "_delta",
         "_edits",
+        "_following",
         "_max_bytes",
         "_parts",
         "_staging",
@@ -63,11 +68,12 @@ class Saving:
         *,
         staging: Staging,
         max_bytes: int,
-        then: Sequence[Draft] = (),
+        then: Sequence[Draft] | Then = (),
         check: Callable[[Run], None] = runs.check_leased,
     ) -> None:
         self._check = check
         self._then = then
+        self._following = 0
         self._parts = parts
         self._staging = staging
         self._edits = edits
@@ -97,10 +103,12 @@ class Saving:
             ids.uuid7(), parts.version + 1, parts.version, base_seq, *self._about
         )
         drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
-        return Plan([*drafts, *self._then], self._stored)
+        then = self._then(run, created) if callable(self._then) else self._then
+        self._following = len(then)
+        return Plan([*drafts, *then], self._stored)
 
     def _stored(self, entries: Sequence[Entry], drafts: Sequence[Draft]) -> None:
-        own = len(entries) - len(self._then)
+        own = len(entries) - self._following
         entries, drafts = entries[:own], drafts[:own]
         parts, last = self._parts, entries[-1]
         if self._base_body:

@@ -13,8 +13,9 @@ from holdfast import names
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
 from holdfast.errors import HoldfastError, IntegrityError
-from holdfast.kernel import leases, runs, waits
+from holdfast.kernel import handoffs, leases, runs, waits
 from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.recoveries import Point
 from holdfast.kernel.runs import Status
 from holdfast.kernel.waits import GroupStatus, Wait, WaitStatus
 from holdfast.stores.contract import DEADLINES, Beat, Decision, Snapshot, Sweep
@@ -156,6 +157,8 @@ def _expire_waits(snapshot: Snapshot) -> Decision:
         if group.status is not GroupStatus.OPEN:
             continue  # closing the group has cancelled this wait
         drafts += waits.settle(snapshot.run, wait, group, WaitStatus.EXPIRED)
+        if wait.kind == handoffs.WAIT_KIND:
+            drafts += handoffs.revert(snapshot.run, wait.wait_id, "nobody acknowledged it in time")
         counted = waits.counted(group, failed=1)
         groups[wait.group_id] = msgspec.structs.replace(counted, status=waits.judge(counted))
     return Decision(len(due), tuple(drafts))
@@ -167,5 +170,4 @@ def _expire_lease(snapshot: Snapshot) -> Decision:
         return Decision(0)
     if snapshot.holder_expires_at > snapshot.now:
         return Decision(0)
-    progressed = snapshot.checkpoint_seq > run.lease_seq
-    return Decision(1, leases.expire(run, progressed=progressed, now=snapshot.now))
+    return Decision(1, leases.expire(run, Point(*snapshot.newest), now=snapshot.now))

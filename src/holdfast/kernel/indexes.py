@@ -69,6 +69,14 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.BUDGET_WARNED: budgets.Warned,
     Kind.COST_RECORDED: budgets.Recorded,
     Kind.BODIES_ERASED: marks.Erased,
+    Kind.HANDOFF_REQUESTED: runs.Requested,
+    Kind.AGENT_HANDOFF: runs.Given,
+    Kind.HANDOFF_ASSIGNED: runs.Assigned,
+    Kind.HANDOFF_ACKNOWLEDGED: runs.Acknowledged,
+    Kind.HANDOFF_REVERTED: runs.Reverted,
+    Kind.RECOVERY_INITIATED: runs.RecoveryInitiated,
+    Kind.RECOVERY_COMPLETED: runs.RecoveryCompleted,
+    Kind.RECOVERY_FAILED: runs.RecoveryFailed,
 }
 _decoders: Final = {kind.value: msgspec.msgpack.Decoder(facts) for kind, facts in FACTS.items()}
 

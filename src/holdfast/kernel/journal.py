@@ -61,6 +61,14 @@ class Kind(StrEnum):
     BUDGET_RESERVED = "BUDGET_RESERVED"  # a call that is paid for begins
     BUDGET_WARNED = "BUDGET_WARNED"  # a limit is nearly reached
     COST_RECORDED = "COST_RECORDED"  # what a call cost
+    HANDOFF_REQUESTED = "HANDOFF_REQUESTED"  # it is to be handed over at the end of its turn
+    AGENT_HANDOFF = "AGENT_HANDOFF"  # a context ends here; fences every earlier lease
+    HANDOFF_ASSIGNED = "HANDOFF_ASSIGNED"  # it was decided who goes on
+    HANDOFF_ACKNOWLEDGED = "HANDOFF_ACKNOWLEDGED"  # whoever goes on has read the checkpoint
+    HANDOFF_REVERTED = "HANDOFF_REVERTED"  # nobody did in time; fences every earlier lease
+    RECOVERY_INITIATED = "RECOVERY_INITIATED"  # it was lost or broke; it goes on from a checkpoint
+    RECOVERY_COMPLETED = "RECOVERY_COMPLETED"  # somebody goes on from that checkpoint
+    RECOVERY_FAILED = "RECOVERY_FAILED"  # nobody can without an operator
     BODIES_ERASED = "BODIES_ERASED"  # content that is gone for good; the chain stays whole
 
 

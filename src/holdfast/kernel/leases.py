@@ -10,11 +10,13 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import Fenced, LeaseHeld
-from holdfast.kernel import runs
+from holdfast.kernel import recoveries, runs
 from holdfast.kernel.journal import Draft, Entry, Kind
+from holdfast.kernel.recoveries import Cause, Failure, Point
 from holdfast.kernel.runs import Run, Status
 
 BREAKER_ATTEMPTS: Final = 3
+_GIVEN_AWAY: Final = frozenset({Kind.AGENT_HANDOFF, Kind.HANDOFF_REVERTED})
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -38,14 +40,13 @@ def take(run: Run, worker: str, *, holder_alive: bool, takeover: bool) -> Draft:
     return Draft(Kind.RUN_LEASED, runs.Leased(worker))
 
 
-def expire(run: Run, *, progressed: bool, now: int) -> tuple[Draft, ...]:
+def expire(run: Run, newest: Point, *, now: int) -> tuple[Draft, ...]:
     """Give a lost worker's run back; a run that keeps losing workers is blocked instead."""
-    attempts = 1 if progressed else run.attempts + 1
+    attempts = 1 if newest.seq > run.lease_seq else run.attempts + 1
     lost = Draft(Kind.LEASE_EXPIRED, runs.LeaseExpired(run.worker, attempts, now))
-    if attempts < BREAKER_ATTEMPTS:
-        return (lost,)
-    note = f"{attempts} workers in a row were lost without progress"
-    return (lost, Draft(Kind.RUN_BLOCKED, runs.Blocked(runs.BlockedReason.BREAKER, note)))
+    failure = Failure(Cause.LOST, f"worker {run.worker} was not heard of in time", attempts)
+    verdict = recoveries.judge(failure, run.run_id, tries=BREAKER_ATTEMPTS)
+    return (lost, *recoveries.recover(newest, failure, verdict, now=now))
 
 
 def check_not_fenced(lease_seq: int, later: Iterable[Entry]) -> None:
@@ -60,6 +61,11 @@ def check_not_fenced(lease_seq: int, later: Iterable[Entry]) -> None:
             raise Fenced(
                 f"your lease {lease_seq} on run {entry.run_id} expired at entry {entry.seq}: "
                 "stop working on it, any worker may go on"
+            )
+        if entry.kind in _GIVEN_AWAY and entry.seq > lease_seq:
+            raise Fenced(
+                f"run {entry.run_id} was handed over, or taken back, at entry {entry.seq}, after "
+                f"your lease {lease_seq}: stop working on it, another agent goes on"
             )
         if entry.kind == Kind.RUN_REWOUND and entry.seq > lease_seq:
             raise Fenced(

@@ -10,6 +10,7 @@ caller's wait. `queue:NAME` is a queue of the transport.
     asks      such a run asks a person something
     answer    a person answered what a peer elsewhere asked
     alive     such a run goes on after it waited
+    handoff   a context of the run has ended: somebody is to go on
 """
 
 from typing import Any, Final
@@ -62,6 +63,8 @@ def owed(run: Run | None, entry: Entry, facts: Any) -> list[AddMessage]:
             return [_owe(entry, kind, address, wait_id)]
         case waits.Closed(wakes=True) if run is not None and run.reply_to:
             return [_owe(entry, "alive", run.reply_to, run.run_id, f"alive/{entry.seq}")]
+        case runs.Given(handoff_id):
+            return [_owe(entry, "handoff", STORE, handoff_id)]
         case runs.Ended() if run is not None and run.reply_to:
             return [_owe(entry, "reply", run.reply_to, run.run_id)]
         case _:

@@ -5,6 +5,7 @@
 
 from enum import StrEnum
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -49,6 +50,13 @@ MOVES: Final[dict[Kind, tuple[frozenset[Status], Status]]] = {
     Kind.RUN_FAILED: (frozenset({Status.RUNNING}), Status.FAILED),
     Kind.RUN_CANCELLED: (ALIVE, Status.CANCELLED),
     Kind.RUN_REWOUND: (ALIVE, Status.READY),
+    Kind.AGENT_HANDOFF: (frozenset({Status.READY, Status.RUNNING}), Status.WAITING),
+    Kind.HANDOFF_ASSIGNED: (frozenset({Status.WAITING}), Status.READY),
+    Kind.HANDOFF_REVERTED: (
+        frozenset({Status.WAITING, Status.READY, Status.RUNNING}),
+        Status.READY,
+    ),
+    Kind.RECOVERY_INITIATED: (frozenset({Status.READY, Status.RUNNING}), Status.READY),
 }
 
 
@@ -76,6 +84,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reply_to: str = ""  # who is told how it ended
     subject: str = ""  # what it is about, among those of its agent
     owner: str = ""  # the principal that started it; nobody's if empty
+    handoff: str = ""  # the id of the handoff it is in, until that is acknowledged or reverted
+    giver: str = ""  # whom it goes back to if nobody acknowledges
+    wish: str = ""  # to whom it is to be handed over at the next boundary of its turns
+    contexts: int = 1  # how many have worked on it: the first, and one per handoff
+    reverts: int = 0  # how many handoffs in a row nobody acknowledged
+    is_recovering: bool = False  # it was lost or broke, and nobody has gone on with it yet
 
 
 class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -98,6 +112,8 @@ class Rewound(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     version: int
     note: str = ""
+    agent: str = ""  # who worked on it then, if that has changed since
+    contexts: int = 1
 
 
 class Released(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -138,6 +154,83 @@ class LeaseExpired(msgspec.Struct, frozen=True, array_like=True, gc=False):
     worker: str
     attempts: int
     ready_at: int = 0
+
+
+class Requested(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of HANDOFF_REQUESTED."""
+
+    to: str
+    note: str = ""
+
+
+class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of AGENT_HANDOFF. `to` is whom the giver wishes for; empty: whoever is chosen."""
+
+    handoff_id: str
+    checkpoint_id: UUID
+    version: int
+    giver: str
+    to: str
+    trigger: str
+    until: int
+    note: str = ""
+
+
+class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of HANDOFF_ASSIGNED: who is to go on."""
+
+    handoff_id: str
+    to: str
+
+
+class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of HANDOFF_ACKNOWLEDGED: who goes on, and in which process."""
+
+    handoff_id: str
+    agent: str
+    worker: str
+
+
+class Reverted(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of HANDOFF_REVERTED: whose it is again, and how often in a row that happened."""
+
+    handoff_id: str
+    agent: str
+    times: int
+    note: str = ""
+
+
+class RecoveryInitiated(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of RECOVERY_INITIATED: the checkpoint to go on from (none: the beginning), and why.
+
+    `attempts` is how often in a row it was lost, or broke, without progress.
+    """
+
+    checkpoint_id: UUID | None
+    version: int
+    reason: str
+    attempts: int
+    ready_at: int = 0
+    note: str = ""
+
+
+class RecoveryCompleted(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of RECOVERY_COMPLETED: from which checkpoint who goes on."""
+
+    checkpoint_id: UUID | None
+    version: int
+    agent: str
+    worker: str
+
+
+class RecoveryFailed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of RECOVERY_FAILED: why nobody can go on without an operator."""
+
+    checkpoint_id: UUID | None
+    version: int
+    reason: str
+    attempts: int
+    note: str = ""
 
 
 def reason_of(reason: BlockedReason | str) -> BlockedReason:
@@ -199,16 +292,58 @@ def fold(run: Run | None, entry: Entry, facts: object) -> Run:
         case LeaseExpired(_, attempts, ready_at):
             return _moved(run, entry, attempts=attempts, ready_at=ready_at or entry.at)
         case Released(ready_at):
-            attempts = 0 if entry.kind == Kind.RUN_UNBLOCKED else run.attempts
-            return _moved(run, entry, ready_at=ready_at or entry.at, attempts=attempts)
+            is_anew = entry.kind == Kind.RUN_UNBLOCKED
+            attempts, reverts = (0, 0) if is_anew else (run.attempts, run.reverts)
+            tried = {"attempts": attempts, "reverts": reverts}
+            return _moved(run, entry, ready_at=ready_at or entry.at, **tried)
         case Suspended(group_id):
             return _moved(run, entry, waiting_on=group_id, attempts=0)
         case Blocked(reason):
             return _moved(run, entry, blocked_reason=reason.value)
         case Ended():
-            return _moved(run, entry, result_seq=entry.seq)
+            return _moved(run, entry, result_seq=entry.seq, **_NO_HANDOFF)
         case Rewound():
-            return _moved(run, entry, ready_at=entry.at, attempts=0)
+            agent, contexts = facts.agent or run.agent, facts.contexts
+            if not facts.agent:
+                contexts = run.contexts
+                agent = run.giver if run.handoff else run.agent
+            going = {"agent": agent, "contexts": contexts, "attempts": 0, "is_recovering": False}
+            return _moved(run, entry, ready_at=entry.at, **_NO_HANDOFF, **going)
+        case _:
+            return _fold_handoff(run, entry, facts)
+
+
+_NO_HANDOFF: Final[dict[str, object]] = {"handoff": "", "giver": "", "wish": ""}
+
+
+def _fold_handoff(run: Run, entry: Entry, facts: object) -> Run:
+    match facts:
+        case Requested(to):
+            return msgspec.structs.replace(run, wish=to)
+        case Given(handoff_id, giver=giver):
+            return _moved(
+                run, entry, waiting_on=handoff_id, handoff=handoff_id, giver=giver, wish=""
+            )
+        case Assigned(_, to):
+            return _moved(run, entry, agent=to, ready_at=entry.at)
+        case Acknowledged(_, agent):
+            contexts = run.contexts + 1
+            gone = {**_NO_HANDOFF, "wish": run.wish, "reverts": 0}
+            return msgspec.structs.replace(run, agent=agent, contexts=contexts, **gone)
+        case Reverted(_, agent, times):
+            back = {"agent": agent, "reverts": times, **_NO_HANDOFF}
+            return _moved(run, entry, ready_at=entry.at, **back)
+        case _:
+            return _fold_recovery(run, entry, facts)
+
+
+def _fold_recovery(run: Run, entry: Entry, facts: object) -> Run:
+    match facts:
+        case RecoveryInitiated(attempts=attempts, ready_at=ready_at):
+            going = {"attempts": attempts, "ready_at": ready_at or entry.at}
+            return _moved(run, entry, is_recovering=True, **going)
+        case RecoveryCompleted() | RecoveryFailed():
+            return msgspec.structs.replace(run, is_recovering=False)
         case _:
             return run
 

@@ -66,6 +66,17 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 Outcome = Applied | Conflict | Refused
 
 
+class AtCheckpoint(NamedTuple):
+    """The newest checkpoint of a run; 0 and None if there is none."""
+
+    seq: int
+    version: int
+    checkpoint_id: UUID | None
+
+
+NO_CHECKPOINT: Final = AtCheckpoint(0, 0, None)
+
+
 class Snapshot(msgspec.Struct):
     """What a late-bound decision sees: a run's rows as they are under its lock.
 
@@ -76,7 +87,7 @@ class Snapshot(msgspec.Struct):
     position: Position
     indexes: Indexes
     now: int
-    checkpoint_seq: int
+    newest: AtCheckpoint
     holder_expires_at: int
 
     @property

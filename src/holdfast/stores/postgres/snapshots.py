@@ -8,7 +8,7 @@ from holdfast.errors import IntegrityError
 from holdfast.kernel.indexes import Indexes
 from holdfast.kernel.journal import ORIGIN, Position
 from holdfast.kernel.waits import Wait
-from holdfast.stores.contract import Late, Snapshot
+from holdfast.stores.contract import NO_CHECKPOINT, AtCheckpoint, Late, Snapshot
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.connections import Connection, fetch_together
 from holdfast.stores.postgres.queries import SHAPES, SQL
@@ -100,9 +100,11 @@ def _rows_of(found: Mapping[str, list[Row]]) -> Rows:
 def snapshot_of(run_id: str, writes: Sequence[Late], rows: Rows, *, now: int) -> Snapshot:
     """What the writes of one run decide on."""
     seen = _indexes_of(run_id, writes, rows)
-    position, checkpoint_seq, holder_expires_at = ORIGIN, 0, 0
+    position, newest, holder_expires_at = ORIGIN, NO_CHECKPOINT, 0
     if run_id in rows.runs:
-        *run, seq, link, checkpoint_seq, holder_expires_at = rows.runs[run_id]
+        *run, seq, link, at, version, checkpoint_id, holder_expires_at = rows.runs[run_id]
+        if at is not None:
+            newest = AtCheckpoint(at, version, checkpoint_id)
         seen.run = SHAPES.run.value(tuple(run))
         if seq is None:
             raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
@@ -111,7 +113,7 @@ def snapshot_of(run_id: str, writes: Sequence[Late], rows: Rows, *, now: int) ->
         position=position,
         indexes=seen,
         now=now,
-        checkpoint_seq=checkpoint_seq,
+        newest=newest,
         holder_expires_at=holder_expires_at,
     )
 

@@ -13,7 +13,9 @@ from holdfast.errors import IntegrityError
 from holdfast.kernel.indexes import Change, Indexes, PutRun
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import (
+    NO_CHECKPOINT,
     Applied,
+    AtCheckpoint,
     Beat,
     BegunRun,
     ClaimWait,
@@ -241,7 +243,7 @@ class Writer:
             position=changes.position_of(head),
             indexes=rows,
             now=self._clock.now(),
-            checkpoint_seq=newest[3] if newest else 0,
+            newest=_at_checkpoint(newest),
             holder_expires_at=holder[0] if holder else 0,
         )
 
@@ -334,6 +336,13 @@ class Writer:
 
     def _one(self, name: str, row: Row) -> Row | None:
         return self._execute(SQL[name], row).fetchone()
+
+
+def _at_checkpoint(row: Row | None) -> AtCheckpoint:
+    if row is None:
+        return NO_CHECKPOINT
+    checkpoint = SHAPES.checkpoint.value(row)
+    return AtCheckpoint(checkpoint.seq, checkpoint.version, checkpoint.checkpoint_id)
 
 
 def _entry_row(entry: Entry, stored_at: int) -> tuple[Row, bytes | None]:

@@ -2,7 +2,8 @@
 -- One run's row.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = $1 AND run_id = $2;
 
@@ -10,7 +11,8 @@ WHERE tenant = $1 AND run_id = $2;
 -- One run's row and where its journal ends, in one statement: both are of one moment.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner, j.seq, j.link
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, j.seq, j.link
 FROM runs r
 JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
 WHERE r.tenant = $1 AND r.run_id = $2
@@ -21,15 +23,19 @@ LIMIT 1;
 -- Part of a commit. Write runs' rows as they are after their entries.
 INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
                   lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
-                  forked_version, input_digest, schema, reply_to, subject, owner)
+                  forked_version, input_digest, schema, reply_to, subject, owner,
+                  handoff, giver, wish, contexts, reverts, is_recovering)
 SELECT :tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, decode(r.input_digest, 'base64'), r.schema, r.reply_to, r.subject, r.owner
+       r.forked_version, decode(r.input_digest, 'base64'), r.schema, r.reply_to, r.subject, r.owner,
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering
 FROM json_to_recordset(:runs)
      AS r (run_id text, agent text, status text, blocked_reason text, created_at bigint,
            ready_at bigint, worker text, lease_seq bigint, attempts bigint, waiting_on text,
            result_seq bigint, root_id text, parent_id text, forked_from text, forked_version bigint,
-           input_digest text, schema bigint, reply_to text, subject text, owner text)
+           input_digest text, schema bigint, reply_to text, subject text, owner text,
+           handoff text, giver text, wish text, contexts bigint, reverts bigint,
+           is_recovering boolean)
 WHERE (r.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ORDER BY r.run_id COLLATE "C"
 ON CONFLICT (tenant, run_id) DO UPDATE SET
@@ -42,7 +48,13 @@ ON CONFLICT (tenant, run_id) DO UPDATE SET
     attempts = excluded.attempts,
     waiting_on = excluded.waiting_on,
     result_seq = excluded.result_seq,
-    schema = excluded.schema;
+    schema = excluded.schema,
+    handoff = excluded.handoff,
+    giver = excluded.giver,
+    wish = excluded.wish,
+    contexts = excluded.contexts,
+    reverts = excluded.reverts,
+    is_recovering = excluded.is_recovering;
 
 -- name: lock_before_commit
 -- PostgreSQL only. Part of a commit, before its entries: whoever changes runs' rows locks them
@@ -75,23 +87,26 @@ FOR NO KEY UPDATE;
 -- newest checkpoint, until when the holder counts as alive.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner, j.seq, j.link,
-       coalesce((SELECT c.seq FROM checkpoints c
-                 WHERE c.tenant = r.tenant AND c.run_id = r.run_id
-                 ORDER BY c.version DESC LIMIT 1), 0),
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, j.seq, j.link,
+       c.seq, c.version, c.checkpoint_id,
        coalesce((SELECT w.expires_at FROM workers w
                  WHERE w.tenant = r.tenant AND w.worker = r.worker), 0)
 FROM runs r
 LEFT JOIN LATERAL (SELECT h.seq, h.link FROM journal h
                    WHERE h.tenant = r.tenant AND h.run_id = r.run_id
                    ORDER BY h.seq DESC LIMIT 1) j ON true
+LEFT JOIN LATERAL (SELECT n.seq, n.version, n.checkpoint_id FROM checkpoints n
+                   WHERE n.tenant = r.tenant AND n.run_id = r.run_id
+                   ORDER BY n.version DESC LIMIT 1) c ON true
 WHERE r.tenant = $1 AND r.run_id = ANY ($2::text[]);
 
 -- name: list_runs
 -- A page of runs, newest first, after the one named by (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = $1
   AND (created_at, run_id) < ($2, $3)
@@ -103,7 +118,8 @@ LIMIT $4;
 -- over all runs where the status is rare.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = $1
   AND status >= $5
@@ -115,7 +131,8 @@ LIMIT $4;
 -- The same, of one agent, and of one status unless that is NULL. Said so that only its index fits.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = $1
   AND agent >= $5
@@ -129,7 +146,8 @@ LIMIT $4;
 -- its index fits.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = $1
   AND agent = $7
@@ -145,7 +163,8 @@ LIMIT $4;
 -- Said so that only its index fits.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = $1
   AND parent_id >= $5
@@ -161,7 +180,8 @@ LIMIT $4;
 -- so that only its index fits.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = $1
   AND owner >= $5
@@ -244,7 +264,8 @@ LIMIT $3;
 -- The runs that a run waits for as their caller, of those that want a worker or wait themselves.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering
 FROM waits w
 JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.wait_id
 WHERE w.tenant = $1 AND w.run_id = $2 AND w.status = 'open' AND w.kind = 'peer'
@@ -257,7 +278,8 @@ LIMIT $3;
 -- whose bodies were not erased since; oldest first, after the one named by (created_at, run_id).
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering
 FROM runs r
 JOIN journal e ON e.tenant = r.tenant AND e.run_id = r.run_id AND e.seq = r.result_seq
 WHERE r.tenant = $1 AND r.agent = $2 AND r.created_at < $3
@@ -278,7 +300,8 @@ LIMIT $6;
 -- (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = $1 AND agent = $2
   AND status IN ('ready', 'running', 'waiting', 'blocked')
@@ -290,7 +313,8 @@ LIMIT $5;
 -- The same, of one subject.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = $1 AND agent = $2
   AND subject = $6 AND subject <> ''

@@ -2,7 +2,8 @@
 -- One run's row.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = ?1 AND run_id = ?2;
 
@@ -10,7 +11,8 @@ WHERE tenant = ?1 AND run_id = ?2;
 -- One run's row and where its journal ends, in one statement: both are of one moment.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner, j.seq, j.link
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, j.seq, j.link
 FROM runs r
 JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
 WHERE r.tenant = ?1 AND r.run_id = ?2
@@ -21,9 +23,10 @@ LIMIT 1;
 -- Write a run's row as it is after an entry.
 INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
                   lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
-                  forked_version, input_digest, schema, reply_to, subject, owner)
+                  forked_version, input_digest, schema, reply_to, subject, owner,
+                  handoff, giver, wish, contexts, reverts, is_recovering)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
-        ?19, ?20, ?21)
+        ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27)
 ON CONFLICT (tenant, run_id) DO UPDATE SET
     agent = excluded.agent,
     status = excluded.status,
@@ -34,13 +37,20 @@ ON CONFLICT (tenant, run_id) DO UPDATE SET
     attempts = excluded.attempts,
     waiting_on = excluded.waiting_on,
     result_seq = excluded.result_seq,
-    schema = excluded.schema;
+    schema = excluded.schema,
+    handoff = excluded.handoff,
+    giver = excluded.giver,
+    wish = excluded.wish,
+    contexts = excluded.contexts,
+    reverts = excluded.reverts,
+    is_recovering = excluded.is_recovering;
 
 -- name: list_runs
 -- A page of runs, newest first, after the one named by (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = ?1
   AND (created_at, run_id) < (?2, ?3)
@@ -51,7 +61,8 @@ LIMIT ?4;
 -- The same, of one status.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = ?1
   AND status = ?5
@@ -63,7 +74,8 @@ LIMIT ?4;
 -- The same, of one agent, and of one status unless that is NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = ?1
   AND agent = ?5
@@ -76,7 +88,8 @@ LIMIT ?4;
 -- The same, of one subject of one agent, and of one status unless that is NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = ?1
   AND agent = ?7
@@ -91,7 +104,8 @@ LIMIT ?4;
 -- The same, of those that have one parent, and of one agent and one status unless those are NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = ?1
   AND parent_id = ?5
@@ -106,7 +120,8 @@ LIMIT ?4;
 -- The same, of one owner, and of one status, agent, subject and parent unless those are NULL.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = ?1
   AND owner = ?5
@@ -179,7 +194,8 @@ LIMIT ?3;
 -- The runs that a run waits for as their caller, of those that want a worker or wait themselves.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering
 FROM waits w
 JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.wait_id
 WHERE w.tenant = ?1 AND w.run_id = ?2 AND w.status = 'open' AND w.kind = 'peer'
@@ -192,7 +208,8 @@ LIMIT ?3;
 -- whose bodies were not erased since; oldest first, after the one named by (created_at, run_id).
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
-       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner
+       r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering
 FROM runs r
 JOIN journal e ON e.tenant = r.tenant AND e.run_id = r.run_id AND e.seq = r.result_seq
 WHERE r.tenant = ?1 AND r.agent = ?2 AND r.created_at < ?3
@@ -213,7 +230,8 @@ LIMIT ?6;
 -- (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = ?1 AND agent = ?2
   AND status IN ('ready', 'running', 'waiting', 'blocked')
@@ -225,7 +243,8 @@ LIMIT ?5;
 -- The same, of one subject.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
-       input_digest, schema, reply_to, subject, owner
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering
 FROM runs
 WHERE tenant = ?1 AND agent = ?2
   AND subject = ?6 AND subject <> ''

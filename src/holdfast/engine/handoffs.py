@@ -1,0 +1,240 @@
+"""Handoffs: giving a run to another agent, deciding who goes on, and acknowledging it.
+
+The giver's last checkpoint, the end of its lease and the handoff are one commit; so are the
+receiver's acknowledgement and the checkpoint that begins its context.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast import clock, ids, names
+from holdfast.engine.context import Context
+from holdfast.engine.head import ConditionFailed, Head
+from holdfast.engine.inbox import MakeSaving
+from holdfast.engine.saving import About, Saving
+from holdfast.errors import ConflictError, RunNotFound
+from holdfast.kernel import checkpoints, handoffs, indexes, runs
+from holdfast.kernel.handoffs import Offer
+from holdfast.kernel.journal import Draft, Entry, Kind
+from holdfast.kernel.records import Phase
+from holdfast.kernel.runs import Run
+from holdfast.stores.contract import Decision, Snapshot
+
+_PAGE: Final = 1000
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a giver's handoff: its id, and the checkpoint it was given with."""
+
+    handoff_id: str
+    checkpoint_id: UUID
+    version: int
+
+
+class HeldHandoffs:
+    """Handing over a run that is held here, or taking it over."""
+
+    def __init__(
+        self,
+        context: Context,
+        head: Head,
+        *,
+        save: Callable[[Saving], Awaitable[object]],
+        saving: MakeSaving,
+    ) -> None:
+        self._context = context
+        self._head = head
+        self._save = save
+        self._saving = saving
+
+    async def give(
+        self, *, to: str = "", trigger: str, seconds: float, note: str = "", label: str = ""
+    ) -> Given:
+        """End this context: the edits are its last checkpoint, and somebody else goes on.
+
+        The run is not held any more. If nobody acknowledges within `seconds`, it goes back to the
+        agent that it has now.
+        """
+        to = to and names.check(to, what="the agent to hand over to")
+        note = names.check_text(note, what="note")[:1000]
+        handoff_id = str(ids.uuid7())
+        until = self._context.now() + clock.seconds(seconds)
+        given: list[Given] = []
+
+        def then(run: Run, created: checkpoints.Created) -> tuple[Draft, ...]:
+            offer = Offer(
+                handoff_id=handoff_id,
+                checkpoint_id=created.checkpoint_id,
+                version=created.version,
+                to=to,
+                trigger=trigger,
+                until=until,
+                note=note,
+            )
+            given[:] = [
+                Given(
+                    handoff_id=handoff_id,
+                    checkpoint_id=created.checkpoint_id,
+                    version=created.version,
+                )
+            ]
+            return handoffs.give(run, offer)
+
+        about = About(phase=Phase.HANDOFF, agent=self._head.run.agent, label=label)
+        await self._save(self._saving(about, then))
+        return given[0]
+
+    async def acknowledge(self) -> None:
+        """Say that this context goes on; the edits are the checkpoint it begins with.
+
+        Raises Fenced if the run went back to its giver meanwhile.
+        """
+        worker = self._context.worker
+
+        def then(run: Run, created: checkpoints.Created) -> tuple[Draft, ...]:
+            return handoffs.acknowledge(run, agent=run.agent, worker=worker)
+
+        about = About(agent=self._head.run.agent)
+        try:
+            await self._save(self._saving(about, then))
+        except ConditionFailed as failed:
+            raise ConflictError(
+                f"the handoff of run {self._head.run.run_id} was ended by somebody else"
+            ) from failed
+
+
+class HandoffView(msgspec.Struct, kw_only=True):
+    """A handoff as the journal tells it. `status`: given, assigned, acknowledged or reverted."""
+
+    handoff_id: str
+    run_id: str
+    status: str
+    checkpoint_id: UUID
+    version: int
+    giver: str
+    to: str
+    trigger: str
+    note: str
+    given_at: int
+    ended_at: int = 0
+    worker: str = ""
+    reason: str = ""
+
+
+class Handoffs:
+    """Handoffs of any run, for those who do not hold it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def request(self, run_id: str, *, to: str = "", by: str = "", note: str = "") -> None:
+        """Let a run be handed over at the next boundary of its turns, to `to` or by its policy."""
+        to = to and names.check(to, what="the agent to hand over to")
+        note = names.check_text(note, what="note")
+        await self._decide(run_id, lambda run: (handoffs.request(run, to, note),), by)
+
+    async def give(
+        self, run_id: str, offer: Offer, *, by: str = "", finalized: tuple[Draft, ...] = ()
+    ) -> None:
+        """Hand over a run that nobody holds, from a checkpoint that is stored."""
+        await self._decide(run_id, lambda run: (*finalized, *handoffs.give(run, offer)), by)
+
+    async def assign(self, run_id: str, handoff_id: str, to: str, *, by: str = "") -> bool:
+        """Let the agent `to` go on; False if that was decided before."""
+        names.check(to, what="the agent to hand over to")
+        assigned = await self._decide(run_id, lambda run: handoffs.assign(run, handoff_id, to), by)
+        return bool(assigned)
+
+    async def acknowledge(self, run_id: str, handoff_id: str, agent: str, *, by: str = "") -> None:
+        """Say for an agent outside that it goes on with a run; once per handoff."""
+        names.check(agent, what="agent")
+
+        def drafts(run: Run) -> tuple[Draft, ...]:
+            handoffs.check_open(run, handoff_id)
+            assigned = handoffs.assign(run, handoff_id, agent)
+            return (*assigned, *handoffs.acknowledge(run, agent=agent, worker=by or agent))
+
+        await self._decide(run_id, drafts, by, handoff_id)
+
+    async def refuse(self, run_id: str, handoff_id: str, reason: str, *, by: str = "") -> None:
+        """Give a run back to its giver at once."""
+        reason = names.check_text(reason, what="reason")[:1000]
+        await self._decide(
+            run_id, lambda run: handoffs.refuse(run, handoff_id, reason), by, handoff_id
+        )
+
+    async def of_run(self, run_id: str) -> list[HandoffView]:
+        """Every handoff of a run, the first one first."""
+        views: dict[str, HandoffView] = {}
+        async for entry, facts in self._told(run_id):
+            _tell(views, entry, facts)
+        return list(views.values())
+
+    async def _told(self, run_id: str) -> AsyncIterator[tuple[Entry, Any]]:
+        after = 0
+        while page := await self._context.store.journal.read(run_id, after=after, limit=_PAGE):
+            for entry in page:
+                if entry.kind in _KINDS:
+                    yield entry, indexes.facts_of(entry)
+            after = page[-1].seq
+
+    async def _decide(
+        self,
+        run_id: str,
+        drafts_for: Callable[[Run], tuple[Draft, ...]],
+        by: str,
+        handoff_id: str = "",
+    ) -> int:
+        """Decide on the run as it is; with `handoff_id`, its wait can be ended."""
+
+        def decide(snapshot: Snapshot) -> Decision:
+            if snapshot.run is None:
+                raise RunNotFound(f"there is no run {run_id!r}")
+            drafts = drafts_for(snapshot.run)
+            return Decision(len(drafts), drafts)
+
+        names.check(run_id, what="run id")
+        by = by and names.check(by, what="by")
+        wait_ids = (handoff_id,) if handoff_id else ()
+        return await self._context.decide_late(run_id, decide, by=by, wait_ids=wait_ids)
+
+
+_KINDS: Final = frozenset(
+    {
+        Kind.AGENT_HANDOFF,
+        Kind.HANDOFF_ASSIGNED,
+        Kind.HANDOFF_ACKNOWLEDGED,
+        Kind.HANDOFF_REVERTED,
+    }
+)
+
+
+def _tell(views: dict[str, HandoffView], entry: Entry, facts: object) -> None:
+    match facts:
+        case runs.Given():
+            views[facts.handoff_id] = HandoffView(
+                handoff_id=facts.handoff_id,
+                run_id=entry.run_id,
+                status="given",
+                checkpoint_id=facts.checkpoint_id,
+                version=facts.version,
+                giver=facts.giver,
+                to=facts.to,
+                trigger=facts.trigger,
+                note=facts.note,
+                given_at=entry.at,
+            )
+        case runs.Assigned(handoff_id, to):
+            views[handoff_id].status, views[handoff_id].to = "assigned", to
+        case runs.Acknowledged(handoff_id, agent, worker):
+            view = views[handoff_id]
+            view.status, view.to, view.worker = "acknowledged", agent, worker
+            view.ended_at = entry.at
+        case runs.Reverted(handoff_id, note=reason):
+            view = views[handoff_id]
+            view.status, view.reason, view.ended_at = "reverted", reason, entry.at
+        case _:
+            pass

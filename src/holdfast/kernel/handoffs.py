@@ -1,0 +1,143 @@
+"""Handoffs: one context of a run ends, and another goes on from its last checkpoint.
+
+    given ──▶ assigned ──▶ acknowledged
+      └────────┴─────────▶ reverted        (not acknowledged in time, or refused)
+
+The run stays the same: its effects, waits, approvals and budget need not be moved. What is given is
+the right to go on, by `runs.agent`, in the commit of the giver's last checkpoint. Until somebody
+acknowledges it, a wait of the run with the handoff's id says when it goes back to the giver.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import ConflictError, IllegalMove
+from holdfast.kernel import runs, waits
+from holdfast.kernel.journal import Draft, Entry, Kind
+from holdfast.kernel.runs import Acknowledged, Assigned, Given, Requested, Reverted, Run, Status
+from holdfast.kernel.waits import GroupStatus, WaitFacts
+
+WAIT_KIND: Final = "handoff"
+ANYBODY: Final = "*"
+"""What a request wishes for that names nobody: whoever the giver's policy chooses."""
+MOST_REVERTS: Final = 3
+"""After so many handoffs in a row that nobody acknowledged, an operator must act."""
+
+
+def request(run: Run, to: str, note: str) -> Draft:
+    """Ask that a run is handed over at the next boundary of its turns."""
+    runs.check_alive(run)
+    if run.handoff:
+        raise IllegalMove(
+            f"run {run.run_id} is being handed over already (handoff {run.handoff}); it goes on "
+            "with its new agent, or goes back to its giver in time"
+        )
+    return Draft(Kind.HANDOFF_REQUESTED, Requested(to or ANYBODY, note))
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a giver says: to whom (nobody: the orchestrator chooses), why, and until when."""
+
+    handoff_id: str
+    checkpoint_id: UUID
+    version: int
+    to: str
+    trigger: str
+    until: int
+    note: str = ""
+
+
+def give(run: Run, offer: Offer) -> tuple[Draft, ...]:
+    """End the giver's context; the run waits for whoever goes on."""
+    runs.check_move(run, Kind.AGENT_HANDOFF)
+    given = Given(
+        offer.handoff_id,
+        offer.checkpoint_id,
+        offer.version,
+        run.agent,
+        offer.to,
+        offer.trigger,
+        offer.until,
+        offer.note,
+    )
+    wait = WaitFacts(offer.handoff_id, WAIT_KIND, offer.to or run.agent or ANYBODY, offer.until)
+    return (
+        Draft(Kind.AGENT_HANDOFF, given),
+        Draft(Kind.WAITS_OPENED, waits.Opened(offer.handoff_id, 0, (wait,))),
+    )
+
+
+def check_open(run: Run, handoff_id: str) -> None:
+    """Raise unless this is the handoff that the run is in."""
+    runs.check_alive(run)
+    if run.handoff != handoff_id:
+        now = f"handoff {run.handoff}" if run.handoff else "no handoff"
+        raise ConflictError(
+            f"handoff {handoff_id} of run {run.run_id} is over: the run is in {now}, with agent "
+            f"{run.agent!r}; `holdfast journal show {run.run_id}` tells how it ended"
+        )
+
+
+def assign(run: Run, handoff_id: str, to: str) -> tuple[Draft, ...]:
+    """Let the agent `to` go on; nothing if it was assigned already."""
+    check_open(run, handoff_id)
+    if run.status is not Status.WAITING:
+        return ()
+    return (Draft(Kind.HANDOFF_ASSIGNED, Assigned(handoff_id, to)),)
+
+
+def acknowledge(run: Run, *, agent: str, worker: str) -> tuple[Draft, ...]:
+    """The receiver has read the checkpoint and goes on; what the giver writes now is refused."""
+    handoff_id = run.handoff
+    return (
+        Draft(Kind.HANDOFF_ACKNOWLEDGED, Acknowledged(handoff_id, agent, worker)),
+        Draft(Kind.WAIT_RESOLVED, waits.Settled(handoff_id, handoff_id)),
+        Draft(Kind.GROUP_CLOSED, waits.Closed(handoff_id, GroupStatus.SATISFIED, False)),
+    )
+
+
+def revert(run: Run, handoff_id: str, reason: str) -> tuple[Draft, ...]:
+    """Give the run back to its giver, after its wait has ended; nothing if it is not open.
+
+    A run that nobody takes again and again is blocked.
+    """
+    if run.handoff != handoff_id or run.status in runs.ENDED:
+        return ()
+    times = run.reverts + 1
+    reverted = Draft(Kind.HANDOFF_REVERTED, Reverted(handoff_id, run.giver, times, reason))
+    if times < MOST_REVERTS:
+        return (reverted,)
+    note = f"{times} handoffs in a row were not acknowledged; the last one: {reason}"
+    return (reverted, Draft(Kind.RUN_BLOCKED, runs.Blocked(runs.BlockedReason.NO_AGENT, note)))
+
+
+def refuse(run: Run, handoff_id: str, reason: str) -> tuple[Draft, ...]:
+    """The same before its time is over: the wait ends with it."""
+    check_open(run, handoff_id)
+    wakes = run.status is Status.WAITING and run.waiting_on == handoff_id
+    closed = waits.Closed(handoff_id, GroupStatus.CANCELLED, wakes)
+    return (Draft(Kind.GROUP_CLOSED, closed), *revert(run, handoff_id, reason))
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Who has worked on a run at some point of its journal: its agent, and the how-manieth."""
+
+    agent: str
+    contexts: int
+
+
+def standing_at(entries: Iterable[tuple[Entry, object]], agent: str) -> Standing:
+    """Who worked on a run after these entries of its journal, which was begun by `agent`."""
+    contexts = 1
+    for _, facts in entries:
+        match facts:
+            case Acknowledged():
+                agent, contexts = facts.agent, contexts + 1
+            case runs.Rewound() if facts.agent:
+                agent, contexts = facts.agent, facts.contexts
+            case _:
+                pass
+    return Standing(agent, contexts)

@@ -1,0 +1,115 @@
+"""Recovery: a run whose worker was lost, or whose agent broke, goes on from a checkpoint, or is
+blocked with a reason.
+
+    lost | broke | timed out | damaged ──▶ judge ──▶ RECOVERY_INITIATED … RECOVERY_COMPLETED
+                                             └─────▶ RECOVERY_FAILED, RUN_BLOCKED
+
+A run that fails in the same way again and again without progress is not tried for ever.
+"""
+
+import hashlib
+from enum import StrEnum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from holdfast.clock import MICROSECONDS
+from holdfast.kernel import runs
+from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.runs import BlockedReason, RecoveryFailed, RecoveryInitiated
+
+TRIES: Final = 3
+BACKOFF_SECONDS: Final = 0.5
+LONGEST_SECONDS: Final = 60.0
+
+
+class Cause(StrEnum):
+    """How a run failed."""
+
+    LOST = "lost"  # its worker was not heard of in time
+    ERROR = "error"  # its agent raised
+    TIMEOUT = "timeout"  # a turn took too long
+    CORRUPTION = "corruption"  # stored bytes are not what was written
+    POISON = "poison"  # its code does not repeat what is on record
+    NO_AGENT = "no_agent"  # nobody here knows its agent
+    BUDGET = "budget"  # what it may cost is spent
+
+
+_BLOCKS: Final = {
+    Cause.CORRUPTION: BlockedReason.CORRUPTION,
+    Cause.NO_AGENT: BlockedReason.NO_AGENT,
+    Cause.BUDGET: BlockedReason.BUDGET,
+}
+_HOPELESS: Final = {
+    Cause.POISON: "it would do the same again",
+    Cause.NO_AGENT: "nobody who works here knows its agent",
+    Cause.BUDGET: "what it may cost is spent",
+}
+
+
+class Point(NamedTuple):
+    """The checkpoint to go on from; 0 and None: the beginning."""
+
+    seq: int
+    version: int
+    checkpoint_id: UUID | None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """How a run failed, and how often in a row without progress, this time included."""
+
+    cause: Cause
+    note: str
+    attempts: int = 1
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether a run can be recovered; after which delay, or why not."""
+
+    is_recoverable: bool
+    delay: int = 0
+    why_not: str = ""
+    blocked: BlockedReason = BlockedReason.BREAKER
+
+
+def judge(
+    failure: Failure, run_id: str, *, tries: int = TRIES, backoff_seconds: float = BACKOFF_SECONDS
+) -> Verdict:
+    """Recoverable or not, by what happened and how often.
+
+    A run that lost its worker once goes on at once; everything else after a pause that doubles,
+    with a part of it that differs from run to run.
+    """
+    blocked = _BLOCKS.get(failure.cause, BlockedReason.BREAKER)
+    if failure.cause in _HOPELESS:
+        return Verdict(False, why_not=_HOPELESS[failure.cause], blocked=blocked)
+    if failure.attempts >= tries:
+        what = "workers in a row were lost" if failure.cause is Cause.LOST else "tries failed"
+        why = f"{failure.attempts} {what} without progress"
+        return Verdict(False, why_not=why, blocked=blocked)
+    doublings = failure.attempts - 1 - (failure.cause is Cause.LOST)
+    if doublings < 0:
+        return Verdict(True)
+    seconds = min(LONGEST_SECONDS, backoff_seconds * 2**doublings)
+    jitter = 0.5 + _chance(run_id, failure.attempts)
+    return Verdict(True, delay=int(seconds * jitter * MICROSECONDS))
+
+
+def recover(point: Point, failure: Failure, verdict: Verdict, *, now: int) -> tuple[Draft, ...]:
+    """What is put on record of a failure: the recovery that begins, or that none can."""
+    told = (point.checkpoint_id, point.version, failure.cause.value, failure.attempts)
+    if verdict.is_recoverable:
+        initiated = RecoveryInitiated(*told, now + verdict.delay, failure.note[:1000])
+        return (Draft(Kind.RECOVERY_INITIATED, initiated),)
+    note = f"{verdict.why_not}: {failure.note}"[:1000]
+    return (
+        Draft(Kind.RECOVERY_FAILED, RecoveryFailed(*told, note)),
+        Draft(Kind.RUN_BLOCKED, runs.Blocked(verdict.blocked, note)),
+    )
+
+
+def _chance(run_id: str, attempts: int) -> float:
+    """A number from 0 to 1 by run and attempt: runs that failed together do not come together."""
+    digest = hashlib.sha256(f"{attempts}/{run_id}".encode()).digest()
+    return int.from_bytes(digest[:4]) / 2**32

@@ -1,0 +1,8 @@
+-- Who goes on: the handoff a run is in, whom it goes back to, whom it is to be given to, how many
+-- contexts have worked on it, how many handoffs in a row failed, and whether it is being recovered.
+ALTER TABLE runs ADD COLUMN handoff text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN giver text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN wish text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN contexts bigint NOT NULL DEFAULT 1;
+ALTER TABLE runs ADD COLUMN reverts bigint NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN is_recovering boolean NOT NULL DEFAULT false;
