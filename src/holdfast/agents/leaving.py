@@ -51,7 +51,11 @@ class Wait(msgspec.Struct, frozen=True):
     groups: tuple[str, ...] = ()
 
 
-Way = Block | Delay | HandBack | Wait
+class HandedOver(msgspec.Struct, frozen=True):
+    """The run was given to another context, and is not held here any more."""
+
+
+Way = Block | Delay | HandBack | HandedOver | Wait
 
 
 class Suspend(BaseException):
@@ -64,7 +68,8 @@ class Suspend(BaseException):
 
 def first_of(ways: Sequence[Way]) -> Way:
     """The one that decides when several calls want to leave at once."""
-    asked = {id(spec): spec for way in ways if not isinstance(way, HandBack) for spec in way.specs}
+    told = [way for way in ways if not isinstance(way, HandBack | HandedOver)]
+    asked = {id(spec): spec for way in told for spec in way.specs}
     specs = tuple(asked.values())
     blocks = [way for way in ways if isinstance(way, Block)]
     if blocks:

@@ -6,6 +6,7 @@ commits one delivers it right away if he can; every worker delivers what is left
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -24,6 +25,7 @@ from holdfast.telemetry import log
 
 _BATCH: Final = 256
 _TRIES: Final = 10
+_ELSEWHERE_SECONDS: Final = 0.2
 
 _notes: Final = msgspec.json.Decoder(Note, strict=False)
 
@@ -33,11 +35,16 @@ def note_of(message: Message) -> Note:
     return _notes.decode(message.headers)
 
 
+class NotHere(HoldfastError):
+    """This process cannot deal with a message: it is left to another."""
+
+
 class Outbox:
-    """Delivers what is due, in this process."""
+    """Delivers what is due, in this process. `orchestrate` decides who goes on after a handoff."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self.orchestrate: Callable[[str, str], Awaitable[None]] | None = None
         self._queues = Queues(context)
         self._waits = Waits(context)
         self._lease = context.settings.lease_seconds
@@ -81,6 +88,9 @@ class Outbox:
         except WaitNotFound as error:
             log.warning("nobody waits for the reply, it is left alone: %s", error)
             await self._queues.ack(message)
+        except NotHere as error:
+            note = str(error)[:1000]
+            await self._queues.retry(message, delay=_ELSEWHERE_SECONDS, note=note, is_counted=False)
         except (HoldfastError, msgspec.MsgspecError) as error:
             await put_off(self._queues, message, error, tries=_TRIES)
         else:
@@ -104,6 +114,10 @@ class Outbox:
                 entry = await intact_entry(self._context, message.ordering, note.seq)
                 until = peers.asked_until(self._context, indexes.facts_of(entry))
                 await peers.hear_from(self._context, note.subject, until=until)
+            case "handoff":
+                if self.orchestrate is None:
+                    raise NotHere("nobody here decides who goes on after a handoff")
+                await self.orchestrate(message.ordering, note.subject)
             case _:
                 await peers.hear_from(self._context, note.subject, is_awake=True)
 

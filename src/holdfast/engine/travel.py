@@ -14,6 +14,7 @@ from holdfast import codec, ids, names
 from holdfast.engine import beginning, turns
 from holdfast.engine.checkpoints import Checkpoints, load_newest, load_parts
 from holdfast.engine.context import Context
+from holdfast.engine.head import read_after
 from holdfast.errors import (
     ConflictError,
     EffectNotFound,
@@ -21,10 +22,11 @@ from holdfast.errors import (
     MisuseError,
     RunNotFound,
 )
-from holdfast.kernel import checkpoints, runs, travel
+from holdfast.kernel import checkpoints, handoffs, indexes, runs, travel
 from holdfast.kernel.edits import OWN_PARTS, Edits
 from holdfast.kernel.effects import Effect
-from holdfast.kernel.journal import Draft, Kind, NoFacts, Origin
+from holdfast.kernel.handoffs import Standing
+from holdfast.kernel.journal import ORIGIN, Draft, Kind, NoFacts, Origin
 from holdfast.kernel.runs import Run
 from holdfast.kernel.state import Parts
 from holdfast.kernel.travel import FRESH, PAST, RESEND, Fresh, PastEffect, Then
@@ -120,8 +122,9 @@ async def fork(
     await _check_has_no_marks(context, run_id)
     point = await _find(context, original, version)
     has_signals = bool(await context.store.signals.of_run(run_id))
+    standing = await standing_at(context, original, point.seq)
     facts = runs.Created(
-        original.agent,
+        standing.agent,
         original.input_digest,
         original.root_id,
         "",
@@ -171,6 +174,17 @@ async def rewind(
     )
 
 
+async def standing_at(context: Context, run: Run, seq: int) -> Standing:
+    """Who worked on a run when its journal ended at `seq`; it may have been handed over since."""
+    giver = run.giver if run.handoff else run.agent
+    if run.contexts == 1:
+        return Standing(giver, 1)
+    entries = await read_after(context, run.run_id, ORIGIN)
+    told = [(entry, indexes.facts_of(entry)) for entry in entries if entry.seq <= seq]
+    first = indexes.facts_of(entries[0])
+    return handoffs.standing_at(told, first.agent)
+
+
 async def _is_held(context: Context, run: Run) -> bool:
     """Whether a living worker works on a run."""
     workers = await context.store.workers.page() if run.worker else []
@@ -188,7 +202,11 @@ async def _rewinding(
     versions = _Versions(context, newest.parts, parent=version, seq=seq + 1)
     await versions.restore(point, change, run.run_id, "rewound", is_answered=is_answered)
     await versions.edit(point, change)
-    return [Draft(Kind.RUN_REWOUND, runs.Rewound(version, change.note)), *versions.drafts]
+    standing = await standing_at(context, run, point.seq)
+    is_same = (standing.agent, standing.contexts) == (run.agent, run.contexts)
+    told = () if is_same else (standing.agent, standing.contexts)
+    rewound = runs.Rewound(version, change.note, *told)
+    return [Draft(Kind.RUN_REWOUND, rewound), *versions.drafts]
 
 
 class _Versions:
