@@ -16,6 +16,8 @@ from holdfast.agents.messages import (
 )
 from holdfast.agents.peer_tools import Peer
 from holdfast.agents.people import ask_person
+from holdfast.agents.progress import Progress
+from holdfast.agents.progress_tools import hand_over, progress_tools
 from holdfast.agents.run import Run
 from holdfast.agents.schedules import Schedule
 from holdfast.agents.sessions import Session
@@ -34,12 +36,14 @@ from holdfast.engine.replies import PeerReply
 from holdfast.engine.travel import PlannedEffect, TravelPlan
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import NotDone
+from holdfast.handoff.policy import HandoffPolicy
 from holdfast.kernel.budgets import Account, Amounts, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
 from holdfast.kernel.journal import Entry, Problem
 from holdfast.kernel.leases import Worker as WorkerRow
+from holdfast.kernel.records import Phase
 from holdfast.kernel.runs import BlockedReason
 from holdfast.kernel.runs import Run as RunRow
 from holdfast.kernel.runs import Status as RunStatus
@@ -70,6 +74,7 @@ __all__ = [
     "Entry",
     "Every",
     "Handle",
+    "HandoffPolicy",
     "Happened",
     "Holdfast",
     "Key",
@@ -82,8 +87,10 @@ __all__ = [
     "Peer",
     "PeerReply",
     "PeerUpdate",
+    "Phase",
     "PlannedEffect",
     "Problem",
+    "Progress",
     "Reasoning",
     "Receipt",
     "Ref",
@@ -116,6 +123,8 @@ __all__ = [
     "ask_person",
     "errors",
     "every",
+    "hand_over",
     "open",
+    "progress_tools",
     "tool",
 ]

@@ -27,6 +27,7 @@ PUBLIC = [
     "Entry",
     "Every",
     "Handle",
+    "HandoffPolicy",
     "Happened",
     "Holdfast",
     "Key",
@@ -39,8 +40,10 @@ PUBLIC = [
     "Peer",
     "PeerReply",
     "PeerUpdate",
+    "Phase",
     "PlannedEffect",
     "Problem",
+    "Progress",
     "Reasoning",
     "Receipt",
     "Ref",
@@ -73,7 +76,9 @@ PUBLIC = [
     "ask_person",
     "errors",
     "every",
+    "hand_over",
     "open",
+    "progress_tools",
     "tool",
 ]
 

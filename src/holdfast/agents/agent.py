@@ -19,6 +19,7 @@ from holdfast import names
 from holdfast.agents import cadence as cadences
 from holdfast.agents import shapes
 from holdfast.agents.cadence import Cadence
+from holdfast.agents.handing_over import HandoffRules, check_rules
 from holdfast.agents.peer_tools import Known, Peer, peers_by_tool
 from holdfast.agents.rules import Permission, Rules
 from holdfast.agents.tools import Tool, tool
@@ -278,6 +279,7 @@ def agent(
     on_change: OnChange = "continue",
     budget: Budget | None = None,
     reserve: Cost | None = None,
+    handoff: HandoffRules | None = None,
 ) -> Callable[[Callable[Concatenate["Run", P], Awaitable[R]]], Agent[P, R]]: ...
 def agent(function: Any = None, /, **options: Any) -> Any:
     """Make an async function of a run and its input an agent.
@@ -288,7 +290,7 @@ def agent(function: Any = None, /, **options: Any) -> Any:
     stored. `version`, `model` and the digest of `prompt` are on record with each turn, and
     `on_change` says what happens to a run under which they or the tools have changed. A run that
     has no budget gets `budget`; `reserve` is what each call of a model may cost, by default the
-    most that one has cost so far.
+    most that one has cost so far. `handoff`, a HandoffPolicy, says when a fresh context goes on.
     """
     if function is None:
         return functools.partial(_make, **options)
@@ -314,6 +316,7 @@ def rules_of(
     on_change: OnChange = "continue",
     budget: Budget | None = None,
     reserve: Cost | None = None,
+    handoff: HandoffRules | None = None,
 ) -> Rules:
     """What the options of an agent make."""
     callable_peers = peers_by_tool(peers)
@@ -332,4 +335,5 @@ def rules_of(
         on_change=check_on_change(on_change),
         budget=budget,
         reserve=reserve,
+        handoff=check_rules(handoff),
     )

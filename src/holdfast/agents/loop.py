@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent, rules_of
 from holdfast.agents.cadence import Cadence
+from holdfast.agents.handing_over import HandoffRules
 from holdfast.agents.messages import Message
 from holdfast.agents.peer_tools import Known, Peer
 from holdfast.agents.rules import Permission
@@ -40,8 +41,8 @@ class AgentLoop(Agent[[str], str]):
 
     `description` says what it is for, to agents and clients that may call it. `system` is put
     before the transcript whenever the model is asked, and is not stored. A run that has no budget
-    gets `budget`, and is blocked when it is spent; `reserve` is what a reply may cost. An input
-    that is not answered within `max_turns` turns fails.
+    gets `budget`, and is blocked when it is spent; `reserve` is what a reply may cost. `handoff`
+    says when a fresh context goes on. An input that is not answered within `max_turns` turns fails.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class AgentLoop(Agent[[str], str]):
         version: str = "",
         model_name: str = "",
         on_change: OnChange = "continue",
+        handoff: HandoffRules | None = None,
     ) -> None:
         if not shapes.is_async(model):
             raise MisuseError(
@@ -81,6 +83,7 @@ class AgentLoop(Agent[[str], str]):
             on_change=on_change,
             budget=budget,
             reserve=reserve,
+            handoff=handoff,
         )
         super().__init__(self.play, name=name, rules=rules)
         self._description = description

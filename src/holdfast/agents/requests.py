@@ -10,10 +10,13 @@ from holdfast.agents.approvals import Gatekeeper
 from holdfast.agents.blobs import Blobs
 from holdfast.agents.calls import Call, Outcome, judged, usable_id
 from holdfast.agents.effects import Effects
+from holdfast.agents.handing_over import HandingOver
 from holdfast.agents.leaving import Gate, Suspend, Wait, Way, first_of
 from holdfast.agents.messages import Message, ToolCall, ToolResult
 from holdfast.agents.peers import Peers
 from holdfast.agents.people import ask_person
+from holdfast.agents.progress import Progress
+from holdfast.agents.progress_tools import UNCOUNTED, is_noting, note
 from holdfast.agents.record import Record
 from holdfast.agents.rules import Refused, Repeats, Rules
 from holdfast.agents.tools import Arguments, Tool, text_of
@@ -43,6 +46,8 @@ class Requests:
         gatekeeper: Gatekeeper,
         blobs: Blobs,
         record: Record,
+        progress: Progress,
+        handing_over: HandingOver,
     ) -> None:
         self._held = held
         self._gate = gate
@@ -53,6 +58,8 @@ class Requests:
         self._gatekeeper = gatekeeper
         self._blobs = blobs
         self._record = record
+        self._progress = progress
+        self._handing_over = handing_over
         self._repeats = Value(held, _REPEATS, Repeats, Repeats())
 
     async def make_all(self, calls: Sequence[ToolCall]) -> list[Message]:
@@ -67,9 +74,11 @@ class Requests:
         outcomes = iter(await self._carry_out(calls_to_make))
         if asked is not None:
             self._leave_to(asked)
-        return [
-            await self._answer(call, p, outcomes) for call, p in zip(calls, prepared, strict=True)
-        ]
+        pairs = list(zip(calls, prepared, strict=True))
+        answers = [await self._answer(call, p, outcomes) for call, p in pairs]
+        made = sum(not isinstance(p, str) and self._is_counted(call) for call, p in pairs)
+        self._handing_over.count_calls(made, answers)
+        return answers
 
     async def make_one(self, call: Call) -> Outcome:
         """Make a call of the agent's own code; raises ToolFailed if a person refuses it."""
@@ -78,10 +87,12 @@ class Requests:
             way = await self._gatekeeper.check(call)
         except Refused as refused:
             self._effects.displace(call)
+            self._handing_over.count_call(is_error=True)
             raise ToolFailed(str(refused)) from None
         if way is not None:
             self._leave_to(way)
         (outcome,) = await self._carry_out([call])
+        self._handing_over.count_call(is_error=outcome.error is not None)
         return outcome
 
     async def _prepare(self, call: ToolCall, by_key: dict[str, Prepared]) -> Prepared:
@@ -93,6 +104,10 @@ class Requests:
             if tool is ask_person:
                 await self._rules.permit(tool, arguments)
                 return self._waiting.asked_by_model(**arguments.values)
+            if is_noting(tool):
+                await self._rules.permit(tool, arguments)
+                self._count(tool, arguments)
+                return self._note(tool, arguments)
             if (peer := self._rules.peers.get(tool.name)) is not None:
                 await self._rules.permit(tool, arguments)
                 self._count(tool, arguments)
@@ -108,6 +123,16 @@ class Requests:
             if not isinstance(prepared, Call):
                 self._effects.displace(made)
         return prepared
+
+    def _note(self, tool: Tool[..., Any], arguments: Arguments) -> Answered:
+        try:
+            said = note(tool, arguments.values, self._progress, self._handing_over.wish)
+        except MisuseError as error:
+            raise Refused(f"{tool.name} was not noted: {error}") from error
+        return Answered(said)
+
+    def _is_counted(self, call: ToolCall) -> bool:
+        return self._rules.tools.get(call.name) not in UNCOUNTED
 
     def _count(self, tool: Tool[..., Any], arguments: Arguments) -> None:
         """Refuse a model that goes in circles."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.cadence import Cadence
+from holdfast.agents.handing_over import HandoffRules
 from holdfast.agents.peer_tools import Peer
 from holdfast.agents.tools import Arguments, Tool
 from holdfast.agents.versions import OnChange
@@ -42,6 +43,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     `peers` are those of its tools that are other agents. `loop_limit` 0 lets the same call be made
     for ever. A run without a budget gets `budget`; `reserve` is what a call of the model reserves.
+    `handoff` says when a context should end; without it, only when somebody asks for it.
     """
 
     tools: Mapping[str, Tool[..., Any]]
@@ -53,6 +55,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     on_change: OnChange = "continue"
     budget: Budget | None = None
     reserve: Cost | None = None
+    handoff: HandoffRules | None = None
 
     def find(self, name: str) -> Tool[..., Any]:
         tool = self.tools.get(name)

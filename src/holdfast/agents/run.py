@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar, overload
-from uuid import UUID
 
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent
@@ -18,12 +17,14 @@ from holdfast.agents.blobs import Blobs
 from holdfast.agents.cadence import Pace
 from holdfast.agents.calls import Call
 from holdfast.agents.effects import Effects
+from holdfast.agents.handing_over import HandingOver
 from holdfast.agents.leaving import Gate, HandBack, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, Usage, usage_of
 from holdfast.agents.past import take_freshness
 from holdfast.agents.peers import Peers
 from holdfast.agents.places import Places, enter_branch
+from holdfast.agents.progress import Progress
 from holdfast.agents.record import Record
 from holdfast.agents.requests import Requests
 from holdfast.agents.rules import Rules
@@ -90,6 +91,9 @@ class Run:
         self._waiting = Waiting(context, held, gate, self._places, self.record)
         self._peers = Peers(context, held, self._places, self._waiting)
         self._blobs = Blobs(context, held, self.record)
+        self.progress = Progress(held, counts=rules.handoff is not None)
+        """How far the work is, for whoever goes on with it."""
+        self.handing_over = HandingOver(held, rules.handoff, self.progress)
         self._requests = Requests(
             held,
             gate,
@@ -100,7 +104,11 @@ class Run:
             gatekeeper=Gatekeeper(context, self._waiting, self._places),
             blobs=self._blobs,
             record=self.record,
+            progress=self.progress,
+            handing_over=self.handing_over,
         )
+        self.called_effects = self._effects.called
+        """Effects whose tools were called in this pass."""
         self._was_blank = memo.is_blank
         held.stamp[PART] = part_of(rules.versions)
         self._stop_note = ""
@@ -167,6 +175,7 @@ class Run:
         used = usage_of(reply)
         if used is not None:
             self._usage.set(self._usage.get() + used)
+        self.handing_over.count_reply(reply, used, args, kwargs)
         return reply
 
     async def tools(self, calls: Sequence[ToolCall]) -> list[Message]:
@@ -392,6 +401,7 @@ class Run:
         self.gate.check_own_task("run.checkpoint()", in_branch=False)
         if self.gate.is_concurrent:
             raise MisuseError("run.checkpoint() cannot end a turn while run.gather() works")
+        self.handing_over.end_turn()
         if not self._pace.end_turn(must=bool(label or self._stop_note)):
             self._leave_if_stopping()
             return None
@@ -425,6 +435,11 @@ class Run:
             log.warning("run %s goes on in memory, the store is away: %s", self.run_id, error)
             return None
 
+    def hand_over(self, to: str = "", note: str = "") -> None:
+        """Ask that a fresh context goes on after this turn, of this agent or of the one named."""
+        self.gate.check()
+        self.handing_over.wish.ask(to, note)
+
     async def blob(self, blob_id: str) -> str:
         """The whole text of a result that was cut because it was long."""
         self.gate.check()
@@ -441,11 +456,6 @@ class Run:
     def hand_back(self, note: str) -> None:
         """Leave the run to another worker at the end of its turn."""
         self._stop_note = note
-
-    @property
-    def called_effects(self) -> set[UUID]:
-        """Effects whose tools were called in this pass."""
-        return self._effects.called
 
     @property
     def leaves_no_trace(self) -> bool:

@@ -24,6 +24,7 @@ from holdfast.agents.threads import call_in_thread
 from holdfast.engine.costs import Cost
 from holdfast.errors import MisuseError, NotDone
 from holdfast.kernel import effects
+from holdfast.telemetry import log
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -31,6 +32,7 @@ R = TypeVar("R", covariant=True)
 EffectClass = Literal["read", "idempotent", "mutate"]
 CostPolicy = Cost | Callable[..., Cost]
 InDoubt = Literal["ask", "fail", "retry"]
+UndoPolicy = str | Callable[..., str]
 KeyPolicy = Literal["args", "call", "tenant"] | Callable[..., str]
 
 _EFFECTS: Final = ("read", "idempotent", "mutate")
@@ -101,6 +103,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_result_chars: int = 50_000
     approval: Approval | None = None
     cost: CostPolicy | None = None
+    undo: UndoPolicy = ""
     is_failure: Callable[[Any], bool] | None = None
     """Whether a result, or the text of one, is the tool's own word that it failed: it is on record
     as any other, and never asked for again, but told as an error."""
@@ -197,11 +200,10 @@ class Tool(Generic[P, R]):
         if function is None:
             return None
         given = arguments.values | {"key": Key(key)}
-        wanted = inspect.signature(function).parameters
-        takes_all = any(p.kind is p.VAR_KEYWORD for p in wanted.values())
-        values = given if takes_all else {n: v for n, v in given.items() if n in wanted}
         try:
-            verdict = await _call(function, values, is_blocking=not shapes.is_async(function))
+            verdict = await _call(
+                function, _wanted(function, given), is_blocking=not shapes.is_async(function)
+            )
         except NotDone as not_done:
             return not_done
         if not isinstance(verdict, Happened | NotDone):
@@ -210,6 +212,29 @@ class Tool(Generic[P, R]):
                 "holdfast.Happened(result) or holdfast.NotDone(), or raise if it cannot tell"
             )
         return cast(Verdict, verdict)
+
+    def undo_of(self, arguments: object, result: object = None) -> str:
+        """How to undo a call, as far as the tool tells; empty if nobody can say.
+
+        `arguments` and `result` are as the record has them. A hint that fails is no hint: it must
+        not keep anybody from going on.
+        """
+        undo = self.policy.undo
+        if isinstance(undo, str):
+            return undo
+        given = cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
+        try:
+            return str(undo(**_wanted(undo, given | {"result": result})))
+        except Exception as error:
+            log.warning("undo of tool %s failed: %r", self.name, error)
+            return ""
+
+
+def _wanted(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that a function takes."""
+    wanted = inspect.signature(function).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in wanted.values())
+    return given if takes_all else {n: v for n, v in given.items() if n in wanted}
 
 
 async def _call(function: Callable[..., Any], values: dict[str, Any], *, is_blocking: bool) -> Any:
@@ -223,14 +248,16 @@ def _digest(*material: object) -> str:
     return hashlib.sha256(msgspec.msgpack.encode(material)).hexdigest()
 
 
-def _check_verify(tool: Tool[..., Any], verify: Callable[..., Any], known: Collection[str]) -> None:
-    """A misnamed parameter would otherwise be found after a crash, when `verify` is needed."""
-    for parameter in inspect.signature(verify).parameters.values():
+def _check_known(
+    tool: Tool[..., Any], rule: Callable[..., Any], what: str, known: Collection[str]
+) -> None:
+    """A misnamed parameter would otherwise be found after a crash, when the function is needed."""
+    for parameter in inspect.signature(rule).parameters.values():
         is_optional = parameter.default is not parameter.empty
         is_open = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         if not (is_optional or is_open) and parameter.name not in known:
             raise MisuseError(
-                f"verify of {tool.name} takes {parameter.name!r}; it can be given: "
+                f"{what} of {tool.name} takes {parameter.name!r}; it can be given: "
                 f"{', '.join(sorted(known))}"
             )
 
@@ -254,6 +281,14 @@ def _check_cost(tool: Tool[..., Any], cost: CostPolicy | None) -> None:
     _check_takes_arguments(tool, cost, "cost")
 
 
+def _check_undo(tool: Tool[..., Any], undo: UndoPolicy) -> None:
+    if isinstance(undo, str):
+        return
+    if not callable(undo):
+        raise MisuseError(f"undo of tool {tool.name} must be a text or a function")
+    _check_known(tool, undo, "undo", {*tool.parameters, "result"})
+
+
 def _check_approval(tool: Tool[..., Any], approval: Approval) -> None:
     for name, rule in {"when": approval.when, "prompt": approval.prompt}.items():
         if rule is not None:
@@ -268,7 +303,7 @@ def _check(tool: Tool[..., Any], policy: Policy) -> None:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise MisuseError(f"tool {tool.name} yields; a tool returns its result")
     if policy.verify is not None:
-        _check_verify(tool, policy.verify, {*tool.parameters, "key"})
+        _check_known(tool, policy.verify, "verify", {*tool.parameters, "key"})
     if policy.effect not in _EFFECTS:
         raise MisuseError(f"effect of tool {tool.name} must be one of {', '.join(_EFFECTS)}")
     if policy.in_doubt not in ("ask", "fail", "retry"):
@@ -280,6 +315,7 @@ def _check(tool: Tool[..., Any], policy: Policy) -> None:
     if policy.approval is not None:
         _check_approval(tool, policy.approval)
     _check_cost(tool, policy.cost)
+    _check_undo(tool, policy.undo)
     if policy.limit_seconds <= 0 or policy.retries < 0 or policy.max_result_chars <= 0:
         raise MisuseError(f"the limits of tool {tool.name} must be above 0")
 
@@ -308,6 +344,7 @@ def tool(
     max_result_chars: int = 50_000,
     approval: bool | Callable[..., Any] | Approval = False,
     cost: CostPolicy | None = None,
+    undo: UndoPolicy = "",
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Make a function a tool.
@@ -316,7 +353,8 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     a call happened; `not_done_on` are errors that mean it did not; `in_doubt` is what happens when
     nobody can tell; `key` and `repeat` say which calls are the same operation; `approval` (True, a
     rule over the arguments, or an Approval) lets a person permit each call first; `cost` is drawn
-    on the run's budgets before each call, a function of the arguments if it depends on them.
+    on the run's budgets before each call, a function of the arguments if it depends on them; `undo`
+    tells people how to undo a call, a text or a function of the arguments and the `result`.
     """
     if function is None:
         return functools.partial(make_tool, **options)

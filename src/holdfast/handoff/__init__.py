@@ -1,0 +1,5 @@
+"""Handoff: one context of a run ends and another goes on, with what it must know."""
+
+from holdfast.handoff.policy import HandoffPolicy
+
+__all__ = ["HandoffPolicy"]
