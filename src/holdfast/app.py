@@ -22,6 +22,7 @@ from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget
 from holdfast.engine.effects import Effects
+from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.heart import Heart
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
@@ -30,6 +31,7 @@ from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
 from holdfast.errors import MisuseError
+from holdfast.handoff.protocol import HandoffProtocol
 from holdfast.kernel.peers import STORE
 from holdfast.kernel.signals import Receipt
 from holdfast.peers.exchange import Exchange
@@ -118,7 +120,10 @@ class Holdfast:
         self.approvals = Approvals(self._context)
         self.budgets = Budgets(self._context)
         self.schedules = Schedules(self._context, self.runs, self._agents)
-        self._work = Work(self._context, self.leases, self.runs, self._agents)
+        protocol = HandoffProtocol(self._context, self._agents)
+        self.leases.outbox.orchestrate = protocol.orchestrate
+        self.handoffs = Handoffs(self._context)
+        self._work = Work(self._context, self.leases, self.runs, self._agents, protocol)
         self._twins: list[Holdfast] = []
         self._exchange: Exchange | None = None
 

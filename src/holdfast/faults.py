@@ -33,6 +33,17 @@ POINTS: Final = (
     "relay.after_publish",
     "receiver.before_commit",
     "receiver.after_commit",
+    "handoff.detected",
+    "handoff.prompted",
+    "handoff.given",
+    "handoff.received",
+    "handoff.verified",
+    "handoff.selected",
+    "handoff.assigned",
+    "handoff.read",
+    "handoff.acknowledged",
+    "handoff.resumed",
+    "handoff.continued",
 )
 
 _trigger: Callable[[str], None] | None = None

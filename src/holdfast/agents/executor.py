@@ -12,10 +12,11 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast import clock, names
+from holdfast import clock, faults, names
 from holdfast.agents.agent import Agent, Agents
 from holdfast.agents.calls import describe, details_of, is_being_cancelled, storable_text
-from holdfast.agents.leaving import Block, Delay, Gate, HandBack, Suspend, Wait, Way
+from holdfast.agents.handover import Handover
+from holdfast.agents.leaving import Block, Delay, Gate, HandBack, HandedOver, Suspend, Wait, Way
 from holdfast.agents.memo import Memo
 from holdfast.agents.run import Run
 from holdfast.agents.versions import Change, InFlight, judge
@@ -70,8 +71,10 @@ class Pass:
         *,
         let_go: Callable[[LeasedRun], None],
         given: Any = UNSET,
+        handover: Handover | None = None,
     ) -> None:
         self.context = context
+        self._handover = handover
         self._let_go = let_go
         self._agents = agents
         self.held = held
@@ -136,6 +139,8 @@ class Pass:
         except AgentNotFound as error:
             await held.block(BlockedReason.NO_AGENT, note=str(error))
             return Ending(False, error)
+        if held.run.handoff and self._handover is not None:
+            await self._handover.take(held)
         entries = await turns.entries_since_checkpoint(self.context, held.run_id)
         self._in_flight = InFlight(entries)
         memo = Memo(entries)
@@ -201,7 +206,15 @@ class Pass:
             change = Change(agent.name, self.run_id, known, now)
             judge(change, agent.rules.on_change, self._in_flight)
         self._in_flight.versions = now
-        run = Run(self.context, self.held, Gate(), rules=agent.rules, memo=memo, known=known)
+        run = Run(
+            self.context,
+            self.held,
+            Gate(),
+            rules=agent.rules,
+            memo=memo,
+            known=known,
+            handover=self._handover,
+        )
         if self.stop_note:
             run.hand_back(self.stop_note)
         self._run = run
@@ -210,6 +223,8 @@ class Pass:
     async def leave(self, way: Way) -> None:
         """Do what leaving the agent's code asks for; its unsaved changes are forgotten."""
         held = self.held
+        if isinstance(way, HandedOver):
+            return
         if self._run is not None:
             self._run.keep_reads()
         await self._forget_edits()
@@ -326,6 +341,9 @@ async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any])
     """Call the agent; what it is left by comes out, whatever its code made of that."""
     run.gate.open()
     try:
+        await run.hand_over_if_due()
+        if run.is_fresh and run.continuation is not None:
+            faults.point("handoff.resumed")
         result = await agent.function(run, **arguments)
     except asyncio.CancelledError as error:
         if is_being_cancelled():

@@ -12,7 +12,7 @@ from holdfast.agents import shapes
 from holdfast.agents.agent import Agent, rules_of
 from holdfast.agents.cadence import Cadence
 from holdfast.agents.handing_over import HandoffRules
-from holdfast.agents.messages import Message
+from holdfast.agents.messages import Message, Text
 from holdfast.agents.peer_tools import Known, Peer
 from holdfast.agents.rules import Permission
 from holdfast.agents.run import Run
@@ -101,7 +101,7 @@ class AgentLoop(Agent[[str], str]):
         """Answer a request; go on with it if its turns are on record."""
         talk = run.log("transcript", Message)
         if run.is_fresh:
-            talk.append(Message.user(request))
+            talk.append(_first_message(run, request))
         while _turns_since_user(talk) < self.max_turns:
             # The step's name is the same for every model: a reply on record is used after a change.
             reply = await run.model(self.reply, talk)
@@ -122,6 +122,13 @@ class AgentLoop(Agent[[str], str]):
             f"the model of {self.name} returned {str(reply)[:200]!r}; it must return a "
             "holdfast.Message of the role assistant, such as Message.assistant(text)"
         )
+
+
+def _first_message(run: Run, request: str) -> Message:
+    """The request; a context that goes on is told what the one before it left, as data."""
+    left = run.continuation
+    told = [Text(left.prompt)] if left is not None and left.prompt else []
+    return Message(role="user", blocks=[Text(request), *told])
 
 
 def _takes_tools(model: Callable[..., Any]) -> bool:

@@ -67,7 +67,7 @@ class Memo:
         self.has_turn = False
         self.paid: dict[str, budgets.Recorded] = {}
         for entry in entries:
-            self.is_blank &= entry.kind.startswith(("RUN_", "LEASE_"))
+            self.is_blank &= entry.kind.startswith(("RUN_", "LEASE_", "RECOVERY_"))
             self._read(entry)
 
     @classmethod
@@ -96,6 +96,11 @@ class Memo:
     def taken(self, place: bytes) -> str | None:
         """The id of the signal that was taken at this place."""
         return self._taken.pop(place, None)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the code of the agent has done nothing yet in this turn."""
+        return not (self._steps or self._calls or self._waits or self._taken or self.paid)
 
     @property
     def has_claims(self) -> bool:

@@ -8,8 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, overload
 
+from holdfast import faults
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent
 from holdfast.agents.approvals import Gatekeeper
@@ -17,8 +18,10 @@ from holdfast.agents.blobs import Blobs
 from holdfast.agents.cadence import Pace
 from holdfast.agents.calls import Call
 from holdfast.agents.effects import Effects
-from holdfast.agents.handing_over import HandingOver
-from holdfast.agents.leaving import Gate, HandBack, Suspend, end_all, first_of, ways_of
+from holdfast.agents.handing_over import HandingOver, Trigger
+from holdfast.agents.handover import PART as HANDOFF
+from holdfast.agents.handover import Giving, Handover, Taken, asked_from_outside
+from holdfast.agents.leaving import Block, Gate, HandBack, HandedOver, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, Usage, usage_of
 from holdfast.agents.past import take_freshness
@@ -39,6 +42,7 @@ from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outlasting import goes_on_in_memory, outlast
 from holdfast.errors import (
     ConflictError,
+    ContextTooSmall,
     HoldfastError,
     IntegrityError,
     MisuseError,
@@ -51,6 +55,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.edits import OWN_PARTS
+from holdfast.kernel.runs import BlockedReason
 from holdfast.kernel.versions import Versions
 from holdfast.telemetry import log
 
@@ -74,9 +79,11 @@ class Run:
         rules: Rules,
         memo: Memo,
         known: Versions | None = None,
+        handover: Handover | None = None,
     ) -> None:
         self.context = context
         self._held = held
+        self._handover = handover
         self.gate = gate
         self._places = Places()
         self._pace = Pace(rules.cadence, context.now)
@@ -110,6 +117,7 @@ class Run:
         self.called_effects = self._effects.called
         """Effects whose tools were called in this pass."""
         self._was_blank = memo.is_blank
+        self._is_between_turns = memo.is_untouched
         held.stamp[PART] = part_of(rules.versions)
         self._stop_note = ""
         self._views: dict[str, Log[Any] | Value[Any]] = {}
@@ -131,6 +139,12 @@ class Run:
     def is_fresh(self) -> bool:
         """Whether nothing was stored yet since this input (or message of a session) came."""
         return self._is_fresh
+
+    @property
+    def continuation(self) -> Taken | None:
+        """What the context before this one left, if it handed the run over; else None."""
+        stored = self._held.part(HANDOFF)
+        return None if stored is None else msgspec.convert(stored, Taken)
 
     @property
     def usage(self) -> Usage:
@@ -402,11 +416,14 @@ class Run:
         if self.gate.is_concurrent:
             raise MisuseError("run.checkpoint() cannot end a turn while run.gather() works")
         self.handing_over.end_turn()
-        if not self._pace.end_turn(must=bool(label or self._stop_note)):
+        trigger = self._why_to_hand_over()
+        if not self._pace.end_turn(must=bool(label or self._stop_note or trigger)):
             self._leave_if_stopping()
             return None
         try:
             self.check_claimed()
+            if trigger is not None:
+                await self._give_away(trigger, label)
             stored = await self._store(phase, label)
         except HoldfastError as error:
             self.gate.leave(error)
@@ -414,10 +431,42 @@ class Run:
             self._pace.pass_over()
             self._leave_if_stopping()
             return None
+        if self._is_fresh and self.continuation is not None:
+            faults.point("handoff.continued")
         self._is_fresh = False
         self._begin_turn(Memo())
+        self._is_between_turns = True
+        # Somebody may have asked for it meanwhile: the commit was the first to see that.
+        await self.hand_over_if_due()
         self._leave_if_stopping()
         return stored
+
+    async def hand_over_if_due(self) -> None:
+        """Leave the run to a fresh context before another turn begins, if there is a reason."""
+        trigger = self._why_to_hand_over() if self._is_between_turns else None
+        self._is_between_turns = False
+        if trigger is None:
+            return
+        try:
+            await self._give_away(trigger)
+        except HoldfastError as error:
+            self.gate.leave(error)
+
+    def _why_to_hand_over(self) -> Trigger | None:
+        if self._handover is None:
+            return None
+        return asked_from_outside(self._held) or self.handing_over.due()
+
+    async def _give_away(self, trigger: Trigger, label: str = "") -> NoReturn:
+        assert self._handover is not None, "it was found to be due"
+        giving = Giving(
+            self, self._held, self.handing_over.rules, self._requests.tools, trigger, label
+        )
+        try:
+            await self._handover.give(giving)
+        except ContextTooSmall as error:
+            self.gate.leave(Suspend(Block(BlockedReason.BREAKER, str(error))))
+        self.gate.leave(Suspend(HandedOver()))
 
     async def _store(self, phase: str, label: str) -> Checkpoint | None:
         """Store the turn; None if the store is away, and the run goes on without it."""

@@ -130,9 +130,10 @@ class Session(Generic[R]):
                 return
             except RunExists:
                 found = await self._runs.get(self.session_id)
-        if found.agent != self._agent.name:
+        begun_by = await turns.begun_by(self._work.context, found)
+        if begun_by != self._agent.name:
             raise InputDiffers(
-                f"session {self.session_id!r} is with agent {found.agent!r}; choose another id"
+                f"session {self.session_id!r} is with agent {begun_by!r}; choose another id"
             )
         if self._given and self._given != await self.metadata():
             raise InputDiffers(

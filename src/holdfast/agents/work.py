@@ -12,6 +12,7 @@ from holdfast import codec
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent, Agents
 from holdfast.agents.executor import Ending, Pass
+from holdfast.agents.handover import Handover
 from holdfast.agents.session_pass import SessionPass
 from holdfast.agents.views import UNSET
 from holdfast.clock import MICROSECONDS
@@ -44,8 +45,16 @@ _LOOKED_AT: Final = 1000
 class Work:
     """What this process does for runs."""
 
-    def __init__(self, context: Context, leases: Leases, runs: Runs, agents: Agents) -> None:
+    def __init__(
+        self,
+        context: Context,
+        leases: Leases,
+        runs: Runs,
+        agents: Agents,
+        handover: Handover | None = None,
+    ) -> None:
         self.context = context
+        self._handover = handover
         self.agents = agents
         self._leases = leases
         self._runs = runs
@@ -85,9 +94,10 @@ class Work:
                 raise InputDiffers(
                     f"the run id {run_id!r} is taken; choose another run_id"
                 ) from None
-            if found.agent == agent.name and await self._is_same_input(agent, found, given):
+            begun_by = await turns.begun_by(self.context, found)
+            if begun_by == agent.name and await self._is_same_input(agent, found, given):
                 return found
-            what = "input" if found.agent == agent.name else f"agent ({found.agent!r})"
+            what = "input" if begun_by == agent.name else f"agent ({begun_by!r})"
             # A run about a subject, such as a workflow's, is no conversation.
             talk = "" if subject else ", or use hf.session() for a conversation"
             raise InputDiffers(
@@ -126,7 +136,14 @@ class Work:
     def start_pass(self, held: LeasedRun, given: Any = UNSET) -> "asyncio.Task[Ending]":
         """Pass over a run that is held, in a task of its own."""
         let_go = self._leases.strays.let_go
-        working = SessionPass(self.context, self.agents, held, let_go=let_go, given=given)
+        working = SessionPass(
+            self.context,
+            self.agents,
+            held,
+            let_go=let_go,
+            given=given,
+            handover=self._handover,
+        )
         task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
         self._passes[task] = working
         task.add_done_callback(self._passes.pop)
@@ -139,7 +156,7 @@ class Work:
         ending = await working.play()
         if working.held.run.status is Status.WAITING:
             self._leases.warm.keep(working.run_id, state_of(working.held))
-        if working.held.run.reply_to:
+        if working.held.run.reply_to or working.held.run.handoff:
             await self._leases.outbox.deliver_if_due()
         return ending
 

@@ -4,7 +4,7 @@ The giver's last checkpoint, the end of its lease and the handoff are one commit
 receiver's acknowledgement and the checkpoint that begins its context.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -34,6 +34,17 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     version: int
 
 
+class Offering(msgspec.Struct, frozen=True, kw_only=True):
+    """A handoff as its giver wants it; without `to`, somebody else chooses who goes on."""
+
+    checkpoint_id: UUID
+    trigger: str
+    seconds: float
+    to: str = ""
+    note: str = ""
+    label: str = ""
+
+
 class HeldHandoffs:
     """Handing over a run that is held here, or taking it over."""
 
@@ -50,42 +61,37 @@ class HeldHandoffs:
         self._save = save
         self._saving = saving
 
-    async def give(
-        self, *, to: str = "", trigger: str, seconds: float, note: str = "", label: str = ""
-    ) -> Given:
+    async def give(self, offer: Offering, *, then: Sequence[Draft] = ()) -> Given:
         """End this context: the edits are its last checkpoint, and somebody else goes on.
 
         The run is not held any more. If nobody acknowledges within `seconds`, it goes back to the
-        agent that it has now.
+        agent that it has now. `then` is what is said of the checkpoint in the same commit.
         """
-        to = to and names.check(to, what="the agent to hand over to")
-        note = names.check_text(note, what="note")[:1000]
+        to = offer.to and names.check(offer.to, what="the agent to hand over to")
+        note = names.check_text(offer.note[:1000], what="note")
         handoff_id = str(ids.uuid7())
-        until = self._context.now() + clock.seconds(seconds)
-        given: list[Given] = []
+        until = self._context.now() + clock.seconds(offer.seconds)
+        version = 0
 
-        def then(run: Run, created: checkpoints.Created) -> tuple[Draft, ...]:
-            offer = Offer(
+        def following(run: Run, created: checkpoints.Created) -> tuple[Draft, ...]:
+            nonlocal version
+            version = created.version
+            given = Offer(
                 handoff_id=handoff_id,
                 checkpoint_id=created.checkpoint_id,
-                version=created.version,
+                version=version,
                 to=to,
-                trigger=trigger,
+                trigger=offer.trigger,
                 until=until,
                 note=note,
             )
-            given[:] = [
-                Given(
-                    handoff_id=handoff_id,
-                    checkpoint_id=created.checkpoint_id,
-                    version=created.version,
-                )
-            ]
-            return handoffs.give(run, offer)
+            return (*then, *handoffs.give(run, given))
 
-        about = About(phase=Phase.HANDOFF, agent=self._head.run.agent, label=label)
-        await self._save(self._saving(about, then))
-        return given[0]
+        about = About(phase=Phase.HANDOFF, agent=self._head.run.agent, label=offer.label)
+        await self._save(self._saving(about, following, offer.checkpoint_id))
+        return Given(
+            handoff_id=handoff_id, checkpoint_id=offer.checkpoint_id, version=version
+        )
 
     async def acknowledge(self) -> None:
         """Say that this context goes on; the edits are the checkpoint it begins with.

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
+from uuid import UUID
 
 from holdfast import codec, names
 from holdfast.engine.context import Context
@@ -16,7 +17,12 @@ from holdfast.kernel.signals import Signal
 
 
 class MakeSaving(Protocol):
-    def __call__(self, about: About, then: Sequence[Draft] | Then = ()) -> Saving: ...
+    def __call__(
+        self,
+        about: About,
+        then: Sequence[Draft] | Then = (),
+        checkpoint_id: UUID | None = None,
+    ) -> Saving: ...
 
 
 class Inbox:

@@ -7,6 +7,7 @@ most once, and what it returns is on disk.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+from uuid import UUID
 
 from holdfast import clock, codec, names
 from holdfast.engine.context import Context
@@ -316,7 +317,12 @@ class LeasedRun:
         self._is_saving = False
         return created
 
-    def _saving(self, about: About, then: Sequence[Draft] | Then = ()) -> Saving:
+    def _saving(
+        self,
+        about: About,
+        then: Sequence[Draft] | Then = (),
+        checkpoint_id: UUID | None = None,
+    ) -> Saving:
         for name, value in self.stamp.items():
             self._edits.set(name, value)
         return Saving(
@@ -326,6 +332,7 @@ class LeasedRun:
             staging=self._staging,
             max_bytes=self._max_bytes,
             then=then,
+            checkpoint_id=checkpoint_id,
         )
 
     async def _end_lease(self, ended: Draft, *, save: bool = False) -> None:

@@ -44,7 +44,7 @@ class Outbox:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.orchestrate: Callable[[str, str], Awaitable[None]] | None = None
+        self.orchestrate: Callable[[str, str, int], Awaitable[None]] | None = None
         self._queues = Queues(context)
         self._waits = Waits(context)
         self._lease = context.settings.lease_seconds
@@ -117,7 +117,7 @@ class Outbox:
             case "handoff":
                 if self.orchestrate is None:
                     raise NotHere("nobody here decides who goes on after a handoff")
-                await self.orchestrate(message.ordering, note.subject)
+                await self.orchestrate(message.ordering, note.subject, note.seq)
             case _:
                 await peers.hear_from(self._context, note.subject, is_awake=True)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from holdfast import ids
 from holdfast.engine.head import Plan
@@ -43,13 +44,14 @@ class Saving:
     """The edits of a run as its next version. `plan` may be asked for several times.
 
     `then` is what follows the checkpoint in the same commit; `check` raises unless the run may be
-    advanced.
+    advanced. `checkpoint_id` is the id it gets, if that is told in what it stores.
     """
 
     __slots__ = (
         "_about",
         "_base_body",
         "_check",
+        "_checkpoint_id",
         "_delta",
         "_edits",
         "_following",
@@ -70,8 +72,10 @@ class Saving:
         max_bytes: int,
         then: Sequence[Draft] | Then = (),
         check: Callable[[Run], None] = runs.check_leased,
+        checkpoint_id: UUID | None = None,
     ) -> None:
         self._check = check
+        self._checkpoint_id = checkpoint_id
         self._then = then
         self._following = 0
         self._parts = parts
@@ -100,7 +104,7 @@ class Saving:
         body = checkpoints.encode_body(self._delta)
         check_size(body, "this checkpoint", self._max_bytes)
         created = checkpoints.Created(
-            ids.uuid7(), parts.version + 1, parts.version, base_seq, *self._about
+            self._checkpoint_id or ids.uuid7(), parts.version + 1, parts.version, base_seq, *self._about
         )
         drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
         then = self._then(run, created) if callable(self._then) else self._then

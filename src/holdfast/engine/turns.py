@@ -8,6 +8,7 @@ from holdfast.engine.journal import body_of
 from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.kernel import indexes, journal
 from holdfast.kernel.journal import ORIGIN, Entry, Kind
+from holdfast.kernel.runs import Run
 
 _NEWEST = 2**62
 _NOTED = 20
@@ -22,6 +23,16 @@ async def entries_since_checkpoint(context: Context, run_id: str) -> list[Entry]
     if not journal.is_intact(newest.entry, newest.previous or b""):
         raise journal.corrupted(journal.Problem(run_id, found[0].seq, "was changed"))
     return await read_after(context, run_id, newest.entry.position)
+
+
+async def begun_by(context: Context, run: Run) -> str:
+    """The agent that a run was started with: it may have been handed over since."""
+    if run.contexts == 1 and not run.handoff:
+        return run.agent
+    found = await context.store.journal.named(run.run_id, [1])
+    if not found or found[0].entry.kind != Kind.RUN_CREATED:
+        raise IntegrityError(f"the first entry of run {run.run_id} is damaged or missing")
+    return indexes.facts_of(found[0].entry).agent
 
 
 async def input_of(context: Context, run_id: str) -> Any:

@@ -1,6 +1,6 @@
 """The policy of an agent: when its context ends, who goes on, and how much that one is told."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -9,7 +9,7 @@ from holdfast import names
 from holdfast.agents.handing_over import ContextNumbers, Trigger, Wish, estimate
 from holdfast.errors import MisuseError
 from holdfast.handoff.triggers import Limits, evaluate
-from holdfast.kernel.records import Record
+from holdfast.kernel.records import Phase, Record
 
 Count = Callable[[str], int]
 """How many tokens a text has for the model of the agent."""
@@ -20,13 +20,32 @@ Summarize = Callable[[Record, Sequence[Any]], Awaitable[str]]
 _LEAST_WINDOW: Final = 1000
 
 
+class Succession(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known when it is chosen who goes on: the giver, why it ended, and what it left.
+
+    `agents` are those that the choosing process knows.
+    """
+
+    run_id: str
+    giver: str
+    trigger: str
+    record: Record
+    agents: tuple[str, ...] = ()
+
+
+Select = Callable[[Succession], str | Awaitable[str]]
+"""Chooses the agent that goes on, by its name."""
+
+
 class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """When a fresh context should go on with a run.
 
     `context` is the share of the model's `window` of tokens that may be used. More than `errors`
     failed calls of tools end a context (None: never), and so does a finished phase if
     `phase_complete`. `count` counts the tokens of a text (an estimate unless given), where the
-    model's replies do not tell their usage. `to` is the agent that goes on; empty is the same.
+    model's replies do not tell their usage. Who goes on: the agent for the phase that begins, by
+    `by_phase` ({"testing": "qa"}), if a phase is finished; else `to`, or the same agent if that is
+    empty; `select` chooses in place of both. `agent_type` is what records say of the agent.
     `prompt_tokens` is how long the continuation prompt may be, `summarize` writes more for it.
     `context_parts` are the logs that a fresh context begins without. Whoever goes on has
     `acknowledge_seconds` to take over.
@@ -38,6 +57,9 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     window: int = 200_000
     count: Count | None = None
     to: str = ""
+    by_phase: Mapping[str, str] = {}
+    select: Select | None = None
+    agent_type: str = "implementation"
     prompt_tokens: int = 8_000
     summarize: Summarize | None = None
     context_parts: tuple[str, ...] = ("transcript",)
@@ -48,7 +70,7 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
             raise MisuseError(f"context is the share of the window, up to 1, not {self.context!r}")
         self._check_numbers()
         self._check_names()
-        for name in ("count", "summarize"):
+        for name in ("count", "summarize", "select"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise MisuseError(f"{name} of a HandoffPolicy is a function")
 
@@ -68,6 +90,11 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def _check_names(self) -> None:
         if self.to:
             names.check(self.to, what="the agent to hand over to")
+        for phase, agent in self.by_phase.items():
+            if phase not in set(Phase) - {Phase.HANDOFF}:
+                raise MisuseError(f"by_phase names phases, and {phase!r} is none")
+            names.check(agent, what="the agent for a phase")
+        names.check(self.agent_type, what="agent_type")
         if isinstance(self.context_parts, str):
             raise MisuseError("context_parts is a tuple of names; give (name,)")
         for part in self.context_parts:
@@ -77,6 +104,15 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def limit_tokens(self) -> int:
         """How many tokens a context may use."""
         return self._limits.tokens
+
+    def successor(self, succession: Succession) -> str | Awaitable[str]:
+        """Who goes on: the same agent for a continuation, another for a change of phase."""
+        if self.select is not None:
+            return self.select(succession)
+        phase = succession.record.execution_state.phase.value
+        if succession.trigger == "phase_complete" and phase in self.by_phase:
+            return self.by_phase[phase]
+        return self.to or succession.giver
 
     def tokens_of(self, text: str) -> int:
         """How many tokens a text has; raises MisuseError if the counter gives no count."""

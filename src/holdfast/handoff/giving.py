@@ -1,0 +1,136 @@
+"""The record that a context leaves: how far the work is, how to undo it, and how to go on."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.agents.handover import Giving
+from holdfast.agents.questions import FOR_PEOPLE
+from holdfast.agents.run import Run
+from holdfast.agents.tools import Tool
+from holdfast.clock import to_datetime
+from holdfast.engine import turns
+from holdfast.engine.checkpoints import load_entries
+from holdfast.engine.context import Context
+from holdfast.engine.journal import body_of
+from holdfast.handoff.continuation import Continuation, Pending, continuation_of
+from holdfast.handoff.policy import HandoffPolicy
+from holdfast.handoff.rollback import consequence, rollback_instructions
+from holdfast.kernel import budgets
+from holdfast.kernel.effects import SETTLED, Effect
+from holdfast.kernel.record_proofs import sealed
+from holdfast.kernel.records import Metadata, Record, Recovery
+from holdfast.kernel.waits import WaitStatus
+from holdfast.telemetry import log
+
+_LIMITS = ("usd", "tokens", "turns", "time")
+
+
+class Leaving:
+    """What one context leaves behind, put together from its run's state and record."""
+
+    def __init__(self, context: Context, giving: Giving, policy: HandoffPolicy) -> None:
+        self._context = context
+        self._run: Run = giving.run
+        self._held = giving.held
+        self._tools: Mapping[str, Tool[..., Any]] = giving.tools
+        self._policy = policy
+
+    async def record(self, checkpoint_id: UUID) -> Record:
+        """The record of the last checkpoint, its continuation prompt included, with its hash."""
+        run, work = self._held.run, self._run.progress.state
+        parent = await self._context.store.checkpoints.get(run.run_id, self._held.version)
+        effects = await self._context.store.effects.of_run(run.run_id)
+        record = Record(
+            metadata=Metadata(
+                checkpoint_id=str(checkpoint_id),
+                task_id=run.run_id,
+                agent_id=run.agent,
+                agent_type=self._policy.agent_type,
+                iteration=run.contexts,
+                timestamp=to_datetime(self._context.now()).isoformat(),
+            ),
+            execution_state=work.execution_state,
+            context_summary=work.context_summary,
+            metrics=work.metrics,
+            recovery=Recovery(
+                last_successful_state=str(parent.checkpoint_id) if parent else "",
+                rollback_instructions=await self._rollback(effects),
+            ),
+        )
+        prompt = await self._prompt(sealed(record), effects)
+        recovery = msgspec.structs.replace(record.recovery, continuation_prompt=prompt.text)
+        return sealed(msgspec.structs.replace(record, recovery=recovery))
+
+    async def _prompt(self, record: Record, effects: Sequence[Effect]) -> Continuation:
+        whole = continuation_of(
+            record,
+            task=_shown(await turns.input_of(self._context, self._held.run_id)),
+            version=self._held.version + 1,
+            effects=[effect for effect in effects if effect.status not in SETTLED],
+            pending=await self._pending(),
+            budget=await self._budget(),
+            summary=await self._summary(record),
+        )
+        return whole.fitted(self._policy.prompt_tokens, self._policy.tokens_of)
+
+    async def _summary(self, record: Record) -> str:
+        """What a model writes of the work, on record as any reply; nothing if it fails."""
+        if self._policy.summarize is None:
+            return ""
+        talk = [item for name in self._policy.context_parts for item in self._held.part(name, [])]
+        try:
+            return str(await self._run.model(self._policy.summarize, record, talk))
+        except Exception as error:
+            log.warning("run %s is handed over without a summary: %r", self._held.run_id, error)
+            return ""
+
+    async def _rollback(self, effects: Sequence[Effect]) -> str:
+        began = await self._began_at()
+        since = [effect for effect in effects if effect.issued_seq > began]
+        told = [effect for effect in since if effect.tool in self._tools]
+        seqs = {seq for e in told for seq in (e.issued_seq, e.result_seq) if seq}
+        entries = await load_entries(self._context, self._held.run_id, sorted(seqs))
+        bodies = {entry.seq: body_of(entry) for entry in entries}
+        return rollback_instructions(
+            consequence(
+                effect,
+                self._tools.get(effect.tool),
+                bodies.get(effect.issued_seq),
+                bodies.get(effect.result_seq),
+            )
+            for effect in since
+        )
+
+    async def _began_at(self) -> int:
+        """The entry that this context began with."""
+        version = self._run.handing_over.numbers.started_version
+        found = await self._context.store.checkpoints.get(self._held.run_id, version)
+        return found.seq if found else 0
+
+    async def _pending(self) -> list[Pending]:
+        found = await self._context.store.waits.of_run(self._held.run_id)
+        asked = [w for w in found if w.kind in FOR_PEOPLE and w.status is WaitStatus.OPEN]
+        return [Pending(wait.wait_id, f"{wait.kind} {wait.name}".strip()) for wait in asked]
+
+    async def _budget(self) -> list[str]:
+        accounts = await self._context.store.budgets.over(self._held.run_id)
+        now = self._context.now()
+        return [
+            f"{budgets.told(account, limit, at=now)} used (budget of run {account.run_id})"
+            for account in accounts
+            for limit in _LIMITS
+            if getattr(account, f"{limit}_limit") is not None
+        ]
+
+
+def _shown(given: Any) -> str:
+    """An input as a person would read it."""
+    if isinstance(given, dict) and len(given) == 1:  # pyright: ignore[reportUnknownArgumentType] - plain data
+        (given,) = given.values()  # pyright: ignore[reportUnknownVariableType] - plain data
+    if isinstance(given, str):
+        return given
+    return json.dumps(given, ensure_ascii=False, default=str)

@@ -1,0 +1,159 @@
+"""The handoff protocol: thirteen steps over the store (seed 003, FR-004).
+
+    giver          1 trigger  2 continuation prompt  3 last checkpoint  4 AGENT_HANDOFF
+    orchestrator   5 receives it  6 verifies  7 selects  8, 9 assigns: the run is the receiver's
+    receiver      10 reads  11 acknowledges  12 goes on  13 checkpoint of its own
+
+Steps 3 and 4 are one commit, and so are 11 and the checkpoint that begins the fresh context. At
+every point between them the journal says whose the run is.
+"""
+
+import inspect
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast import faults, ids
+from holdfast.agents.agent import Agents
+from holdfast.agents.handing_over import CONTEXT, WISH, HandoffRules
+from holdfast.agents.handover import PART, Giving, Taken
+from holdfast.agents.progress import Progress
+from holdfast.agents.versions import PART as VERSIONS
+from holdfast.engine import turns
+from holdfast.engine.checkpoints import load_parts
+from holdfast.engine.context import Context
+from holdfast.engine.handoffs import Handoffs, Offering
+from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.outbox import NotHere
+from holdfast.engine.replies import intact_entry
+from holdfast.errors import CheckpointNotFound, IntegrityError, UnsupportedValue
+from holdfast.handoff.giving import Leaving
+from holdfast.handoff.policy import HandoffPolicy, Succession
+from holdfast.kernel import indexes, record_proofs, runs
+from holdfast.kernel.journal import Kind
+from holdfast.kernel.records import Record
+from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.travel import FRESH
+from holdfast.telemetry import log
+
+_OF_A_CONTEXT: Final = (CONTEXT, WISH, VERSIONS, "holdfast.repeats")
+_DEFAULT: Final = HandoffPolicy()
+
+
+class HandoffProtocol:
+    """Gives runs away, takes them over, and decides between who goes on."""
+
+    def __init__(self, context: Context, agents: Agents) -> None:
+        self._context = context
+        self._agents = agents
+        self._handoffs = Handoffs(context)
+
+    async def give(self, giving: Giving) -> None:
+        """Steps 1 to 4, by whoever holds the run."""
+        faults.point("handoff.detected")
+        policy = _policy_of(giving.rules)
+        checkpoint_id = ids.uuid7()
+        record = await Leaving(self._context, giving, policy).record(checkpoint_id)
+        faults.point("handoff.prompted")
+        held, trigger = giving.held, giving.trigger
+        taken = Taken(
+            giver=held.run.agent,
+            trigger=trigger.kind,
+            note=trigger.text,
+            context_parts=policy.context_parts,
+            prompt=record.recovery.continuation_prompt,
+        )
+        held.set(record_proofs.PART, record_proofs.fields_of(record))
+        held.set(PART, taken)
+        offering = Offering(
+            checkpoint_id=checkpoint_id,
+            trigger=trigger.kind,
+            seconds=policy.acknowledge_seconds,
+            to=trigger.to,
+            note=trigger.text,
+            label=giving.label,
+        )
+        await held.handoffs.give(offering)
+        faults.point("handoff.given")
+        log.info("run %s was handed over: %s", held.run_id, trigger.text)
+
+    async def take(self, held: LeasedRun) -> None:
+        """Steps 10 and 11, by whoever was given the run."""
+        faults.point("handoff.read")
+        stored = held.part(PART)
+        parts = _DEFAULT.context_parts
+        if stored is not None:
+            parts = msgspec.convert(stored, Taken).context_parts
+        for name in (*parts, *_OF_A_CONTEXT):
+            if held.part(name) is not None:
+                held.drop(name)
+        Progress(held).begin_context()
+        held.set(FRESH, "start")
+        await held.handoffs.acknowledge()
+        faults.point("handoff.acknowledged")
+
+    async def orchestrate(self, run_id: str, handoff_id: str, seq: int) -> None:
+        """Steps 5 to 9, by any process that serves the giver's agent; again is harmless."""
+        faults.point("handoff.received")
+        run = await self._context.store.runs.get(run_id)
+        if run is None or run.handoff != handoff_id or run.status is not Status.WAITING:
+            return
+        if run.agent and run.agent not in self._agents:
+            raise NotHere(f"agent {run.agent!r} is not known here")
+        given = await self._given(run_id, handoff_id, seq)
+        try:
+            record = await self._verified(run_id, given)
+            faults.point("handoff.verified")
+            to = await self._select(run, given, record)
+            await self._check_takes(run, to)
+            faults.point("handoff.selected")
+        except (IntegrityError, CheckpointNotFound, UnsupportedValue) as error:
+            log.error("handoff %s of run %s is refused: %s", handoff_id, run_id, error)
+            await self._handoffs.refuse(run_id, handoff_id, str(error)[:1000])
+            return
+        await self._handoffs.assign(run_id, handoff_id, to)
+        faults.point("handoff.assigned")
+
+    async def _given(self, run_id: str, handoff_id: str, seq: int) -> runs.Given:
+        entry = await intact_entry(self._context, run_id, seq)
+        facts: Any = indexes.facts_of(entry)
+        if entry.kind != Kind.AGENT_HANDOFF or facts.handoff_id != handoff_id:
+            raise IntegrityError(f"entry {seq} of run {run_id} does not tell of this handoff")
+        return facts
+
+    async def _verified(self, run_id: str, given: runs.Given) -> Record | None:
+        """The giver's record, if its checkpoint is what was stored."""
+        checkpoint = await self._context.store.checkpoints.get(run_id, given.version)
+        if checkpoint is None or checkpoint.checkpoint_id != UUID(str(given.checkpoint_id)):
+            raise CheckpointNotFound(f"run {run_id} has no version {given.version} any more")
+        parts = await load_parts(self._context, checkpoint)
+        fields: Any = parts.decode_part(record_proofs.PART)
+        return None if fields is None else record_proofs.verified(fields)
+
+    async def _select(self, run: Run, given: runs.Given, record: Record | None) -> str:
+        if given.to or not run.agent:
+            return given.to or run.agent
+        policy = _policy_of(self._agents.get(run.agent).rules.handoff)
+        succession = Succession(
+            run_id=run.run_id,
+            giver=given.giver,
+            trigger=given.trigger,
+            record=record or Record(),
+            agents=tuple(self._agents.names),
+        )
+        to = policy.successor(succession)
+        if inspect.isawaitable(to):
+            to = await to
+        return to
+
+    async def _check_takes(self, run: Run, to: str) -> None:
+        """Raise if the receiver is known here and cannot be started with the run's input."""
+        if to in self._agents:
+            given = await turns.input_of(self._context, run.run_id)
+            self._agents.get(to).check_takes(given)
+
+
+def _policy_of(rules: HandoffRules | None) -> HandoffPolicy:
+    return rules if isinstance(rules, HandoffPolicy) else _DEFAULT
+
