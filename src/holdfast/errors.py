@@ -44,6 +44,7 @@ HoldfastError
 │   └── WorkflowFailed
 └── MisuseError              the caller's mistake
     ├── AnswerRefused
+    ├── ContextTooSmall
     ├── InvalidConfig
     ├── InvalidIdentifier
     ├── InvalidSetting
@@ -202,6 +203,10 @@ class WorkflowInvalid(MisuseError):
     def __init__(self, message: str = "", *, problems: tuple[object, ...] = ()) -> None:
         super().__init__(message)
         self.problems = problems
+
+
+class ContextTooSmall(MisuseError):
+    """What a fresh context must be told does not fit into it."""
 
 
 class TurnDiverged(MisuseError):
