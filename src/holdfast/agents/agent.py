@@ -153,11 +153,6 @@ class Agent(Generic[P, R]):
             for name, value in given.items()
         }
 
-    def check_takes(self, stored: object) -> None:
-        """Raise UnsupportedValue unless a run with this input can be gone on with by this agent."""
-        if not is_session_input(stored):
-            self.arguments_of(stored)
-
     def named_input(self, given: object) -> Any:
         """An input that is one value under the name of its parameter, whatever it looks like."""
         keys = set(cast("dict[str, Any]", given)) if isinstance(given, dict) else set[str]()

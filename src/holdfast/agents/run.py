@@ -21,7 +21,16 @@ from holdfast.agents.effects import Effects
 from holdfast.agents.handing_over import HandingOver, Trigger
 from holdfast.agents.handover import PART as HANDOFF
 from holdfast.agents.handover import Giving, Handover, Taken, asked_from_outside
-from holdfast.agents.leaving import Block, Gate, HandBack, HandedOver, Suspend, end_all, first_of, ways_of
+from holdfast.agents.leaving import (
+    Block,
+    Gate,
+    HandBack,
+    HandedOver,
+    Suspend,
+    end_all,
+    first_of,
+    ways_of,
+)
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, Usage, usage_of
 from holdfast.agents.past import take_freshness
@@ -144,7 +153,7 @@ class Run:
     def continuation(self) -> Taken | None:
         """What the context before this one left, if it handed the run over; else None."""
         stored = self._held.part(HANDOFF)
-        return None if stored is None else msgspec.convert(stored, Taken)
+        return None if stored is None else shapes.convert(stored, Taken, what=HANDOFF)
 
     @property
     def usage(self) -> Usage:

@@ -89,9 +89,7 @@ class HeldHandoffs:
 
         about = About(phase=Phase.HANDOFF, agent=self._head.run.agent, label=offer.label)
         await self._save(self._saving(about, following, offer.checkpoint_id))
-        return Given(
-            handoff_id=handoff_id, checkpoint_id=offer.checkpoint_id, version=version
-        )
+        return Given(handoff_id=handoff_id, checkpoint_id=offer.checkpoint_id, version=version)
 
     async def acknowledge(self) -> None:
         """Say that this context goes on; the edits are the checkpoint it begins with.

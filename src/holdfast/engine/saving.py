@@ -104,7 +104,11 @@ class Saving:
         body = checkpoints.encode_body(self._delta)
         check_size(body, "this checkpoint", self._max_bytes)
         created = checkpoints.Created(
-            self._checkpoint_id or ids.uuid7(), parts.version + 1, parts.version, base_seq, *self._about
+            self._checkpoint_id or ids.uuid7(),
+            parts.version + 1,
+            parts.version,
+            base_seq,
+            *self._about,
         )
         drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
         then = self._then(run, created) if callable(self._then) else self._then

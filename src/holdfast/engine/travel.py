@@ -203,9 +203,9 @@ async def _rewinding(
     await versions.restore(point, change, run.run_id, "rewound", is_answered=is_answered)
     await versions.edit(point, change)
     standing = await standing_at(context, run, point.seq)
-    is_same = (standing.agent, standing.contexts) == (run.agent, run.contexts)
-    told = () if is_same else (standing.agent, standing.contexts)
-    rewound = runs.Rewound(version, change.note, *told)
+    rewound = runs.Rewound(version, change.note)
+    if (standing.agent, standing.contexts) != (run.agent, run.contexts):
+        rewound = runs.Rewound(version, change.note, standing.agent, standing.contexts)
     return [Draft(Kind.RUN_REWOUND, rewound), *versions.drafts]
 
 

@@ -19,6 +19,7 @@ from holdfast.agents.agent import Agents
 from holdfast.agents.handing_over import CONTEXT, WISH, HandoffRules
 from holdfast.agents.handover import PART, Giving, Taken
 from holdfast.agents.progress import Progress
+from holdfast.agents.session_pass import is_session
 from holdfast.agents.versions import PART as VERSIONS
 from holdfast.engine import turns
 from holdfast.engine.checkpoints import load_parts
@@ -53,6 +54,8 @@ class HandoffProtocol:
         """Steps 1 to 4, by whoever holds the run."""
         faults.point("handoff.detected")
         policy = _policy_of(giving.rules)
+        # What tools of this turn have done is told as done.
+        await giving.held.stage.flush()
         checkpoint_id = ids.uuid7()
         record = await Leaving(self._context, giving, policy).record(checkpoint_id)
         faults.point("handoff.prompted")
@@ -151,9 +154,9 @@ class HandoffProtocol:
         """Raise if the receiver is known here and cannot be started with the run's input."""
         if to in self._agents:
             given = await turns.input_of(self._context, run.run_id)
-            self._agents.get(to).check_takes(given)
+            if not is_session(given):
+                self._agents.get(to).arguments_of(given)
 
 
 def _policy_of(rules: HandoffRules | None) -> HandoffPolicy:
     return rules if isinstance(rules, HandoffPolicy) else _DEFAULT
-
