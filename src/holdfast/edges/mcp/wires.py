@@ -146,6 +146,8 @@ class _NotingClient(httpx2.AsyncClient):
             said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             failed = {"jsonrpc": "2.0", "id": None, "error": {"code": _BROKEN, "message": said}}
             return httpx2.Response(503, json=failed, request=request)
+        if request.method != "POST":
+            return answer  # it was asked again for an answer: what became of the call is not said
         noted.status = answer.status_code
         is_known = answer.headers.get("content-type", "").lower().startswith(_ANSWERS)
         is_fine = answer.status_code == 200 and is_known
