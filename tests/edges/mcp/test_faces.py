@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import mcp_types as types
 import pytest
@@ -105,6 +106,27 @@ async def test_what_does_not_fit_is_asked_again_and_changes_nothing(tmp_path: Pa
         "Release 1?",
         '"maybe" is not one of the choices: "yes", "no". Release 1?',
     ]
+
+
+@pytest.mark.parametrize(
+    ("agent", "given", "wrong", "why"),
+    [
+        ("ages", {"name": "Bo"}, {"answer": 10**30}, "more than 64 bits"),
+        ("buys", {"what": "tea"}, {"approve": True, "note": "x" * 5000}, "5000 characters"),
+    ],
+)
+@async_test
+async def test_what_cannot_be_stored_is_asked_again(
+    tmp_path: Path, agent: str, given: Any, wrong: Any, why: str
+) -> None:
+    person = Person(wrong, "decline")
+    async with (
+        served(tmp_path) as (hf, server),
+        Client(server, elicitation_callback=person) as client,
+    ):
+        await told(client, "start_agent", agent=agent, input=given, run_id="r")
+        assert (await hf.runs.get("r")).status == "waiting"
+    assert why in person.asked[1].message
 
 
 @async_test
