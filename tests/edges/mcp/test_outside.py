@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -350,6 +350,45 @@ async def test_answer_that_broke_off_and_is_not_there_any_more_may_have_happened
         await tools.close()
         server.shutdown()
     assert len(paid) == 1
+
+
+class CutsShort(BreaksOff):
+    """Cuts its answer to one call short, and answers the other one when it may."""
+
+    may: Event
+
+    def do_POST(self) -> None:
+        self.close_connection = True
+        super().do_POST()
+
+    def _answer(self, kind: str, body: bytes, headers: dict[str, str]) -> None:
+        if kind == "application/json":
+            super()._answer(kind, body, headers)
+        elif self.paid[-1]["params"]["arguments"]:
+            super()._answer("application/json", b'{"jsonrpc": "2', {"content-length": "99"})
+        else:
+            asked = self.paid[-1]
+            self.may.wait(20)
+            self._result(asked, {"content": [{"type": "text", "text": "paid"}]}, {})
+
+
+@async_test
+async def test_answer_that_is_cut_short_takes_no_other_call_along() -> None:
+    paid: list[Any] = []
+    may = Event()
+    kind = type("Handler", (CutsShort,), {"status": 405, "paid": paid, "may": may})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        tools = await mcp_tools(f"http://127.0.0.1:{server.server_port}/mcp", mode="legacy")
+        other = asyncio.create_task(tools["pay"]())
+        while not paid:
+            await asyncio.sleep(0.01)
+        with pytest.raises(Lost):
+            await tools["pay"](cut=True)
+        may.set()
+        assert await other == "paid"
+        await tools.close()
+        server.shutdown()
 
 
 class Unwilling(BaseHTTPRequestHandler):
