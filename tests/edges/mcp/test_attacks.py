@@ -8,9 +8,11 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.server.auth.provider import AccessToken
+from mcp.shared.exceptions import MCPError
 
 import holdfast
 from holdfast.edges.mcp import McpServer, listening
+from holdfast.edges.mcp.catalogue import Catalogue
 from holdfast.edges.mcp.forms import form_of
 from holdfast.edges.mcp.meta import KEY, RUN_ID
 from holdfast.edges.mcp.principals import principal_of
@@ -18,7 +20,7 @@ from holdfast.edges.mcp.views import MOST_BYTES, Question
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Kit
 from tests.edges.mcp.app import ages, greet
-from tests.edges.mcp.driving import Person, served, step, told
+from tests.edges.mcp.driving import Person, refused, served, step, told
 
 YES = types.ElicitResult(action="accept", content={"answer": True, "approve": True})
 
@@ -196,3 +198,22 @@ async def test_reading_a_large_definition_holds_up_nobody(tmp_path: Path) -> Non
             looks += 1
         assert (await checking)["problems"] == []
     assert looks > 10
+
+
+@async_test
+async def test_a_file_that_goes_away_meanwhile_is_not_there_and_the_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here.yaml").write_text(
+        "name: here\nblocks:\n- {id: a, type: Prompt, inputs: {prompt: 'Well?'}}\n"
+    )
+    files = [tmp_path / "gone.yaml", tmp_path / "here.yaml"]
+    monkeypatch.setattr(Catalogue, "_files", lambda _: files)
+    async with served(tmp_path, workflows=tmp_path) as (_, server), Client(server) as client:
+        listed = await told(client, "list_workflows")
+        assert "here" in {each["name"] for each in listed["workflows"]}
+        assert (await told(client, "execute_workflow", name="here"))["status"] == "waiting"
+        assert (await refused(client, "execute_workflow", name="gone"))["kind"] == "not_found"
+        monkeypatch.setattr(Catalogue, "find", lambda *_: asyncio.sleep(0, files[0]))
+        with pytest.raises(MCPError, match="Resource not found"):
+            await client.read_resource("holdfast://workflows/gone")

@@ -1,11 +1,15 @@
 """One run behind its faces: the structured result of every client, and forms for those with any."""
 
 import asyncio
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import mcp_types as types
 import pytest
 from mcp import Client
+from mcp.server import request_state
 from mcp.shared.exceptions import MCPError
 
 import holdfast
@@ -105,6 +109,27 @@ async def test_what_does_not_fit_is_asked_again_and_changes_nothing(tmp_path: Pa
         "Release 1?",
         '"maybe" is not one of the choices: "yes", "no". Release 1?',
     ]
+
+
+@pytest.mark.parametrize(
+    ("agent", "given", "wrong", "why"),
+    [
+        ("ages", {"name": "Bo"}, {"answer": 10**30}, "more than 64 bits"),
+        ("buys", {"what": "tea"}, {"approve": True, "note": "x" * 5000}, "5000 characters"),
+    ],
+)
+@async_test
+async def test_what_cannot_be_stored_is_asked_again(
+    tmp_path: Path, agent: str, given: Any, wrong: Any, why: str
+) -> None:
+    person = Person(wrong, "decline")
+    async with (
+        served(tmp_path) as (hf, server),
+        Client(server, elicitation_callback=person) as client,
+    ):
+        await told(client, "start_agent", agent=agent, input=given, run_id="r")
+        assert (await hf.runs.get("r")).status == "waiting"
+    assert why in person.asked[1].message
 
 
 @async_test
@@ -257,6 +282,37 @@ async def test_a_state_that_was_changed_is_refused_and_the_run_waits(tmp_path: P
         (run,) = await hf.runs.list()
         assert run.status == "waiting"
         assert await hf.journal.head(run.run_id) == head
+
+
+@async_test
+async def test_a_form_can_be_answered_for_days_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"name": "release", "inputs": {"version": "1"}}
+    answers = {"approve": types.ElicitResult(action="accept", content=ACCEPT)}
+    async with (
+        served(tmp_path) as (hf, server),
+        Client(server, elicitation_callback=Person()) as client,
+    ):
+        asked = await step(client, "execute_workflow", given)
+        brought: Any = {"input_responses": answers, "request_state": asked.request_state}
+        (run,) = await hf.runs.list()
+        head = await hf.journal.head(run.run_id)
+        set_clock(monkeypatch, days=7.01)
+        with pytest.raises(MCPError) as refusal:
+            await step(client, "execute_workflow", given, **brought)
+        assert refusal.value.error.code == types.INVALID_PARAMS
+        assert await hf.journal.head(run.run_id) == head
+        set_clock(monkeypatch, days=6.99)
+        ended = await step(client, "execute_workflow", given, **brought)
+        assert ended.structured_content["status"] == "completed"
+    assert charges(tmp_path) == ["1"]
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, *, days: float) -> None:
+    """Let it be so many days later for what seals forms, and for nothing else."""
+    later = SimpleNamespace(time=lambda: time.time() + days * 86_400)
+    monkeypatch.setattr(request_state, "time", later)
 
 
 @async_test

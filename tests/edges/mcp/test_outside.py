@@ -1,11 +1,12 @@
 """Tools of other MCP servers: real servers, on pipes and over HTTP."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -287,6 +288,107 @@ async def test_registry_and_workflow_use_them_too(served: tuple[str, Path], tmp_
     assert [answer.is_error for answer in answers] == [False, False, True, True]
     assert [line.number for line in lines(served[1]) if line.number in (71, 72)] == [71, 72]
     await tools.close()
+
+
+class BreaksOff(BaseHTTPRequestHandler):
+    """Pays, breaks off its answer, and does not know the stream when it is asked for the rest."""
+
+    paid: list[Any]
+    status: int
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    do_DELETE = do_GET
+
+    def do_POST(self) -> None:
+        asked: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method = asked["method"]
+        if method == "tools/call":
+            self.paid.append(asked)
+            self._answer("text/event-stream", b"retry: 1\nid: 1\ndata: \n\n", {})
+        elif method == "initialize":
+            about = {"name": "bank", "version": "1"}
+            told = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": about}
+            self._result(asked, told, {"mcp-session-id": "s"})
+        else:
+            self._result(asked, {"tools": [{"name": "pay", "inputSchema": {"type": "object"}}]}, {})
+
+    def _result(self, asked: dict[str, Any], result: Any, headers: dict[str, str]) -> None:
+        told = {"jsonrpc": "2.0", "id": asked.get("id"), "result": result}
+        self._answer("application/json", json.dumps(told).encode(), headers)
+
+    def _answer(self, kind: str, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(200)
+        about = {"content-type": kind, "content-length": str(len(body)), **headers}
+        for name, value in about.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("status", [404, 405])
+@async_test
+async def test_answer_that_broke_off_and_is_not_there_any_more_may_have_happened(
+    status: int,
+) -> None:
+    paid: list[Any] = []
+    kind = type("Handler", (BreaksOff,), {"status": status, "paid": paid})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        tools = await mcp_tools(f"http://127.0.0.1:{server.server_port}/mcp", mode="legacy")
+        agent = caller(tools)
+        async with holdfast.Holdfast(HERE, agents=[agent]) as hf:
+            with pytest.raises(RunBlocked):
+                await hf.run(agent, [ToolCall("c1", "pay", {})], run_id="r")
+            assert await kinds_of(hf, "r") == ["EFFECT_ISSUED", "EFFECT_UNKNOWN"]
+        await tools.close()
+        server.shutdown()
+    assert len(paid) == 1
+
+
+class CutsShort(BreaksOff):
+    """Cuts its answer to one call short, and answers the other one when it may."""
+
+    may: Event
+
+    def do_POST(self) -> None:
+        self.close_connection = True
+        super().do_POST()
+
+    def _answer(self, kind: str, body: bytes, headers: dict[str, str]) -> None:
+        if kind == "application/json":
+            super()._answer(kind, body, headers)
+        elif self.paid[-1]["params"]["arguments"]:
+            super()._answer("application/json", b'{"jsonrpc": "2', {"content-length": "99"})
+        else:
+            asked = self.paid[-1]
+            self.may.wait(20)
+            self._result(asked, {"content": [{"type": "text", "text": "paid"}]}, {})
+
+
+@async_test
+async def test_answer_that_is_cut_short_takes_no_other_call_along() -> None:
+    paid: list[Any] = []
+    may = Event()
+    kind = type("Handler", (CutsShort,), {"status": 405, "paid": paid, "may": may})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        tools = await mcp_tools(f"http://127.0.0.1:{server.server_port}/mcp", mode="legacy")
+        other = asyncio.create_task(tools["pay"]())
+        while not paid:
+            await asyncio.sleep(0.01)
+        with pytest.raises(Lost):
+            await tools["pay"](cut=True)
+        may.set()
+        assert await other == "paid"
+        await tools.close()
+        server.shutdown()
 
 
 class Unwilling(BaseHTTPRequestHandler):

@@ -168,6 +168,22 @@ async def test_what_is_no_answer_leaves_the_run_as_it_was(tmp_path: Path) -> Non
 
 
 @async_test
+async def test_what_cannot_be_stored_is_no_answer_either(tmp_path: Path) -> None:
+    async with served(tmp_path, expose=[ages]) as (hf, server), tasked(server) as client:
+        for agent, given, wrong in (
+            ("ages", {"name": "Bo"}, {"answer": 10**30}),
+            ("buys", {"what": "tea"}, {"approve": True, "note": "x" * 5000}),
+        ):
+            task_id = (await begun(client, "start_agent", agent=agent, input=given))["taskId"]
+            (key,) = (await until(client, task_id, "input_required"))["inputRequests"]
+            before = await hf.journal.head(task_id)
+            with refusing(types.INVALID_PARAMS) as caught:
+                await update(client, task_id, {key: accepted(**wrong)})
+            assert list(caught.value.data["problems"]) == [key]
+            assert await hf.journal.head(task_id) == before
+
+
+@async_test
 async def test_of_two_clients_with_different_answers_the_first_is_heard(tmp_path: Path) -> None:
     async with (
         served(tmp_path, expose=[ages]) as (hf, server),

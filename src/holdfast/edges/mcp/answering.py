@@ -44,9 +44,10 @@ async def visible(call: Call, wait_id: str) -> Asked:
 
 
 def check(question: Question, value: Any) -> None:
-    """Raise AnswerRefused unless the value answers the question."""
+    """Raise AnswerRefused unless the value answers the question, MisuseError if it is too much."""
     if question.kind == APPROVAL:
-        _verdict(question, value, "")
+        _, note = _verdict(question, value, "")
+        names.check_text(note, what="note")
     else:
         questions.check_answer(value, schema=question.schema, choices=question.choices)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,8 @@ _SUFFIXES: Final = (".yaml", ".yml")
 _MOST: Final = 1000
 
 Source = Workflow | Path
+Named = tuple[tuple[int, int, int], str]
+"""What a file was like when it was read, and the name in it."""
 
 
 class Catalogue:
@@ -23,7 +26,7 @@ class Catalogue:
     def __init__(self, kit: Kit, folder: str | Path | None = None) -> None:
         self._kit = kit
         self._folder = None if folder is None else Path(folder)
-        self._names: dict[Path, tuple[tuple[int, int, int], str]] = {}
+        self._names: dict[Path, Named] = {}
         if self._folder is not None and not self._folder.is_dir():
             raise NotFoundError(f"there is no folder {self._folder}; make it, or name another")
 
@@ -33,20 +36,21 @@ class Catalogue:
 
     def _all(self) -> dict[str, Source]:
         found: dict[str, Source] = dict(self._kit.definitions)
-        names = {path: self._name_in(path) for path in self._files()}
-        self._names = {path: self._names[path] for path in names}
-        for path, name in names.items():
+        names: dict[Path, Named] = {}
+        for path in self._files():
+            with suppress(FileNotFoundError):  # editors put another file in the place of one
+                names[path] = self._named(path)
+        self._names = names  # at once: other threads look there meanwhile
+        for path, (_, name) in names.items():
             found.setdefault(name, path)
         return found
 
-    def _name_in(self, path: Path) -> str:
+    def _named(self, path: Path) -> Named:
         """The name in a file, which is read again only if it has changed."""
         told = path.stat()
         stamp = told.st_mtime_ns, told.st_size, told.st_ino
         known = self._names.get(path)
-        if known is None or known[0] != stamp:
-            known = self._names[path] = stamp, _name_in(path)
-        return known[1]
+        return known if known is not None and known[0] == stamp else (stamp, _name_in(path))
 
     def _files(self) -> list[Path]:
         if self._folder is None:

@@ -23,7 +23,7 @@ from holdfast.edges.mcp.contract import WAIT_SECONDS, Begun, Call, ServedTool
 from holdfast.edges.mcp.exposing import AS_TOOL
 from holdfast.edges.mcp.meta import RUN_ID
 from holdfast.edges.mcp.views import Question, RunView, question_of, view_of
-from holdfast.errors import AlreadyAnswered, AnswerRefused, WaitNotFound
+from holdfast.errors import AlreadyAnswered, MisuseError, WaitNotFound
 from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.workflows.kit import AGENT as WORKFLOW
 
@@ -125,7 +125,7 @@ class _Taken:
         try:
             question = known or question_of(await visible(call, wait_id))
             await give(call, wait_id, forms.answer_of(question, response.content or {}))
-        except AnswerRefused as refused:
+        except MisuseError as refused:  # it does not fit, or cannot be stored
             self.problems[wait_id] = str(refused)
         except (AlreadyAnswered, WaitNotFound) as late:
             self.notes.append(str(late))

@@ -176,6 +176,9 @@ async def _result(request: Request, run: Run) -> str:
 async def _definition(request: Request, name: str) -> tuple[str, str]:
     source = await request.catalogue.find(name)
     if isinstance(source, Path):
-        text = await asyncio.to_thread(source.read_text, encoding="utf-8", errors="replace")
+        try:
+            text = await asyncio.to_thread(source.read_text, encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise NotFoundError(f"the file of {name!r} cannot be read: {error.strerror}") from error
         return _YAML, text
     return _JSON, transcripts.as_json(definition.plain(source))

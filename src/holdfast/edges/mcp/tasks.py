@@ -22,9 +22,9 @@ from holdfast.edges.mcp.task_views import EXTENSION, fields_of, require, standin
 from holdfast.edges.mcp.views import Question, view_of
 from holdfast.errors import (
     AlreadyAnswered,
-    AnswerRefused,
     HoldfastError,
     InvalidIdentifier,
+    MisuseError,
     RunEnded,
     RunNotFound,
     WaitNotFound,
@@ -133,7 +133,7 @@ def _read(
             answers[question.wait_id] = value
     except ValidationError:
         problems[question.wait_id] = "it must be an object with `action`, and with `content`"
-    except AnswerRefused as refused:
+    except MisuseError as refused:  # it does not fit, or cannot be stored
         problems[question.wait_id] = str(refused)
 
 

@@ -38,7 +38,8 @@ _LARGEST_EVENT: Final = 16 * 2**20
 _LAST_LINES: Final = 10
 _LONGEST_LINE: Final = 2_000
 _LAST_SECONDS: Final = 0.5
-_ANSWERS: Final = ("application/json", "text/event-stream")
+_WHOLE: Final = "application/json"
+_ANSWERS: Final = (_WHOLE, "text/event-stream")
 _BROKEN: Final = -32000
 
 
@@ -141,16 +142,24 @@ class _NotingClient(httpx2.AsyncClient):
         was_sent, noted.sent = noted.sent, True
         try:
             answer = await super().send(request, **options)
+            if _kind_of(answer).startswith(_WHOLE):
+                await answer.aread()  # if it breaks off where the SDK reads it, all calls are lost
         except httpx2.TransportError as error:
             noted.sent = was_sent or not isinstance(error, _UNSENT)
             said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             failed = {"jsonrpc": "2.0", "id": None, "error": {"code": _BROKEN, "message": said}}
             return httpx2.Response(503, json=failed, request=request)
+        if request.method != "POST":
+            return answer  # it was asked again for an answer: what became of the call is not said
         noted.status = answer.status_code
-        is_known = answer.headers.get("content-type", "").lower().startswith(_ANSWERS)
+        is_known = _kind_of(answer).startswith(_ANSWERS)
         is_fine = answer.status_code == 200 and is_known
         noted.is_strange = answer.status_code < 400 and not is_fine
         return answer
+
+
+def _kind_of(answer: httpx2.Response) -> str:
+    return answer.headers.get("content-type", "").lower()
 
 
 @dataclass(frozen=True)
