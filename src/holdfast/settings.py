@@ -14,6 +14,7 @@ from holdfast.errors import InvalidSetting
 
 DEFAULT_STORE: Final = "holdfast.db"
 STORE_FAILURES: Final = ("raise", "memory")
+CORRUPTIONS: Final = ("ancestor", "block")
 SECRETS: Final = ("HOLDFAST_SECRET_", "WORKFLOW_SECRET_")
 MCP_KEYS: Final = "HOLDFAST_MCP_KEYS"
 _KEPT_BACK: Final = frozenset(
@@ -42,6 +43,8 @@ class Settings:
     sweep_seconds: float = 10.0
     transport: str = field(default="", repr=False)  # it may hold a password
     on_store_failure: str = "raise"
+    on_corruption: str = "ancestor"
+    scrub_seconds: float = 3600.0
 
     def __post_init__(self) -> None:
         names.check(self.tenant, what="tenant")
@@ -93,10 +96,15 @@ def _transport(value: str) -> str | None:
     return None
 
 
+def _corruption(value: str) -> str | None:
+    return None if value in CORRUPTIONS else f"must be {' or '.join(CORRUPTIONS)}"
+
+
 _TEXTS: Final = {
     "tenant": _tenant,
     "transport": _transport,
     "on_store_failure": _store_failure,
+    "on_corruption": _corruption,
 }
 
 

@@ -21,6 +21,7 @@ from holdfast.agents import shapes
 from holdfast.agents.cadence import Cadence
 from holdfast.agents.handing_over import HandoffRules, check_rules
 from holdfast.agents.peer_tools import Known, Peer, peers_by_tool
+from holdfast.agents.recovering import RecoveryPolicy, check_policy
 from holdfast.agents.rules import Permission, Rules
 from holdfast.agents.tools import Tool, tool
 from holdfast.agents.versions import OnChange, check_on_change, versions_of
@@ -280,6 +281,7 @@ def agent(
     budget: Budget | None = None,
     reserve: Cost | None = None,
     handoff: HandoffRules | None = None,
+    recovery: RecoveryPolicy | None = None,
 ) -> Callable[[Callable[Concatenate["Run", P], Awaitable[R]]], Agent[P, R]]: ...
 def agent(function: Any = None, /, **options: Any) -> Any:
     """Make an async function of a run and its input an agent.
@@ -317,6 +319,7 @@ def rules_of(
     budget: Budget | None = None,
     reserve: Cost | None = None,
     handoff: HandoffRules | None = None,
+    recovery: RecoveryPolicy | None = None,
 ) -> Rules:
     """What the options of an agent make."""
     callable_peers = peers_by_tool(peers)
@@ -336,4 +339,5 @@ def rules_of(
         budget=budget,
         reserve=reserve,
         handoff=check_rules(handoff),
+        recovery=check_policy(recovery),
     )

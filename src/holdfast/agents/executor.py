@@ -23,7 +23,7 @@ from holdfast.agents.versions import Change, InFlight, judge
 from holdfast.agents.views import UNSET
 from holdfast.engine import budgets as engine_budgets
 from holdfast.engine import effects as engine_effects
-from holdfast.engine import sweeper, turns
+from holdfast.engine import recoveries, sweeper, turns
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outlasting import outlast
@@ -41,6 +41,7 @@ from holdfast.errors import (
     UnsupportedValue,
 )
 from holdfast.kernel.effects import SETTLED, Settled
+from holdfast.kernel.recoveries import Failure
 from holdfast.kernel.runs import BlockedReason, Status
 from holdfast.kernel.signals import WAIT_KIND as SIGNAL
 from holdfast.telemetry import log
@@ -81,6 +82,7 @@ class Pass:
         self._given = given
         self._run: Run | None = None
         self._in_flight = InFlight()
+        self._began_at = held.version
         self.stop_note = ""
         self.is_interrupted = False
         """Whether this task is cancelled because the run is not its own any more."""
@@ -178,9 +180,9 @@ class Pass:
         except HoldfastError as error:
             if run.gate.leaving is error:
                 raise
-            return await self._fail(error)
+            return await self._broke(agent, error)
         except Exception as error:
-            return await self._fail(error)
+            return await self._broke(agent, error)
         run.check_claimed()
         if run.leaves_no_trace:
             self.held.discard()
@@ -292,6 +294,26 @@ class Pass:
         found = [await self.context.store.effects.get(effect_id) for effect_id in effect_ids]
         return bool(found) and all(effect is None or effect.status in SETTLED for effect in found)
 
+    async def _broke(self, agent: Agent[..., Any], error: Exception) -> Ending:
+        """The agent raised: the run has failed, unless its policy lets it be tried again."""
+        policy = agent.rules.recovery
+        cause = None if policy is None else policy.cause_of(error)
+        if policy is None or cause is None:
+            return await self._fail(error)
+        await self._forget_edits()
+        attempts = 1 if self.held.version > self._began_at else self.held.run.attempts + 1
+        failure = Failure(cause, storable_text(describe(error))[:1000], attempts)
+        is_tried_again = await recoveries.give_up(
+            self.context,
+            self.held,
+            failure,
+            tries=policy.tries,
+            backoff_seconds=policy.backoff_seconds,
+        )
+        if not is_tried_again:
+            log.error("run %s is blocked, its agent fails: %s", self.run_id, failure.note)
+        return Ending(False, error)
+
     async def _fail(self, error: BaseException, *, trace: str | None = None) -> Ending:
         await self._forget_edits()
         told = _traceback(error) if trace is None else trace
@@ -344,7 +366,8 @@ async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any])
         await run.hand_over_if_due()
         if run.is_fresh and run.continuation is not None:
             faults.point("handoff.resumed")
-        result = await agent.function(run, **arguments)
+        async with run.turn_clock.running():
+            result = await agent.function(run, **arguments)
     except asyncio.CancelledError as error:
         if is_being_cancelled():
             raise

@@ -14,6 +14,7 @@ from holdfast.agents.cadence import Cadence
 from holdfast.agents.handing_over import HandoffRules
 from holdfast.agents.messages import Message, Text
 from holdfast.agents.peer_tools import Known, Peer
+from holdfast.agents.recovering import RecoveryPolicy
 from holdfast.agents.rules import Permission
 from holdfast.agents.run import Run
 from holdfast.agents.tools import Tool
@@ -64,6 +65,7 @@ class AgentLoop(Agent[[str], str]):
         model_name: str = "",
         on_change: OnChange = "continue",
         handoff: HandoffRules | None = None,
+        recovery: RecoveryPolicy | None = None,
     ) -> None:
         if not shapes.is_async(model):
             raise MisuseError(
@@ -84,6 +86,7 @@ class AgentLoop(Agent[[str], str]):
             budget=budget,
             reserve=reserve,
             handoff=handoff,
+            recovery=recovery,
         )
         super().__init__(self.play, name=name, rules=rules)
         self._description = description

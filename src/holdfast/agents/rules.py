@@ -12,6 +12,7 @@ import msgspec
 from holdfast.agents.cadence import Cadence
 from holdfast.agents.handing_over import HandoffRules
 from holdfast.agents.peer_tools import Peer
+from holdfast.agents.recovering import RecoveryPolicy
 from holdfast.agents.tools import Arguments, Tool
 from holdfast.agents.versions import OnChange
 from holdfast.engine.costs import Budget, Cost
@@ -55,6 +56,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     on_change: OnChange = "continue"
     budget: Budget | None = None
     reserve: Cost | None = None
+    recovery: RecoveryPolicy | None = None
     handoff: HandoffRules | None = None
 
     def find(self, name: str) -> Tool[..., Any]:

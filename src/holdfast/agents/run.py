@@ -38,6 +38,7 @@ from holdfast.agents.peers import Peers
 from holdfast.agents.places import Places, enter_branch
 from holdfast.agents.progress import Progress
 from holdfast.agents.record import Record
+from holdfast.agents.recovering import TurnClock
 from holdfast.agents.requests import Requests
 from holdfast.agents.rules import Rules
 from holdfast.agents.spending import Spending
@@ -93,6 +94,8 @@ class Run:
         self.context = context
         self._held = held
         self._handover = handover
+        policy = rules.recovery
+        self.turn_clock = TurnClock(None if policy is None else policy.turn_seconds)
         self.gate = gate
         self._places = Places()
         self._pace = Pace(rules.cadence, context.now)
@@ -526,6 +529,7 @@ class Run:
             self.gate.leave(Suspend(HandBack(self._stop_note)))
 
     def _begin_turn(self, memo: Memo) -> None:
+        self.turn_clock.begin_turn()
         self.record.begin_turn(memo)
         self._places.begin_turn()
         self._steps.begin_turn(memo)

@@ -11,8 +11,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from holdfast import clock, names
-from holdfast.engine import sweeper
-from holdfast.engine.checkpoints import load_newest
+from holdfast.engine import recoveries, sweeper
+from holdfast.engine.checkpoints import Newest, load_newest
 from holdfast.engine.context import Context
 from holdfast.engine.head import Head
 from holdfast.engine.heart import Heart
@@ -33,7 +33,6 @@ from holdfast.errors import (
 from holdfast.kernel import leases
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import Status
-from holdfast.kernel.state import Parts
 from holdfast.stores.contract import Beat, Decision, Snapshot, Sweep
 from holdfast.telemetry import WARM_STATE, log
 
@@ -179,7 +178,14 @@ class Leases:
             return Decision(snapshot.position.seq + 1, (draft,))
 
         try:
-            return await self._hold(run_id, await self._context.decide_late(run_id, decide))
+            try:
+                return await self._hold(run_id, await self._context.decide_late(run_id, decide))
+            except CheckpointCorrupted:
+                run = await self._context.store.runs.get(run_id)
+                if run is None or not run.is_recovering or run.status is not Status.READY:
+                    raise
+                # It was damaged, and goes on from an older version now.
+                return await self._hold(run_id, await self._context.decide_late(run_id, decide))
         except UnavailableError:
             self.strays.suspect()
             raise
@@ -212,22 +218,24 @@ class Leases:
         if found is None or found.run.lease_seq != lease_seq:
             raise Fenced(f"run {run_id} was taken by another worker just after it was leased here")
         try:
-            parts = await self._state_of(run_id)
+            newest = await self._state_of(run_id)
         except IntegrityError as damage:
-            await sweeper.block_damaged(self._context, run_id, damage)
+            await recoveries.mend_or_block(self._context, run_id, damage)
             raise
         head = Head(self._context, found.run, found.position)
-        held = LeasedRun(self._context, head, parts)
+        held = LeasedRun(self._context, head, newest.parts)
+        if found.run.is_recovering:
+            held.stage.begin([recoveries.completed(found.run, newest.checkpoint)])
         self.strays.add(held)
         return held
 
-    async def _state_of(self, run_id: str) -> Parts:
+    async def _state_of(self, run_id: str) -> Newest:
         newest = await self._context.store.checkpoints.page(run_id, before=_NO_LIMIT, limit=1)
         parts = self.warm.take(run_id, newest[0].version if newest else 0)
         if parts is None:
-            return (await load_newest(self._context, run_id)).parts
+            return await load_newest(self._context, run_id)
         self._context.telemetry.count(WARM_STATE)
-        return parts
+        return Newest(parts, newest[0] if newest else None)
 
     async def stay_alive(self) -> None:
         """Count as alive from now on, for as long as this process lives."""

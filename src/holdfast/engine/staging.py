@@ -20,7 +20,9 @@ from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.runs import Run
 from holdfast.kernel.versions import Versions
 
-_KEPT: Final = frozenset({Kind.COST_RECORDED, Kind.RUN_CREATED, Kind.RUN_LEASED})
+_KEPT: Final = frozenset(
+    {Kind.COST_RECORDED, Kind.RUN_CREATED, Kind.RUN_LEASED, Kind.RECOVERY_COMPLETED}
+)
 
 
 class Staged(NamedTuple):

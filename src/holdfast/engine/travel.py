@@ -4,7 +4,7 @@ What was done outside after that version stays done. The state that a fork or a 
 with says what that is (`kernel.travel`), so that it is given back and not sent again.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -151,9 +151,18 @@ async def _check_has_no_marks(context: Context, run_id: str) -> None:
 
 
 async def rewind(
-    context: Context, run_id: str, version: int, change: Change, *, takeover: bool
+    context: Context,
+    run_id: str,
+    version: int,
+    change: Change,
+    *,
+    takeover: bool,
+    then: Sequence[Draft] = (),
 ) -> Run:
-    """Let a run go on from an earlier version; decided anew if its journal grows meanwhile."""
+    """Let a run go on from an earlier version; decided anew if its journal grows meanwhile.
+
+    `then` follows in the same commit.
+    """
     for _ in range(_TRIES):
         head = await context.store.runs.at_head(names.check(run_id, what="run id"))
         if head is None:
@@ -161,7 +170,7 @@ async def rewind(
         await _check_has_no_marks(context, run_id)
         is_held = await _is_held(context, head.run)
         travel.check_rewind(head.run, holder_alive=is_held, takeover=takeover)
-        drafts = await _rewinding(context, head, version, change)
+        drafts = [*await _rewinding(context, head, version, change), *then]
         origin = Origin(context.tenant, run_id, change.by or context.worker, context.now())
         sealed = seal_all(head.run, head.position, drafts, origin)
         entries, changes = tuple(sealed.entries), tuple(sealed.changes)
@@ -196,17 +205,33 @@ async def _rewinding(
 ) -> list[Draft]:
     run, seq = head.run, head.position.seq + 1
     point = await _find(context, run, version)
-    newest = await load_newest(context, run.run_id)
     signals = await context.store.signals.of_run(run.run_id)
     is_answered = any(signal.taken_seq > point.seq for signal in signals)
-    versions = _Versions(context, newest.parts, parent=version, seq=seq + 1)
+    try:
+        onto, base = (await load_newest(context, run.run_id)).parts, None
+    except IntegrityError:
+        onto, base = await _from_nothing(context, run.run_id, seq + 1)
+    versions = _Versions(context, onto, parent=version, seq=seq + (1 if base is None else 2))
     await versions.restore(point, change, run.run_id, "rewound", is_answered=is_answered)
     await versions.edit(point, change)
     standing = await standing_at(context, run, point.seq)
     rewound = runs.Rewound(version, change.note)
     if (standing.agent, standing.contexts) != (run.agent, run.contexts):
         rewound = runs.Rewound(version, change.note, standing.agent, standing.contexts)
-    return [Draft(Kind.RUN_REWOUND, rewound), *versions.drafts]
+    begun = [Draft(Kind.RUN_REWOUND, rewound), *([] if base is None else [base])]
+    return [*begun, *versions.drafts]
+
+
+async def _from_nothing(context: Context, run_id: str, seq: int) -> tuple[Parts, Draft]:
+    """An empty state after the newest version, for when that cannot be loaded; and its base.
+
+    What is loaded from there on reads nothing of what is damaged.
+    """
+    (newest,) = await context.store.checkpoints.page(run_id, before=2**62, limit=1)
+    parts = Parts()
+    parts.version, parts.base_seq = newest.version, seq
+    body = checkpoints.encode_body(checkpoints.Base({}, {}))
+    return parts, Draft(Kind.STATE_BASE, checkpoints.BaseFacts(newest.version), body)
 
 
 class _Versions:
