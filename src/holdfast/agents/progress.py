@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast import codec, names
+from holdfast.agents import shapes
 from holdfast.agents.views import Value
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import MisuseError, ValueTooLarge
@@ -41,6 +42,11 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     context_summary: ContextSummary = ContextSummary()
     metrics: Metrics = Metrics()
     finished_phase: str = ""
+
+
+def work_of(stored: object) -> Work:
+    """The progress of a run from the part of its state; empty if it told nothing."""
+    return shapes.convert(stored or {}, Work, what=PART)
 
 
 class Progress:

@@ -18,6 +18,7 @@ Summarize = Callable[[Record, Sequence[Any]], Awaitable[str]]
 """Told the record and the transcript, writes what else whoever goes on should know."""
 
 _LEAST_WINDOW: Final = 1000
+_PROMPT_TOKENS: Final = 8_000
 
 
 class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +28,8 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     failed calls of tools end a context (None: never), and so does a finished phase if
     `phase_complete`. `count` counts the tokens of a text (an estimate unless given), where the
     model's replies do not tell their usage. `to` is the agent that goes on; empty is the same.
-    `prompt_tokens` is how long the continuation prompt may be, `summarize` writes more for it.
+    `prompt_tokens` is how long the continuation prompt may be (unless given, 8,000 or a quarter of
+    what may be used, whichever is less), `summarize` writes more for it.
     `context_parts` are the logs that a fresh context begins without. Whoever goes on has
     `acknowledge_seconds` to take over.
     """
@@ -38,7 +40,7 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     window: int = 200_000
     count: Count | None = None
     to: str = ""
-    prompt_tokens: int = 8_000
+    prompt_tokens: int = 0
     summarize: Summarize | None = None
     context_parts: tuple[str, ...] = ("transcript",)
     acknowledge_seconds: float = 30.0
@@ -57,7 +59,10 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
             names.check_count(self.errors, what="errors")
         if names.check_count(self.window, what="window") < _LEAST_WINDOW:
             raise MisuseError(f"window is {self.window}; a model's has {_LEAST_WINDOW} or more")
-        if not 0 < names.check_count(self.prompt_tokens, what="prompt_tokens") < self.limit_tokens:
+        if not names.check_count(self.prompt_tokens, what="prompt_tokens"):
+            least = min(_PROMPT_TOKENS, self.limit_tokens // 4)
+            msgspec.structs.force_setattr(self, "prompt_tokens", least)
+        if self.prompt_tokens >= self.limit_tokens:
             raise MisuseError(
                 f"prompt_tokens is {self.prompt_tokens}; it must leave room in the "
                 f"{self.limit_tokens} tokens that a context may use"
