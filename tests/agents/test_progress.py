@@ -355,3 +355,69 @@ async def test_wish_of_the_code_is_due_at_the_boundary_and_survives_it(store: st
 def test_policy_that_is_no_policy_is_refused() -> None:
     with pytest.raises(MisuseError, match="HandoffPolicy"):
         holdfast.agent(handoff=HandoffPolicy)(lambda: None)  # type: ignore[call-overload]
+
+
+@async_test
+async def test_turn_that_waits_for_a_person_tells_and_counts_once(store: str) -> None:
+    async def model(talk: Any) -> Message:
+        calls = [
+            ToolCall("1", "progress_item", {"action": "complete", "id": "plan"}),
+            ToolCall("2", "ask_person", {"question": "deploy?"}),
+        ]
+        usage = Usage(input_tokens=10, output_tokens=5)
+        return Message.assistant(tool_calls=calls, usage=usage)
+
+    tools = [*holdfast.progress_tools, holdfast.ask_person]
+
+    @holdfast.agent(tools=tools, handoff=HandoffPolicy(window=10_000))
+    async def deploy(run: holdfast.Run) -> str:
+        reply = await run.model(model, "go")
+        (_, answer) = await run.tools(reply.tool_calls)
+        await run.checkpoint()
+        return answer.results[0].content
+
+    async with holdfast.Holdfast(store, agents=[deploy]) as hf:
+        await start(hf, deploy)
+        assert await advance(hf, "r") is not None
+        (asked,) = await hf.approvals.list()
+        assert await hf.runs.get("r")
+        await hf.approvals.answer(asked.wait_id, "yes", by="ann")
+        ending = await advance(hf, "r")
+        assert ending is not None
+        assert ending.is_over
+        work = await stored(hf)
+        numbers = (await hf.checkpoints.load("r"))[CONTEXT]
+    assert ids(work.execution_state.completed_items) == ["plan"]
+    assert work.metrics.tokens_consumed == 15
+    assert work.metrics.tools_invoked == 0
+    assert (numbers["replies"], numbers["turns"]) == (1, 1)
+
+
+@async_test
+async def test_ends_of_turns_that_are_passed_over_count_as_turns(store: str) -> None:
+    crashes = [True]
+
+    async def model(turn: int) -> Message:
+        usage = Usage(input_tokens=100 * (turn + 1), output_tokens=10)
+        return Message.assistant(f"turn {turn}", usage=usage)
+
+    @holdfast.agent(cadence=holdfast.every(turns=3), handoff=HandoffPolicy(window=10_000))
+    async def think(run: holdfast.Run) -> None:
+        for turn in range(run.handing_over.numbers.turns, 6):
+            await run.model(model, turn)
+            run.progress.complete(f"turn {turn}")
+            if turn == 4 and crashes:
+                crashes.pop()
+                raise Crash
+            await run.checkpoint()
+
+    async with holdfast.Holdfast(store, agents=[think]) as hf:
+        await start(hf, think)
+        assert await advance(hf, "r") is None
+        assert await advance(hf, "r") is not None
+        work = await stored(hf)
+        numbers = (await hf.checkpoints.load("r"))[CONTEXT]
+    assert len(work.execution_state.completed_items) == 6
+    assert work.metrics.tokens_consumed == sum(100 * (turn + 1) + 10 for turn in range(6))
+    assert (numbers["turns"], numbers["replies"], numbers["used"]) == (6, 6, 610)
+    assert numbers["largest_turn"] == 100
