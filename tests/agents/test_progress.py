@@ -219,8 +219,15 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(store: str) ->
             told.assume("x" * 4001)
         with pytest.raises(MisuseError, match="whole number"):
             told.tests(passed=-1)
-        with pytest.raises(MisuseError, match="0 to 100"):
-            told.tests(coverage_percent=101)
+        for wrong in (101, float("nan"), "all"):
+            with pytest.raises(MisuseError, match="0 to 100"):
+                told.tests(coverage_percent=wrong)  # type: ignore[arg-type]
+        with pytest.raises(MisuseError, match="is a text"):
+            told.pend("a", 7)  # type: ignore[arg-type]
+        with pytest.raises(MisuseError, match="is a text"):
+            told.files(None)  # type: ignore[arg-type]
+        with pytest.raises(MisuseError, match="one of planning"):
+            told.enter_phase(None)  # type: ignore[arg-type]
         with pytest.raises(MisuseError, match="for models"):
             await holdfast.hand_over()
         assert told.state == before

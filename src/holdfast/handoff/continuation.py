@@ -120,6 +120,9 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
 
     def _with_most_of(self, name: str, tokens: int, count: Count) -> "Continuation":
         """As much of a section as fits; nothing of it if others are too long already."""
+        nothing = self._keeping(name, 0)
+        if count(nothing.text) > tokens:
+            return nothing
         least, most = 0, len(self.parts.get(name, ()))
         while least < most:
             middle = (least + most + 1) // 2
