@@ -45,6 +45,8 @@ class Settings:
     on_store_failure: str = "raise"
     on_corruption: str = "ancestor"
     scrub_seconds: float = 3600.0
+    breaker_runs: int = 5
+    breaker_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         names.check(self.tenant, what="tenant")

@@ -15,7 +15,18 @@ COMMIT_CONFLICT: Final = "engine.commit_conflict"
 CHECKPOINT_CORRUPTED: Final = "engine.checkpoint_corrupted"
 WARM_STATE: Final = "engine.warm_state"
 
-NAMES: Final = (BATCH_COMMITTED, BATCH_HALVED, COMMIT_CONFLICT, CHECKPOINT_CORRUPTED, WARM_STATE)
+DAMAGE_FOUND: Final = "engine.damage_found"
+BREAKER_OPEN: Final = "agents.breaker_open"
+
+NAMES: Final = (
+    BATCH_COMMITTED,
+    BATCH_HALVED,
+    COMMIT_CONFLICT,
+    CHECKPOINT_CORRUPTED,
+    WARM_STATE,
+    DAMAGE_FOUND,
+    BREAKER_OPEN,
+)
 
 Sink = Callable[[str, int], None]
 

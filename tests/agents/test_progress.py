@@ -7,16 +7,14 @@ import pytest
 import holdfast
 from holdfast import HandoffPolicy, Message, Phase, ToolCall, Usage
 from holdfast.agents.handing_over import CONTEXT, WISH
-from holdfast.agents.progress import MAX_BYTES, MAX_ENTRIES, PART, Work
-from holdfast.agents.shapes import convert
+from holdfast.agents.progress import MAX_BYTES, MAX_ENTRIES, PART, Work, work_of
 from holdfast.errors import InvalidIdentifier, MisuseError, RunFailed, ValueTooLarge
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, kinds, start
 
 
 async def stored(hf: holdfast.Holdfast, run_id: str = "r") -> Work:
-    state = await hf.checkpoints.load(run_id)
-    return convert(state[PART], Work, what=PART)
+    return work_of((await hf.checkpoints.load(run_id))[PART])
 
 
 def ids(items: Any) -> list[str]:
@@ -221,8 +219,15 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(store: str) ->
             told.assume("x" * 4001)
         with pytest.raises(MisuseError, match="whole number"):
             told.tests(passed=-1)
-        with pytest.raises(MisuseError, match="0 to 100"):
-            told.tests(coverage_percent=101)
+        for wrong in (101, float("nan"), "all"):
+            with pytest.raises(MisuseError, match="0 to 100"):
+                told.tests(coverage_percent=wrong)  # type: ignore[arg-type]
+        with pytest.raises(MisuseError, match="is a text"):
+            told.pend("a", 7)  # type: ignore[arg-type]
+        with pytest.raises(MisuseError, match="is a text"):
+            told.files(None)  # type: ignore[arg-type]
+        with pytest.raises(MisuseError, match="one of planning"):
+            told.enter_phase(None)  # type: ignore[arg-type]
         with pytest.raises(MisuseError, match="for models"):
             await holdfast.hand_over()
         assert told.state == before
@@ -274,7 +279,7 @@ async def test_item_that_is_pended_again_is_open_again(store: str) -> None:
     assert found == [[], ["c: do c well", "b: do b", "a: do a"], []]
 
 
-@pytest.mark.mission("S3-131", "S3-136")
+@pytest.mark.mission("S3-131")
 @async_test
 async def test_numbers_of_a_context_are_stored_for_agents_with_a_policy(store: str) -> None:
     usages = iter([(1000, 50), (1200, 80), (2600, 40)])
@@ -357,3 +362,69 @@ async def test_wish_of_the_code_is_due_at_the_boundary_and_survives_it(store: st
 def test_policy_that_is_no_policy_is_refused() -> None:
     with pytest.raises(MisuseError, match="HandoffPolicy"):
         holdfast.agent(handoff=HandoffPolicy)(lambda: None)  # type: ignore[call-overload]
+
+
+@async_test
+async def test_turn_that_waits_for_a_person_tells_and_counts_once(store: str) -> None:
+    async def model(talk: Any) -> Message:
+        calls = [
+            ToolCall("1", "progress_item", {"action": "complete", "id": "plan"}),
+            ToolCall("2", "ask_person", {"question": "deploy?"}),
+        ]
+        usage = Usage(input_tokens=10, output_tokens=5)
+        return Message.assistant(tool_calls=calls, usage=usage)
+
+    tools = [*holdfast.progress_tools, holdfast.ask_person]
+
+    @holdfast.agent(tools=tools, handoff=HandoffPolicy(window=10_000))
+    async def deploy(run: holdfast.Run) -> str:
+        reply = await run.model(model, "go")
+        (_, answer) = await run.tools(reply.tool_calls)
+        await run.checkpoint()
+        return answer.results[0].content
+
+    async with holdfast.Holdfast(store, agents=[deploy]) as hf:
+        await start(hf, deploy)
+        assert await advance(hf, "r") is not None
+        (asked,) = await hf.approvals.list()
+        assert await hf.runs.get("r")
+        await hf.approvals.answer(asked.wait_id, "yes", by="ann")
+        ending = await advance(hf, "r")
+        assert ending is not None
+        assert ending.is_over
+        work = await stored(hf)
+        numbers = (await hf.checkpoints.load("r"))[CONTEXT]
+    assert ids(work.execution_state.completed_items) == ["plan"]
+    assert work.metrics.tokens_consumed == 15
+    assert work.metrics.tools_invoked == 0
+    assert (numbers["replies"], numbers["turns"]) == (1, 1)
+
+
+@async_test
+async def test_ends_of_turns_that_are_passed_over_count_as_turns(store: str) -> None:
+    crashes = [True]
+
+    async def model(turn: int) -> Message:
+        usage = Usage(input_tokens=100 * (turn + 1), output_tokens=10)
+        return Message.assistant(f"turn {turn}", usage=usage)
+
+    @holdfast.agent(cadence=holdfast.every(turns=3), handoff=HandoffPolicy(window=10_000))
+    async def think(run: holdfast.Run) -> None:
+        for turn in range(run.handing_over.numbers.turns, 6):
+            await run.model(model, turn)
+            run.progress.complete(f"turn {turn}")
+            if turn == 4 and crashes:
+                crashes.pop()
+                raise Crash
+            await run.checkpoint()
+
+    async with holdfast.Holdfast(store, agents=[think]) as hf:
+        await start(hf, think)
+        assert await advance(hf, "r") is None
+        assert await advance(hf, "r") is not None
+        work = await stored(hf)
+        numbers = (await hf.checkpoints.load("r"))[CONTEXT]
+    assert len(work.execution_state.completed_items) == 6
+    assert work.metrics.tokens_consumed == sum(100 * (turn + 1) + 10 for turn in range(6))
+    assert (numbers["turns"], numbers["replies"], numbers["used"]) == (6, 6, 610)
+    assert numbers["largest_turn"] == 100

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from holdfast.agents.handing_over import estimate
 from holdfast.errors import ContextTooSmall
-from holdfast.handoff.continuation import DROPPED, Continuation, Pending, continuation_of
+from holdfast.handoff.continuation import (
+    DROPPED,
+    Continuation,
+    Pending,
+    budget_left,
+    continuation_of,
+)
+from holdfast.kernel.budgets import Account
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.records import (
     Compliance,
@@ -157,10 +164,10 @@ def test_prompt_is_a_message_of_the_user_and_never_of_the_system() -> None:
 
 @pytest.mark.mission("S3-142")
 def test_least_important_is_left_out_first_and_counted() -> None:
-    whole = built(record(items=100, long=" word" * 20), summary="line\n" * 50)
+    whole = built(record(items=40, long=" word" * 20), summary="line\n" * 20)
     size = estimate(whole.text)
     was_gone: list[str] = []
-    for tokens in range(size, 0, -size // 30):
+    for tokens in range(size, 0, -size // 20):
         try:
             fitted = whole.fitted(tokens)
         except ContextTooSmall:
@@ -256,6 +263,30 @@ def test_poison_stays_inside_its_quotes(name: str) -> None:
     for line in continuation.text.splitlines():
         assert not line.lower().startswith(("system:", "human:", "assistant:", "user:"))
         assert len(line) <= 502
+
+
+def test_budget_tells_what_is_left_of_each_limit() -> None:
+    account = Account(
+        tenant="default",
+        run_id="r",
+        usd_limit=5_000_000,
+        tokens_limit=10_000,
+        turns_limit=9,
+        time_limit=60_000_000,
+        began_at=100_000_000,
+        spent_usd=1_500_000,
+        reserved_usd=250_000,
+        spent_input_tokens=9_000,
+        reserved_output_tokens=2_000,
+        spent_turns=2,
+    )
+    assert budget_left(account, now=110_000_000) == (
+        "3.25 of 5.00 USD",
+        "0 of 10,000 tokens",
+        "7 of 9 turns",
+        "50 of 60 seconds",
+    )
+    assert budget_left(Account(tenant="default", run_id="r"), now=0) == ()
 
 
 def test_corpus_of_poison_is_large() -> None:

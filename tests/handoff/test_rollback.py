@@ -7,8 +7,15 @@ import pytest
 
 import holdfast
 from holdfast.errors import MisuseError
-from holdfast.handoff.rollback import NOTHING, Consequence, consequence, rollback_instructions
+from holdfast.handoff.rollback import (
+    NOTHING,
+    Consequence,
+    consequence,
+    consequences,
+    rollback_instructions,
+)
 from holdfast.kernel.effects import Effect, Status
+from holdfast.testing.store_suite import async_test
 
 
 @holdfast.tool(undo=lambda order, result: f"refund order {order}, charge {result['id']}")
@@ -98,3 +105,29 @@ def test_undo_does_not_change_what_a_model_is_told_of_a_tool() -> None:
 
 
 async def _work(run: holdfast.Run) -> None: ...
+
+
+@async_test
+async def test_instructions_are_made_from_the_journal(store: str) -> None:
+    @holdfast.agent(tools=[charge, mail, launch])
+    async def sell(run: holdfast.Run) -> None:
+        await run.call(mail, "before")
+        await run.checkpoint()
+        await run.call(charge, "o1", 5)
+        await run.call(launch, "a")
+        await run.checkpoint()
+
+    async with holdfast.Holdfast(store, agents=[sell]) as hf:
+        await hf.run(sell, run_id="r")
+        entries = await hf.journal.read("r")
+        (first, *_) = [entry.seq for entry in entries if entry.kind == "CHECKPOINT_CREATED"]
+        since = [entry for entry in entries if entry.seq > first]
+        found = consequences(since, sell.rules.tools)
+    assert [(c.effect.tool, c.undo) for c in found] == [
+        ("charge", "refund order o1, charge ch-o1-5"),
+        ("launch", ""),
+    ]
+    assert all(each.effect.status is Status.COMPLETED for each in found)
+    told = rollback_instructions(found).splitlines()
+    assert told[1].startswith("1. launch at ")
+    assert told[2].endswith(": refund order o1, charge ch-o1-5")

@@ -143,7 +143,9 @@ def test_begun_context_counts_anew() -> None:
     meter.count_calls(1, [Message.tool(ToolResult("1", "no", is_error=True))])
     meter.count_call(is_error=True)
     meter.end_turn()
-    assert (meter.numbers.errors, meter.due() and meter.due().kind) == (2, "context_hard")  # type: ignore[union-attr]
+    due = meter.due()
+    assert due is not None
+    assert (meter.numbers.errors, due.kind) == (2, "context_hard")
     meter.begin_context()
     assert meter.numbers == ContextNumbers(started_version=1)
     assert meter.due() is None
@@ -165,7 +167,7 @@ def test_estimate_counts_rather_more_than_less(text: str, least: int) -> None:
         {"errors": -1},
         {"window": 10},
         {"window": "many"},
-        {"prompt_tokens": 0},
+        {"prompt_tokens": -1},
         {"prompt_tokens": 150_000},
         {"to": "a\nb"},
         {"context_parts": "transcript"},
@@ -178,6 +180,22 @@ def test_estimate_counts_rather_more_than_less(text: str, least: int) -> None:
 def test_policy_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(MisuseError):
         HandoffPolicy(**wrong)
+
+
+def test_prompt_leaves_room_in_a_small_window() -> None:
+    assert HandoffPolicy().prompt_tokens == 8_000
+    assert HandoffPolicy(window=10_000).prompt_tokens == 1_750
+    assert HandoffPolicy(window=10_000, prompt_tokens=6_000).prompt_tokens == 6_000
+
+
+def test_small_reply_beside_a_large_one_does_not_hide_it() -> None:
+    meter = counting(HandoffPolicy(window=10_000))
+    meter.count_reply("", Usage(input_tokens=6500, output_tokens=10), (), {})
+    meter.count_reply("", Usage(input_tokens=100, output_tokens=10), (), {})
+    meter.end_turn()
+    assert meter.numbers.used == 6510
+    meter.count_reply("", Usage(input_tokens=300, output_tokens=10), (), {})
+    assert meter.numbers.used == 310, "an agent may cut its own transcript"
 
 
 def test_counter_that_gives_no_count_is_refused() -> None:

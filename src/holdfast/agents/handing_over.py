@@ -44,6 +44,7 @@ class ContextNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """What a context has used, in tokens. `turn_began_at` is `used` at the end of the last turn.
 
     `largest_turn` is the most that a turn has added: a reply, and what its tools answered.
+    `turn_replies` are those of the turn that is not over yet.
     """
 
     used: int = 0
@@ -51,6 +52,7 @@ class ContextNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     turn_began_at: int = 0
     turns: int = 0
     replies: int = 0
+    turn_replies: int = 0
     errors: int = 0
     max_utilization: float = 0.0
     started_version: int = 0
@@ -168,7 +170,14 @@ class HandingOver:
         numbers = self.numbers
         # What the first reply was given is no turn: every context begins with it.
         began_at = numbers.turn_began_at if numbers.replies else max(0, used - said)
-        self._note(used=used, turn_began_at=began_at, replies=numbers.replies + 1)
+        # Of several replies in a turn the largest counts: some may be about something small.
+        most = max(used, numbers.used) if numbers.turn_replies else used
+        self._note(
+            used=most,
+            turn_began_at=began_at,
+            replies=numbers.replies + 1,
+            turn_replies=numbers.turn_replies + 1,
+        )
 
     def count_calls(self, made: int, answers: Sequence[Message]) -> None:
         """Tools were called, and have answered; what was refused is answered too."""
@@ -196,6 +205,7 @@ class HandingOver:
             largest_turn=max(numbers.largest_turn, grown),
             turn_began_at=numbers.used,
             turns=numbers.turns + 1,
+            turn_replies=0,
         )
 
     def _note(self, **changes: int) -> None:

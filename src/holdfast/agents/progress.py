@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast import codec, names
+from holdfast.agents import shapes
 from holdfast.agents.views import Value
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import MisuseError, ValueTooLarge
@@ -41,6 +42,11 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     context_summary: ContextSummary = ContextSummary()
     metrics: Metrics = Metrics()
     finished_phase: str = ""
+
+
+def work_of(stored: object) -> Work:
+    """The progress of a run from the part of its state; empty if it told nothing."""
+    return shapes.convert(stored or {}, Work, what=PART)
 
 
 class Progress:
@@ -78,8 +84,7 @@ class Progress:
 
     def block(self, id: str, *, blocker: str, text: str = "") -> None:
         """An item cannot go on, and why."""
-        names.check_text(blocker, what="the blocker of an item")
-        if not blocker.strip():
+        if not _text(blocker, "the blocker of an item").strip():
             raise MisuseError(f"say what blocks item {id!r}")
         item = _named(id, text)
         self._move(msgspec.structs.replace(item, blocker=blocker), "blocked_items")
@@ -93,7 +98,7 @@ class Progress:
 
     def decide(self, text: str, reason: str = "") -> None:
         """Something was decided; the same again only changes its reason."""
-        decision = Decision(_said(text, "a decision"), names.check_text(reason, what="a reason"))
+        decision = Decision(_said(text, "a decision"), _text(reason, "a reason"))
         known = self.state.context_summary.key_decisions
         others = [known_one for known_one in known if known_one.text != text]
         at = next((n for n, known_one in enumerate(known) if known_one.text == text), len(others))
@@ -114,7 +119,7 @@ class Progress:
 
     def files(self, *paths: str) -> None:
         """Files that were changed."""
-        told = [names.check(path, what="the path of a file") for path in paths]
+        told = [_said(path, "the path of a file") for path in paths]
         known = self.state.metrics.files_modified
         self._set_metrics(files_modified=_bounded(dict.fromkeys([*known, *told]), "files"))
 
@@ -134,7 +139,7 @@ class Progress:
             if count is not None
         }
         if coverage_percent is not None:
-            if not 0 <= coverage_percent <= 100:
+            if not isinstance(coverage_percent, int | float) or not 0 <= coverage_percent <= 100:  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
                 raise MisuseError(f"coverage_percent is from 0 to 100, not {coverage_percent!r}")
             told["coverage_percent"] = float(coverage_percent)
         status: TestsStatus = msgspec.structs.replace(self.state.metrics.tests_status, **told)
@@ -213,15 +218,20 @@ class Progress:
 def _named(id: str, text: str) -> Item:
     return Item(
         names.check(id, what="the id of an item"),
-        text=names.check_text(text, what="the text of an item"),
+        text=_text(text, "the text of an item"),
     )
 
 
 def _said(text: str, what: str) -> str:
-    names.check_text(text, what=what)
-    if not text.strip():
+    if not _text(text, what).strip():
         raise MisuseError(f"{what} needs a text")
     return text
+
+
+def _text(text: str, what: str) -> str:
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+        raise MisuseError(f"{what} is a text, not {text!r}")
+    return names.check_text(text, what=what)
 
 
 def _phase(phase: Phase | str) -> Phase:

@@ -5,7 +5,7 @@ a pause, a few times; then it is blocked, and people are told.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -43,7 +43,8 @@ class RecoveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("errors", "give_up_on"):
             kinds: object = getattr(self, name)
             is_fit = isinstance(kinds, tuple) and all(
-                isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - checked for users without a type checker
+                isinstance(kind, type) and issubclass(kind, Exception)
+                for kind in kinds  # pyright: ignore[reportUnknownVariableType] - checked for users without a type checker
             )
             if not is_fit:
                 raise MisuseError(f"{name} is a tuple of exceptions, as in (ValueError,)")
@@ -71,7 +72,7 @@ class TurnClock:
         self._limit: asyncio.Timeout | None = None
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         """Limit the turns of what is done inside; raises TurnTimedOut."""
         if self._seconds is None:
             yield

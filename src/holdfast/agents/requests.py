@@ -111,7 +111,6 @@ class Requests:
                 return self._waiting.asked_by_model(**arguments.values)
             if is_noting(tool):
                 await self._rules.permit(tool, arguments)
-                self._count(tool, arguments)
                 return self._note(tool, arguments)
             if (peer := self._rules.peers.get(tool.name)) is not None:
                 await self._rules.permit(tool, arguments)

@@ -5,12 +5,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from holdfast import names
+from holdfast.agents.breaker import AgentBreaker
 from holdfast.agents.calls import describe
 from holdfast.agents.executor import Ending
 from holdfast.agents.work import Work
 from holdfast.engine import sweeper
 from holdfast.engine.heart import Heart
 from holdfast.engine.leases import Leases
+from holdfast.engine.scrubber import Scrubber
 from holdfast.errors import AgentNotFound, HoldfastError, MisuseError
 from holdfast.telemetry import log
 
@@ -37,8 +39,12 @@ class Worker:
         self._heart = heart
         self._taking: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._breaker = AgentBreaker(work.context)
         self.advanced = 0
-        self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = [leases.outbox.keep_delivering]
+        self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            leases.outbox.keep_delivering,
+            Scrubber(work.context).keep_scrubbing,
+        ]
         """What it does beside taking runs, until it ends."""
         for name in self._names:
             work.agents.get(name)
@@ -81,8 +87,13 @@ class Worker:
         while not self._is_stopping:
             await self._free.acquire()
             try:
-                wanted = [*self._names, *self._work.agents.built_in]
-                held = await self._leases.next(agents=wanted, timeout_seconds=_LOOK_SECONDS)
+                names = await self._breaker.allowed(self._names)
+                wanted = [*names, *self._work.agents.built_in]
+                held = await self._leases.next(
+                    agents=wanted, timeout_seconds=self._breaker.pause(_LOOK_SECONDS)
+                )
+                if held is not None:
+                    self._breaker.took(held.run.agent)
                 task = None if held is None else self._work.start_pass(held)
             except HoldfastError as error:
                 log.warning("no run could be taken, trying again: %s", error)

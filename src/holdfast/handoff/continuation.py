@@ -13,6 +13,7 @@ from holdfast.agents.handing_over import estimate
 from holdfast.agents.messages import Message
 from holdfast.errors import ContextTooSmall
 from holdfast.handoff.framing import Section, frame
+from holdfast.kernel.budgets import MICRO, Account
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.records import Item, Record
 
@@ -119,6 +120,9 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
 
     def _with_most_of(self, name: str, tokens: int, count: Count) -> "Continuation":
         """As much of a section as fits; nothing of it if others are too long already."""
+        nothing = self._keeping(name, 0)
+        if count(nothing.text) > tokens:
+            return nothing
         least, most = 0, len(self.parts.get(name, ()))
         while least < most:
             middle = (least + most + 1) // 2
@@ -195,6 +199,24 @@ def next_steps(
     if not todo:
         steps.append(f"finish the phase {state.phase}, or say what is left of it")
     return tuple(steps[:_MAX_STEPS])
+
+
+def budget_left(account: Account, *, now: int) -> tuple[str, ...]:
+    """What is left of each limit of a budget; what is reserved is gone."""
+    used = account.spent + account.reserved
+    limits = account.limits
+    told: list[str] = []
+    if limits.usd_micros is not None:
+        left, most = limits.usd_micros - used.usd_micros, limits.usd_micros
+        told.append(f"{max(0, left) / MICRO:.2f} of {most / MICRO:.2f} USD")
+    if limits.tokens is not None:
+        told.append(f"{max(0, limits.tokens - used.tokens):,} of {limits.tokens:,} tokens")
+    if limits.turns is not None:
+        told.append(f"{max(0, limits.turns - used.turns)} of {limits.turns} turns")
+    if limits.microseconds is not None:
+        left = limits.microseconds - (now - account.began_at)
+        told.append(f"{max(0, left) // MICRO} of {limits.microseconds // MICRO} seconds")
+    return tuple(told)
 
 
 def _origin(record: Record, version: int) -> tuple[tuple[str, str], ...]:

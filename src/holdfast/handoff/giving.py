@@ -15,18 +15,19 @@ from holdfast.clock import to_datetime
 from holdfast.engine import turns
 from holdfast.engine.checkpoints import load_entries
 from holdfast.engine.context import Context
-from holdfast.engine.journal import body_of
-from holdfast.handoff.continuation import Continuation, Pending, continuation_of
+from holdfast.handoff.continuation import (
+    Continuation,
+    Pending,
+    budget_left,
+    continuation_of,
+)
 from holdfast.handoff.policy import HandoffPolicy
-from holdfast.handoff.rollback import consequence, rollback_instructions
-from holdfast.kernel import budgets
+from holdfast.handoff.rollback import consequences, rollback_instructions
 from holdfast.kernel.effects import SETTLED, Effect
 from holdfast.kernel.record_proofs import sealed
 from holdfast.kernel.records import Metadata, Record, Recovery
 from holdfast.kernel.waits import WaitStatus
 from holdfast.telemetry import log
-
-_LIMITS = ("usd", "tokens", "turns", "time")
 
 
 class Leaving:
@@ -91,19 +92,9 @@ class Leaving:
     async def _rollback(self, effects: Sequence[Effect]) -> str:
         began = await self._began_at()
         since = [effect for effect in effects if effect.issued_seq > began]
-        told = [effect for effect in since if effect.tool in self._tools]
-        seqs = {seq for e in told for seq in (e.issued_seq, e.result_seq) if seq}
+        seqs = {seq for e in since for seq in (e.issued_seq, e.result_seq) if seq}
         entries = await load_entries(self._context, self._held.run_id, sorted(seqs))
-        bodies = {entry.seq: body_of(entry) for entry in entries}
-        return rollback_instructions(
-            consequence(
-                effect,
-                self._tools.get(effect.tool),
-                bodies.get(effect.issued_seq),
-                bodies.get(effect.result_seq),
-            )
-            for effect in since
-        )
+        return rollback_instructions(consequences(entries, self._tools))
 
     async def _began_at(self) -> int:
         """The entry that this context began with."""
@@ -119,12 +110,7 @@ class Leaving:
     async def _budget(self) -> list[str]:
         accounts = await self._context.store.budgets.over(self._held.run_id)
         now = self._context.now()
-        return [
-            f"{budgets.told(account, limit, at=now)} used (budget of run {account.run_id})"
-            for account in accounts
-            for limit in _LIMITS
-            if getattr(account, f"{limit}_limit") is not None
-        ]
+        return [told for account in accounts for told in budget_left(account, now=now)]
 
 
 def _shown(given: Any) -> str:

@@ -18,6 +18,7 @@ Summarize = Callable[[Record, Sequence[Any]], Awaitable[str]]
 """Told the record and the transcript, writes what else whoever goes on should know."""
 
 _LEAST_WINDOW: Final = 1000
+_PROMPT_TOKENS: Final = 8_000
 
 
 class Succession(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +47,8 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     model's replies do not tell their usage. Who goes on: the agent for the phase that begins, by
     `by_phase` ({"testing": "qa"}), if a phase is finished; else `to`, or the same agent if that is
     empty; `select` chooses in place of both. `agent_type` is what records say of the agent.
-    `prompt_tokens` is how long the continuation prompt may be, `summarize` writes more for it.
+    `prompt_tokens` is how long the continuation prompt may be (unless given, 8,000 or a quarter of
+    what may be used, whichever is less), `summarize` writes more for it.
     `context_parts` are the logs that a fresh context begins without. Whoever goes on has
     `acknowledge_seconds` to take over.
     """
@@ -60,7 +62,7 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     by_phase: Mapping[str, str] = {}
     select: Select | None = None
     agent_type: str = "implementation"
-    prompt_tokens: int = 8_000
+    prompt_tokens: int = 0
     summarize: Summarize | None = None
     context_parts: tuple[str, ...] = ("transcript",)
     acknowledge_seconds: float = 30.0
@@ -79,7 +81,10 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
             names.check_count(self.errors, what="errors")
         if names.check_count(self.window, what="window") < _LEAST_WINDOW:
             raise MisuseError(f"window is {self.window}; a model's has {_LEAST_WINDOW} or more")
-        if not 0 < names.check_count(self.prompt_tokens, what="prompt_tokens") < self.limit_tokens:
+        if not names.check_count(self.prompt_tokens, what="prompt_tokens"):
+            least = min(_PROMPT_TOKENS, self.limit_tokens // 4)
+            msgspec.structs.force_setattr(self, "prompt_tokens", least)
+        if self.prompt_tokens >= self.limit_tokens:
             raise MisuseError(
                 f"prompt_tokens is {self.prompt_tokens}; it must leave room in the "
                 f"{self.limit_tokens} tokens that a context may use"

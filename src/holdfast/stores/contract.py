@@ -331,6 +331,9 @@ class RunReads(Protocol):
         ...
 
     async def next_ready_at(self) -> int | None: ...
+    async def failing(self) -> dict[str, int]:
+        """How many runs of each agent have failed more than once in a row, and want to go on."""
+        ...
 
 
 class JournalReads(Protocol):

@@ -116,6 +116,9 @@ class RunReader(_Reads):
     async def next_ready_at(self) -> int | None:
         return (await self._rows("next_ready_at"))[0][0]
 
+    async def failing(self) -> dict[str, int]:
+        return dict(await self._rows("count_failing_runs"))
+
 
 class JournalReader(_Reads):
     async def head(self, run_id: str) -> Position | None:

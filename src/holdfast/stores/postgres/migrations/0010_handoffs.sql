@@ -6,3 +6,5 @@ ALTER TABLE runs ADD COLUMN wish text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE runs ADD COLUMN contexts bigint NOT NULL DEFAULT 1;
 ALTER TABLE runs ADD COLUMN reverts bigint NOT NULL DEFAULT 0;
 ALTER TABLE runs ADD COLUMN is_recovering boolean NOT NULL DEFAULT false;
+
+CREATE INDEX runs_failing ON runs (tenant, agent) WHERE attempts > 1;

@@ -230,6 +230,13 @@ SELECT min(ready_at)
 FROM runs
 WHERE tenant = $1 AND status = 'ready';
 
+-- name: count_failing_runs
+-- How many runs of each agent have failed more than once in a row without progress.
+SELECT agent, count(*)
+FROM runs
+WHERE tenant = $1 AND attempts > 1 AND status IN ('ready', 'blocked')
+GROUP BY agent;
+
 -- name: delete_run_rows
 -- Forget a run's row before it is rebuilt from the journal.
 DELETE FROM runs WHERE tenant = $1 AND run_id = $2;
