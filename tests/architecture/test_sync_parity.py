@@ -21,9 +21,11 @@ from holdfast.agents.worker import Worker
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
+from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
 from holdfast.engine.owed import Messages
+from holdfast.engine.recoveries import Recoveries
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits, WaitSpec
@@ -44,6 +46,8 @@ PAIRS: list[tuple[type, type]] = [
     (Signals, sync.Signals),
     (Approvals, sync.Approvals),
     (Budgets, sync.Budgets),
+    (Handoffs, sync.Handoffs),
+    (Recoveries, sync.Recoveries),
     (Leases, sync.Leases),
     (Handle, sync.Handle),
     (Session, sync.Session),

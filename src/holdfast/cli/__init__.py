@@ -14,7 +14,7 @@ from holdfast.cli import exits
 from holdfast.cli.exits import Exit
 
 COMMANDS: Final = {
-    "runs": "Start, list, watch, cancel, unblock, fork and rewind runs.",
+    "runs": "Start, list, watch, hand over, recover, cancel and rewind runs.",
     "checkpoints": "Look at what runs have saved, and at what changed.",
     "journal": "Read the record of a run, or follow it.",
     "workflows": "Write, run, answer and watch workflows.",

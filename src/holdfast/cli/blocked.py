@@ -13,4 +13,6 @@ def advice(run_id: str, reason: str, effect_ids: Sequence[str]) -> str:
         )
     if reason == BlockedReason.BUDGET:
         return f"`holdfast runs budget {run_id}` shows what it draws on, --add raises it"
+    if reason == BlockedReason.CORRUPTION:
+        return f"`holdfast runs recover {run_id} --plan` shows what is damaged, and what is left"
     return f"`holdfast runs unblock {run_id}` gives it back to the workers"

@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from holdfast import settings
-from holdfast.cli import demo_peers, demo_stage
+from holdfast.cli import demo_handoff, demo_peers, demo_stage
 from holdfast.cli.demo_agent import LIMIT_SECONDS
 from holdfast.cli.demo_show import Plan, Showing, Worker
 from holdfast.cli.options import Options, common
@@ -40,6 +40,7 @@ def command() -> None:
 
 
 command.add_command(demo_peers.peers)
+command.add_command(demo_handoff.handoff)
 
 
 @command.command()

@@ -8,7 +8,7 @@ import click
 
 from holdfast import codec, names
 from holdfast.agents.questions import FOR_PEOPLE
-from holdfast.cli import blocked, budgets, called, inputs, output, travel, workers
+from holdfast.cli import blocked, budgets, called, handoffs, inputs, output, travel, workers
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import Output, say, write
@@ -58,10 +58,11 @@ _OUTCOMES: Final = {
 
 @click.group()
 def command() -> None:
-    """Start, list, watch, cancel, unblock, fork and rewind runs."""
+    """Start, list, watch, hand over, recover, cancel, unblock, fork and rewind runs."""
 
 
 travel.join(command)
+handoffs.join(command)
 
 
 command.add_command(budgets.budget)

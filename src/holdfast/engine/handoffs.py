@@ -140,12 +140,6 @@ class Handoffs:
         note = names.check_text(note, what="note")
         await self._decide(run_id, lambda run: (handoffs.request(run, to, note),), by)
 
-    async def give(
-        self, run_id: str, offer: Offer, *, by: str = "", finalized: tuple[Draft, ...] = ()
-    ) -> None:
-        """Hand over a run that nobody holds, from a checkpoint that is stored."""
-        await self._decide(run_id, lambda run: (*finalized, *handoffs.give(run, offer)), by)
-
     async def assign(self, run_id: str, handoff_id: str, to: str, *, by: str = "") -> bool:
         """Let the agent `to` go on; False if that was decided before."""
         names.check(to, what="the agent to hand over to")

@@ -262,11 +262,6 @@ class LeasedRun:
         facts = runs.Blocked(runs.reason_of(reason), names.check_text(note, what="note"))
         await self._end_lease(Draft(Kind.RUN_BLOCKED, facts))
 
-    async def leave(self, *ended: Draft) -> None:
-        """End the lease with what a rule of the kernel asks for, in one commit."""
-        self._check_saved()
-        await self._advance_leased(*ended)
-
     def _again(self, asked: tuple[Any, ...], make: Callable[[], T]) -> T:
         """What was made for the same request before, as long as its outcome is not known.
 

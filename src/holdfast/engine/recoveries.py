@@ -227,5 +227,7 @@ async def give_up(
     found = await context.store.checkpoints.page(run.run_id, before=2**62, limit=1)
     at = Point(0, found[0].version, found[0].checkpoint_id) if found else Point(0, 0, None)
     verdict = recoveries.judge(failure, run.run_id, tries=tries, backoff_seconds=backoff_seconds)
-    await held.leave(*recoveries.recover(at, failure, verdict, now=context.now()))
+    for draft in recoveries.recover(at, failure, verdict, now=context.now()):
+        held.stage.add(draft)
+    await held.stage.flush()
     return verdict.is_recoverable

@@ -14,7 +14,6 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.clock import MICROSECONDS
 from holdfast.kernel import runs
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.runs import BlockedReason, RecoveryFailed, RecoveryInitiated
@@ -22,6 +21,7 @@ from holdfast.kernel.runs import BlockedReason, RecoveryFailed, RecoveryInitiate
 TRIES: Final = 3
 BACKOFF_SECONDS: Final = 0.5
 LONGEST_SECONDS: Final = 60.0
+_MICROSECONDS: Final = 1_000_000
 
 
 class Cause(StrEnum):
@@ -93,7 +93,7 @@ def judge(
         return Verdict(True)
     seconds = min(LONGEST_SECONDS, backoff_seconds * 2**doublings)
     jitter = 0.5 + _chance(run_id, failure.attempts)
-    return Verdict(True, delay=int(seconds * jitter * MICROSECONDS))
+    return Verdict(True, delay=int(seconds * jitter * _MICROSECONDS))
 
 
 def recover(point: Point, failure: Failure, verdict: Verdict, *, now: int) -> tuple[Draft, ...]:

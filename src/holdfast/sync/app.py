@@ -20,9 +20,11 @@ from holdfast.sync.engine import (
     Budgets,
     Checkpoints,
     Effects,
+    Handoffs,
     Journal,
     Leases,
     Messages,
+    Recoveries,
     Runs,
     Signals,
     Waits,
@@ -102,6 +104,8 @@ class Holdfast(Face[app.Holdfast]):
         self.messages = Messages(self._loop, self._inner.messages)
         self.approvals = Approvals(self._loop, self._inner.approvals)
         self.budgets = Budgets(self._loop, self._inner.budgets)
+        self.handoffs = Handoffs(self._loop, self._inner.handoffs)
+        self.recoveries = Recoveries(self._loop, self._inner.recoveries)
         self.schedules = Schedules(self._loop, self._inner.schedules)
 
     @property

@@ -10,10 +10,12 @@ from holdfast.engine import (
     budgets,
     checkpoints,
     effects,
+    handoffs,
     journal,
     leased_run,
     leases,
     owed,
+    recoveries,
     runs,
     signals,
     sweeper,
@@ -22,7 +24,9 @@ from holdfast.engine import (
 from holdfast.engine.checkpoints import State
 from holdfast.engine.costs import Budget, Costs
 from holdfast.engine.effects import Begun, EffectRequest
+from holdfast.engine.handoffs import HandoffView
 from holdfast.engine.owed import Owed
+from holdfast.engine.recoveries import RecoveryPoint
 from holdfast.engine.travel import TravelPlan
 from holdfast.engine.waits import WaitSpec
 from holdfast.kernel.budgets import Account, Reservation
@@ -371,6 +375,52 @@ class Checkpoints(Face[checkpoints.Checkpoints]):
 
     def diff(self, run_id: str, before: int, after: int) -> StateDiff:
         return self._call(self._inner.diff, run_id, before, after)
+
+
+@blocking(handoffs.Handoffs)
+class Handoffs(Face[handoffs.Handoffs]):
+    """Handoffs of any run, for those who do not hold it."""
+
+    def request(self, run_id: str, *, to: str = "", by: str = "", note: str = "") -> None:
+        return self._call(self._inner.request, run_id, to=to, by=by, note=note)
+
+    def assign(self, run_id: str, handoff_id: str, to: str, *, by: str = "") -> bool:
+        return self._call(self._inner.assign, run_id, handoff_id, to, by=by)
+
+    def acknowledge(self, run_id: str, handoff_id: str, agent: str, *, by: str = "") -> None:
+        return self._call(self._inner.acknowledge, run_id, handoff_id, agent, by=by)
+
+    def refuse(self, run_id: str, handoff_id: str, reason: str, *, by: str = "") -> None:
+        return self._call(self._inner.refuse, run_id, handoff_id, reason, by=by)
+
+    def of_run(self, run_id: str) -> list[HandoffView]:
+        return self._call(self._inner.of_run, run_id)
+
+
+@blocking(recoveries.Recoveries)
+class Recoveries(Face[recoveries.Recoveries]):
+    """Recovering runs, for people and programs."""
+
+    def find_point(self, run_id: str) -> RecoveryPoint:
+        return self._call(self._inner.find_point, run_id)
+
+    def execute(
+        self,
+        run_id: str,
+        *,
+        version: int | None = None,
+        accept_gap: bool = False,
+        by: str = "",
+        note: str = "",
+    ) -> Run:
+        return self._call(
+            self._inner.execute,
+            run_id,
+            version=version,
+            accept_gap=accept_gap,
+            by=by,
+            note=note,
+        )
 
 
 @blocking(effects.Effects)
