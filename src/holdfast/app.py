@@ -1,7 +1,7 @@
 """Holdfast: what `holdfast.open()` returns. Wires the layers below; no I/O until it is entered."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -22,6 +22,7 @@ from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget
 from holdfast.engine.effects import Effects
+from holdfast.engine.events import follow, wanted_of
 from holdfast.engine.heart import Heart
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
@@ -30,6 +31,7 @@ from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
 from holdfast.errors import MisuseError
+from holdfast.kernel.events import Event
 from holdfast.kernel.peers import STORE
 from holdfast.kernel.signals import Receipt
 from holdfast.peers.exchange import Exchange
@@ -334,6 +336,21 @@ class Holdfast:
         An id counts once in its run, so whoever sends may send again.
         """
         return await self.signals.send(run_id, name, value, id=id, by=by)
+
+    def events(
+        self,
+        after: str | None = None,
+        *,
+        run_id: str | None = None,
+        kinds: Iterable[str] | None = None,
+        agents: Iterable[str] | None = None,
+    ) -> AsyncIterator[Event]:
+        """What happens in all runs from now on, each once, in order for each run; without end.
+
+        `after` goes on after the `position` of an event, or from the `"start"` of the record. Only
+        of one run, of some kinds of entries, of runs of some agents.
+        """
+        return follow(self._context, after, wanted_of(run_id, kinds, agents))
 
     def session(
         self, agent: Agent[..., R], session_id: str, *, metadata: Mapping[str, Any] | None = None
