@@ -38,6 +38,7 @@ from holdfast.kernel.budgets import Account, Amounts, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
+from holdfast.kernel.events import Event
 from holdfast.kernel.journal import Entry, Problem
 from holdfast.kernel.leases import Worker as WorkerRow
 from holdfast.kernel.runs import BlockedReason
@@ -49,6 +50,8 @@ from holdfast.kernel.versions import Versions
 from holdfast.kernel.waits import Answer, Result, Wait, WaitStatus
 from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
+from holdfast.subscribers.signing import verify_webhook
+from holdfast.subscribers.webhooks import Webhook
 
 __all__ = [
     "Account",
@@ -68,6 +71,7 @@ __all__ = [
     "EffectRequest",
     "EffectStatus",
     "Entry",
+    "Event",
     "Every",
     "Handle",
     "Happened",
@@ -110,6 +114,7 @@ __all__ = [
     "Wait",
     "WaitSpec",
     "WaitStatus",
+    "Webhook",
     "Worker",
     "WorkerRow",
     "agent",
@@ -118,4 +123,5 @@ __all__ = [
     "every",
     "open",
     "tool",
+    "verify_webhook",
 ]

@@ -39,6 +39,9 @@ from holdfast.peers.transports import open_transport
 from holdfast.settings import Settings, locate_store, store_url
 from holdfast.stores import open_store
 from holdfast.stores.contract import StoreInfo
+from holdfast.subscribers.deliverer import Deliverer
+from holdfast.subscribers.queueing import published_by
+from holdfast.subscribers.webhooks import Webhooks
 from holdfast.telemetry import Sink, Telemetry
 from holdfast.wakeups import open_wakeups
 
@@ -120,6 +123,7 @@ class Holdfast:
         self.approvals = Approvals(self._context)
         self.budgets = Budgets(self._context)
         self.schedules = Schedules(self._context, self.runs, self._agents)
+        self.webhooks = Webhooks(self._context, self.runs)
         self._work = Work(self._context, self.leases, self.runs, self._agents)
         self._twins: list[Holdfast] = []
         self._exchange: Exchange | None = None
@@ -392,6 +396,9 @@ class Holdfast:
         worker = Worker(
             self._work, self.leases, concurrency=concurrency, agents=agents, heart=heart
         )
+        publish = None if self._exchange is None else published_by(self._exchange)
+        deliverer = Deliverer(self._context, self.leases, self.runs, publish)
+        worker.beside.append(deliverer.keep_delivering)
         if self._exchange is not None:
             serve = partial(self._exchange.serve, worker.agents, concurrency=concurrency)
             worker.beside.append(serve)

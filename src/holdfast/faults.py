@@ -33,6 +33,9 @@ POINTS: Final = (
     "relay.after_publish",
     "receiver.before_commit",
     "receiver.after_commit",
+    "webhook.before_post",
+    "webhook.after_post",
+    "webhook.after_commit",
 )
 
 _trigger: Callable[[str], None] | None = None

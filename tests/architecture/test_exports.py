@@ -25,6 +25,7 @@ PUBLIC = [
     "EffectRequest",
     "EffectStatus",
     "Entry",
+    "Event",
     "Every",
     "Handle",
     "Happened",
@@ -67,6 +68,7 @@ PUBLIC = [
     "Wait",
     "WaitSpec",
     "WaitStatus",
+    "Webhook",
     "Worker",
     "WorkerRow",
     "agent",
@@ -75,6 +77,7 @@ PUBLIC = [
     "every",
     "open",
     "tool",
+    "verify_webhook",
 ]
 
 HEAVY = [

@@ -29,6 +29,7 @@ from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits, WaitSpec
 from holdfast.errors import RunNotFound, StoreClosed
 from holdfast.peers import CheckpointService
+from holdfast.subscribers.webhooks import Webhooks
 from holdfast.sync.workflows import Workflows as BlockingWorkflows
 from holdfast.workflows import Workflows
 
@@ -49,6 +50,7 @@ PAIRS: list[tuple[type, type]] = [
     (Session, sync.Session),
     (Worker, sync.Worker),
     (Schedules, sync.Schedules),
+    (Webhooks, sync.Webhooks),
     (CheckpointService, sync.CheckpointService),
     (Workflows, BlockingWorkflows),
 ]

@@ -4,14 +4,13 @@ An event has the facts of its entry, by name, and never its body. An entry of a 
 known here, or of a newer Holdfast, is an event like any other; its facts are left out.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
 
-from holdfast.clock import to_datetime
 from holdfast.errors import HoldfastError, MisuseError
 from holdfast.kernel import indexes, journal
 from holdfast.kernel.journal import Entry
@@ -22,6 +21,7 @@ BATCH_TYPE: Final = "application/cloudevents-batch+json"
 TYPE: Final = "holdfast."
 _FORM: Final = "1"
 _STORE_DIGITS: Final = 8
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FeedPosition(NamedTuple):
@@ -112,7 +112,7 @@ def event_of(fed: Fed, *, tenant: str, store_id: str) -> Event:
         source=f"/holdfast/{store_id}/{quote(tenant, safe='')}",
         type=TYPE + fed.kind,
         subject=run_id,
-        time=to_datetime(fed.at),
+        time=_EPOCH + timedelta(microseconds=fed.at),
         data=_data_of(fed),
         position=to_text(fed.position, store_id),
     )

@@ -21,6 +21,7 @@ from holdfast.sync.engine import (
 )
 from holdfast.sync.peers import CheckpointService
 from holdfast.sync.schedules import Schedules
+from holdfast.sync.webhooks import Webhooks
 
 __all__ = [
     "Approvals",
@@ -39,6 +40,7 @@ __all__ = [
     "Session",
     "Signals",
     "Waits",
+    "Webhooks",
     "Worker",
     "open",
 ]
