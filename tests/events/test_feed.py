@@ -48,7 +48,7 @@ async def write(hf: holdfast.Holdfast, name: str, turns: int) -> None:
     await run.complete()
 
 
-@pytest.mark.mission("S3-182", "S3-109")
+@pytest.mark.mission("S3-109", "S3-190")
 def test_reader_that_is_killed_again_and_again_is_told_of_each_entry_once(
     backend: Backend, tmp_path: Path
 ) -> None:

@@ -74,7 +74,7 @@ async def write(url: str, turns: int) -> None:
         await asyncio.gather(*map(one, RUNS))
 
 
-@pytest.mark.mission("S3-114", "S3-183")
+@pytest.mark.mission("S3-190")
 @pytest.mark.parametrize("point", POINTS)
 def test_deliverer_that_is_killed_at_a_point_leaves_nothing_out(
     backend: Backend, tmp_path: Path, point: str
@@ -91,7 +91,7 @@ def test_deliverer_that_is_killed_at_a_point_leaves_nothing_out(
     judge(ledger.ids(), ids_on_record(backend))
 
 
-@pytest.mark.mission("S3-114", "S3-184")
+@pytest.mark.mission("S3-190")
 def test_receiver_and_deliverers_that_are_killed_at_random_count_each_event_once(
     backend: Backend, tmp_path: Path
 ) -> None:
@@ -113,7 +113,6 @@ def has(ledger: Ledger, backend: Backend, wanted: int) -> Callable[[], bool]:
     return lambda: len(ledger.ids()) >= wanted or ledger.has_all(backend)
 
 
-@pytest.mark.mission("S3-185")
 def test_webhook_whose_receiver_is_away_is_blocked_and_resumed(
     backend: Backend, tmp_path: Path
 ) -> None:
@@ -157,7 +156,6 @@ def test_receiver_with_another_secret_is_given_nothing(backend: Backend, tmp_pat
     assert ledger.ids() == []
 
 
-@pytest.mark.mission("S3-188")
 def test_secret_is_nowhere_in_the_store_nor_in_what_is_said(
     backend: Backend, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,11 +217,10 @@ async def test_entries_of_webhooks_are_no_events(backend: Backend) -> None:
         await events.aclose()  # pyright: ignore[reportAttributeAccessIssue] - it is a generator
 
 
-@pytest.mark.mission("S3-186")
 def test_events_go_to_a_queue_of_the_transport_each_once_and_in_order(
     backend: Backend, tmp_path: Path
 ) -> None:
-    queues = str(tmp_path / "queues.db")
+    queues = f"sqlite:///{tmp_path}/queues.db"
     asyncio.run(queue_up(backend.url))
     asyncio.run(write(backend.url, 4))
     with worker(backend, "webhook.after_post", transport=queues) as victim:
