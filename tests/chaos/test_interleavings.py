@@ -129,7 +129,7 @@ async def test_entry_of_an_older_transaction_comes_after_the_one_before_it(
         async with holdfast.open(postgres_url) as hf, holdfast.open(slow) as peer:
             run = await hf.runs.open("a")
             sending = asyncio.create_task(peer.signal("a", "news"))
-            # It has locked the run, and so has the id of its transaction: the turn gets a later one.
+            # It has locked the run, so its transaction has an id: the turn gets a later one.
             await pause.reached()
             await run.record("step", 1)
             pause.end()

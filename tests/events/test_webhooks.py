@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def receiving(mood: str, port: int, ledger: Ledger, secret: str = SECRET) -> Iterator[None]:
+def receiving(mood: str, port: int, ledger: Ledger, secret: str = SECRET) -> Generator[None]:
     with Child("tests.events.receiver", mood, port, secret, ledger.path) as child:
         assert child.answer() == port
         yield
@@ -56,9 +56,15 @@ def worker(backend: Backend, point: str = "", skip: int = 0, transport: str = ""
     return Child("tests.events.worker", backend.url, transport, point, skip, env=ENVIRONMENT)
 
 
-async def add(url: str, to: str, **more: float) -> None:
+async def add(url: str, to: str, give_up_seconds: float = 600.0) -> None:
     async with holdfast.open(url) as hf:
-        await hf.webhooks.add(to, name="hook", secret="secret://HOOK", after="start", **more)
+        await hf.webhooks.add(
+            to,
+            name="hook",
+            secret="secret://HOOK",
+            after="start",
+            give_up_seconds=give_up_seconds,
+        )
 
 
 async def write(url: str, turns: int) -> None:
@@ -212,9 +218,7 @@ async def test_entries_of_webhooks_are_no_events(backend: Backend) -> None:
     async with holdfast.open(backend.url) as hf:
         await hf.webhooks.add("transport:events", name="b")
         await hf.runs.create("a")
-        events = hf.events("start")
-        assert (await anext(events)).id == "a/1"
-        await events.aclose()  # pyright: ignore[reportAttributeAccessIssue] - it is a generator
+        assert (await anext(hf.events("start"))).id == "a/1"
 
 
 def test_events_go_to_a_queue_of_the_transport_each_once_and_in_order(

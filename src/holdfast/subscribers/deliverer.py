@@ -33,6 +33,7 @@ Publish = Callable[[str, Event, bytes], Awaitable[None]]
 """Puts one event into a queue of the transport."""
 
 _BATCH: Final = 100
+_LOOK_SECONDS: Final = 0.25
 _ANSWER_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -61,6 +62,8 @@ class Deliverer:
                     await self._take_free()
                 except HoldfastError as error:
                     log.warning("webhooks wait: %s", error)
+                # Runs become ready all the time, and hardly ever is one of them a webhook.
+                await asyncio.sleep(_LOOK_SECONDS)
         finally:
             tasks = list(self._tasks.values())
             for task in tasks:
