@@ -41,6 +41,7 @@ from holdfast.kernel.budgets import Account, Amounts, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
+from holdfast.kernel.events import Event
 from holdfast.kernel.journal import Entry, Problem
 from holdfast.kernel.leases import Worker as WorkerRow
 from holdfast.kernel.records import Phase
@@ -53,6 +54,8 @@ from holdfast.kernel.versions import Versions
 from holdfast.kernel.waits import Answer, Result, Wait, WaitStatus
 from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
+from holdfast.subscribers.signing import verify_webhook
+from holdfast.subscribers.webhooks import Webhook
 
 __all__ = [
     "Account",
@@ -72,6 +75,7 @@ __all__ = [
     "EffectRequest",
     "EffectStatus",
     "Entry",
+    "Event",
     "Every",
     "Handle",
     "HandoffPolicy",
@@ -117,6 +121,7 @@ __all__ = [
     "Wait",
     "WaitSpec",
     "WaitStatus",
+    "Webhook",
     "Worker",
     "WorkerRow",
     "agent",
@@ -127,4 +132,5 @@ __all__ = [
     "open",
     "progress_tools",
     "tool",
+    "verify_webhook",
 ]

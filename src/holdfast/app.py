@@ -1,7 +1,7 @@
 """Holdfast: what `holdfast.open()` returns. Wires the layers below; no I/O until it is entered."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -22,6 +22,7 @@ from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget
 from holdfast.engine.effects import Effects
+from holdfast.engine.events import follow, wanted_of
 from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.heart import Heart
 from holdfast.engine.journal import Journal
@@ -33,6 +34,7 @@ from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
 from holdfast.errors import MisuseError
 from holdfast.handoff.protocol import HandoffProtocol
+from holdfast.kernel.events import Event
 from holdfast.kernel.peers import STORE
 from holdfast.kernel.signals import Receipt
 from holdfast.peers.exchange import Exchange
@@ -40,6 +42,9 @@ from holdfast.peers.transports import open_transport
 from holdfast.settings import Settings, locate_store, store_url
 from holdfast.stores import open_store
 from holdfast.stores.contract import StoreInfo
+from holdfast.subscribers.deliverer import Deliverer
+from holdfast.subscribers.queueing import published_by
+from holdfast.subscribers.webhooks import Webhooks
 from holdfast.telemetry import Sink, Telemetry
 from holdfast.wakeups import open_wakeups
 
@@ -126,6 +131,7 @@ class Holdfast:
         self.handoffs = Handoffs(self._context)
         self.recoveries = Recoveries(self._context)
         self._work = Work(self._context, self.leases, self.runs, self._agents, protocol)
+        self.webhooks = Webhooks(self._context, self.runs)
         self._twins: list[Holdfast] = []
         self._exchange: Exchange | None = None
 
@@ -342,6 +348,21 @@ class Holdfast:
         """
         return await self.signals.send(run_id, name, value, id=id, by=by)
 
+    def events(
+        self,
+        after: str | None = None,
+        *,
+        run_id: str | None = None,
+        kinds: Iterable[str] | None = None,
+        agents: Iterable[str] | None = None,
+    ) -> AsyncIterator[Event]:
+        """What happens in all runs from now on, each once, in order for each run; without end.
+
+        `after` goes on after the `position` of an event, or from the `"start"` of the record. Only
+        of one run, of some kinds of entries, of runs of some agents.
+        """
+        return follow(self._context, after, wanted_of(run_id, kinds, agents))
+
     def session(
         self, agent: Agent[..., R], session_id: str, *, metadata: Mapping[str, Any] | None = None
     ) -> Session[R]:
@@ -382,6 +403,9 @@ class Holdfast:
         worker = Worker(
             self._work, self.leases, concurrency=concurrency, agents=agents, heart=heart
         )
+        publish = None if self._exchange is None else published_by(self._exchange)
+        deliverer = Deliverer(self._context, self.leases, self.runs, publish)
+        worker.beside.append(deliverer.keep_delivering)
         if self._exchange is not None:
             serve = partial(self._exchange.serve, worker.agents, concurrency=concurrency)
             worker.beside.append(serve)

@@ -22,7 +22,8 @@ HoldfastError
 │   ├── RunNotFound
 │   ├── ScheduleNotFound
 │   ├── SignalNotFound
-│   └── WaitNotFound
+│   ├── WaitNotFound
+│   └── WebhookNotFound
 ├── UnavailableError         try again later
 │   ├── McpUnavailable
 │   ├── OutcomeUnknown
@@ -49,6 +50,7 @@ HoldfastError
     ├── InvalidIdentifier
     ├── InvalidSetting
     ├── SchemaMismatch
+    ├── SignatureInvalid
     ├── StoreClosed
     ├── StoreNotPermitted
     ├── TurnDiverged
@@ -229,6 +231,10 @@ class WaitNotFound(NotFoundError):
     """There is no wait with this id."""
 
 
+class WebhookNotFound(NotFoundError):
+    """There is no webhook of this name. `holdfast webhooks list` shows those that exist."""
+
+
 class EffectNotFound(NotFoundError):
     """There is no effect with this key."""
 
@@ -307,6 +313,10 @@ class SchemaMismatch(MisuseError):
 
 class StoreNotPermitted(MisuseError):
     """The store's file or server does not permit this. Check its owner and permissions."""
+
+
+class SignatureInvalid(MisuseError):
+    """A request does not show that whoever has the secret sent it just now. Refuse it."""
 
 
 class StoreClosed(MisuseError):

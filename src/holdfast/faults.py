@@ -44,6 +44,9 @@ POINTS: Final = (
     "handoff.acknowledged",
     "handoff.resumed",
     "handoff.continued",
+    "webhook.before_post",
+    "webhook.after_post",
+    "webhook.after_commit",
 )
 
 _trigger: Callable[[str], None] | None = None

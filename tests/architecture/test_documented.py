@@ -30,6 +30,7 @@ from holdfast.kernel.journal import Kind
 from holdfast.kernel.waits import WaitFacts
 from holdfast.peers import CheckpointService, TaskExecutionContext
 from holdfast.settings import Settings
+from holdfast.subscribers.webhooks import Webhooks
 from tests.docs.examples import ROOT, pages
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -51,6 +52,7 @@ FACES = [
     Budgets,
     Leases,
     Schedules,
+    Webhooks,
     CheckpointService,
     TaskExecutionContext,
     holdfast.Holdfast,

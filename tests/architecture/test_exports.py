@@ -25,6 +25,7 @@ PUBLIC = [
     "EffectRequest",
     "EffectStatus",
     "Entry",
+    "Event",
     "Every",
     "Handle",
     "HandoffPolicy",
@@ -70,6 +71,7 @@ PUBLIC = [
     "Wait",
     "WaitSpec",
     "WaitStatus",
+    "Webhook",
     "Worker",
     "WorkerRow",
     "agent",
@@ -80,6 +82,7 @@ PUBLIC = [
     "open",
     "progress_tools",
     "tool",
+    "verify_webhook",
 ]
 
 HEAVY = [

@@ -31,6 +31,7 @@ from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits, WaitSpec
 from holdfast.errors import RunNotFound, StoreClosed
 from holdfast.peers import CheckpointService
+from holdfast.subscribers.webhooks import Webhooks
 from holdfast.sync.workflows import Workflows as BlockingWorkflows
 from holdfast.workflows import Workflows
 
@@ -53,6 +54,7 @@ PAIRS: list[tuple[type, type]] = [
     (Session, sync.Session),
     (Worker, sync.Worker),
     (Schedules, sync.Schedules),
+    (Webhooks, sync.Webhooks),
     (CheckpointService, sync.CheckpointService),
     (Workflows, BlockingWorkflows),
 ]

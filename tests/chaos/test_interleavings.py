@@ -119,3 +119,26 @@ async def test_whoever_waits_for_a_run_finds_it_rebuilt(postgres_url: str) -> No
             assert (await hf.waits.get("left open")).status == "cancelled"
             for run_id in "abc":
                 assert await hf.journal.verify(run_id) == []
+
+
+@async_test
+async def test_entry_of_an_older_transaction_comes_after_the_one_before_it(
+    postgres_url: str,
+) -> None:
+    with paused(postgres_url, "FROM runs r\nLEFT JOIN LATERAL") as (slow, pause):
+        async with holdfast.open(postgres_url) as hf, holdfast.open(slow) as peer:
+            run = await hf.runs.open("a")
+            sending = asyncio.create_task(peer.signal("a", "news"))
+            # It has locked the run, so its transaction has an id: the turn gets a later one.
+            await pause.reached()
+            await run.record("step", 1)
+            pause.end()
+            await sending
+            events = hf.events("start")
+            told = [await anext(events) for _ in range(4)]
+    with psycopg.connect(postgres_url) as raw:
+        query = "SELECT kind, tx, xmin::text::bigint FROM journal ORDER BY seq"
+        (*_, (step, tx, _), (signal, later_tx, xmin)) = raw.execute(query).fetchall()
+    assert (step, signal) == ("STEP_RECORDED", "SIGNAL_RECEIVED")
+    assert xmin < later_tx == tx
+    assert [event.seq for event in told] == [1, 2, 3, 4]

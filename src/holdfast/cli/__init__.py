@@ -17,6 +17,8 @@ COMMANDS: Final = {
     "runs": "Start, list, watch, hand over, recover, cancel and rewind runs.",
     "checkpoints": "Look at what runs have saved, and at what changed.",
     "journal": "Read the record of a run, or follow it.",
+    "events": "Follow what happens in all runs, as CloudEvents.",
+    "webhooks": "Let events be delivered to others, signed, each at least once.",
     "workflows": "Write, run, answer and watch workflows.",
     "effects": "See calls whose outcome is open, and say what became of them.",
     "approvals": "Answer what runs ask people, and approve their calls.",

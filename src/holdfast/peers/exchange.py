@@ -4,7 +4,7 @@ A transport that is away stops nobody: what is owed stays in the store until it 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from holdfast.agents.work import Work
@@ -47,6 +47,14 @@ class Exchange:
         tenant = self._context.tenant
         queues = [envelopes.queue_of_agent(tenant, name) for name in agents]
         await asyncio.gather(*map(self._receive, queues))
+
+    async def publish(
+        self, queue: str, body: bytes, *, key: str, headers: Mapping[str, str], ordering: str
+    ) -> None:
+        """Put a message that no run owes into a queue; on disk when this returns."""
+        self.begin()
+        await self._is_up.wait()
+        await self._transport.publish(queue, body, key=key, headers=headers, ordering=ordering)
 
     async def close(self) -> None:
         """Let go of the transport; what was under way is sent again by the next process."""

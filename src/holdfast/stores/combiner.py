@@ -16,6 +16,7 @@ from holdfast.kernel.messages import OWED_TOPICS, AddMessage, MessageStatus
 from holdfast.stores.contract import (
     DEADLINES,
     EVERYBODY,
+    JOURNAL,
     Beat,
     Commit,
     Conflict,
@@ -204,17 +205,17 @@ def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
             return (f"queue:{write.message.queue}",) if answer and _is_due(write) else ()
         case Sweep():
             topics = (f"run:{run_id}" for run_id, _ in answer)
-            return ("ready", *OWED_TOPICS, *topics) if answer else ()
+            return ("ready", JOURNAL, *OWED_TOPICS, *topics) if answer else ()
         case Commit():
             return _topics_of_commit(write)
         case Late(run_id=""):
             return (EVERYBODY,)
         case _:
-            return (f"run:{write.run_id}", "ready", *write.topics)
+            return (f"run:{write.run_id}", "ready", JOURNAL, *write.topics)
 
 
 def _topics_of_commit(commit: Commit) -> tuple[str, ...]:
-    topics = [f"run:{commit.run_id}"]
+    topics = [f"run:{commit.run_id}", JOURNAL]
     if commit.run is not None or commit.begun:
         topics.append("ready")
     if any(isinstance(change, _OWING) for change in commit.changes):

@@ -15,6 +15,7 @@ from holdfast.clock import Clock
 from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
+from holdfast.kernel.events import Fed, FeedPosition
 from holdfast.kernel.indexes import Change, Indexes
 from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.leases import Worker
@@ -137,6 +138,9 @@ EVERYBODY: Final = "*"
 
 DEADLINES: Final = "deadlines"
 """The topic of a write that sets a deadline, for those who sleep until the next one."""
+
+JOURNAL: Final = "journal"
+"""The topic of a write that adds entries, to whichever run."""
 
 
 class Late(msgspec.Struct, frozen=True):
@@ -349,6 +353,17 @@ class JournalReads(Protocol):
 
     async def erasures(self, run_id: str) -> list[Entry]:
         """The entries that say which bodies were erased, in order."""
+        ...
+
+    async def feed(self, after: FeedPosition, limit: int) -> list[Fed]:
+        """The entries of all runs after a place in the feed, those of each run in order.
+
+        Whoever goes on after the last one it was given gets every entry, and none twice.
+        """
+        ...
+
+    async def feed_end(self) -> FeedPosition:
+        """A place that everything which is committed from now on comes after."""
         ...
 
 

@@ -12,6 +12,7 @@ from holdfast.kernel import tags
 from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
+from holdfast.kernel.events import Fed, FeedPosition
 from holdfast.kernel.journal import Entry, Position
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.marks import Marked, WrittenAt
@@ -138,6 +139,14 @@ class JournalReader(_Reads):
 
     async def erasures(self, run_id: str) -> list[Entry]:
         return [Entry(*row) for row in await self._rows("read_erasures", run_id)]
+
+    async def feed(self, after: FeedPosition, limit: int) -> list[Fed]:
+        rows = await self._rows("read_feed", *after, limit)
+        return [Fed(FeedPosition(*row[:3]), *row[3:]) for row in rows]
+
+    async def feed_end(self) -> FeedPosition:
+        rows = await self._rows("get_feed_end")
+        return FeedPosition(rows[0][0] if rows else 0)
 
 
 class CheckpointReader(_Reads):

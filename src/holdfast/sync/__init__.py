@@ -23,6 +23,7 @@ from holdfast.sync.engine import (
 )
 from holdfast.sync.peers import CheckpointService
 from holdfast.sync.schedules import Schedules
+from holdfast.sync.webhooks import Webhooks
 
 __all__ = [
     "Approvals",
@@ -43,6 +44,7 @@ __all__ = [
     "Session",
     "Signals",
     "Waits",
+    "Webhooks",
     "Worker",
     "open",
 ]

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -12,6 +12,7 @@ from holdfast.agents.schedules import Schedule
 from holdfast.agents.ticks import CatchUp, Overlap
 from holdfast.clock import Clock
 from holdfast.engine.costs import Budget
+from holdfast.kernel.events import Event
 from holdfast.kernel.signals import Receipt
 from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
@@ -31,6 +32,7 @@ from holdfast.sync.engine import (
 )
 from holdfast.sync.loop import Face, Loop, blocking
 from holdfast.sync.schedules import Schedules
+from holdfast.sync.webhooks import Webhooks
 from holdfast.telemetry import Sink
 
 if TYPE_CHECKING:
@@ -107,6 +109,7 @@ class Holdfast(Face[app.Holdfast]):
         self.handoffs = Handoffs(self._loop, self._inner.handoffs)
         self.recoveries = Recoveries(self._loop, self._inner.recoveries)
         self.schedules = Schedules(self._loop, self._inner.schedules)
+        self.webhooks = Webhooks(self._loop, self._inner.webhooks)
 
     @property
     def worker(self) -> str:
@@ -288,6 +291,16 @@ class Holdfast(Face[app.Holdfast]):
         self, run_id: str, name: str, value: object = None, *, id: str | None = None, by: str = ""
     ) -> Receipt:
         return self.signals.send(run_id, name, value, id=id, by=by)
+
+    def events(
+        self,
+        after: str | None = None,
+        *,
+        run_id: str | None = None,
+        kinds: Iterable[str] | None = None,
+        agents: Iterable[str] | None = None,
+    ) -> Iterator[Event]:
+        return self._loop.each(self._inner.events(after, run_id=run_id, kinds=kinds, agents=agents))
 
     def session(
         self, agent: Agent[..., R], session_id: str, *, metadata: Mapping[str, Any] | None = None

@@ -71,6 +71,13 @@ async def upgrade(connection: Connection, place: str, now: int) -> list[str]:
     return done
 
 
+async def settle(connection: Connection) -> None:
+    """Note in which cluster the store is: one that was restored into another counts on there."""
+    ((before, here),) = await fetch(connection, SQL["get_cluster"])
+    if here and before != here:
+        await connection.execute(SQL["move_to_cluster"], (here,))
+
+
 async def _check_may_migrate(connection: Connection, place: str, missing: list[Migration]) -> None:
     ((_, may_create, _),) = await fetch(connection, SQL["has_migrations"])
     if may_create:

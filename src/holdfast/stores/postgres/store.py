@@ -135,6 +135,7 @@ class PostgresStore(Readers):
                 ((*_, now),) = await fetch(connection, SQL["get_server"])
                 self._server_clock.learn(now, asked_at=asked_at)
             await schema.upgrade(connection, self._connections.place, self.clock.now())
+            await schema.settle(connection)
 
     def _combiner(self, apply: Callable[[Any], Coroutine[Any, Any, list[Any]]]) -> Combiner:
         return Combiner(

@@ -1,12 +1,14 @@
 -- name: save_turn
 -- PostgreSQL only. One turn of one run, the most frequent commit of all: append_first_entry and
 -- add_checkpoint without the arrays, which cost a fifth of it. A pooler may have lost the session's
--- settings, so what matters is set again.
+-- settings, so what matters is set again. It is a transaction of its own that sees the entry before,
+-- so it is younger than that one's: `tx` need not be compared.
 WITH stored AS (
     INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts,
-                         nonce, body, erased_digest, link, stored_at)
+                         nonce, body, erased_digest, link, stored_at, tx)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+           (SELECT tx_base FROM identity) + pg_current_xact_id()::text::bigint
     WHERE (SELECT set_config('lock_timeout', $26, true)) IS NOT NULL
       AND (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                              WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
@@ -28,9 +30,10 @@ SELECT stored_at FROM stored;
 -- PostgreSQL only. One intent of one run, in the same way; fails if its key is taken.
 WITH stored AS (
     INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts,
-                         nonce, body, erased_digest, link, stored_at)
+                         nonce, body, erased_digest, link, stored_at, tx)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+           (SELECT tx_base FROM identity) + pg_current_xact_id()::text::bigint
     WHERE (SELECT set_config('lock_timeout', $28, true)) IS NOT NULL
       AND (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                              WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
@@ -56,9 +59,10 @@ FROM stored;
 -- PostgreSQL only. What became of one effect, in the same way; fails if that is known already.
 WITH stored AS (
     INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts,
-                         nonce, body, erased_digest, link, stored_at)
+                         nonce, body, erased_digest, link, stored_at, tx)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+           (SELECT tx_base FROM identity) + pg_current_xact_id()::text::bigint
     WHERE (SELECT set_config('lock_timeout', $20, true)) IS NOT NULL
       AND (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                              WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'

@@ -1,12 +1,16 @@
 -- name: append_first_entry
 -- Part of a commit. The first entry of each run: stored only if its journal ends where the commit
 -- continues. Rows go in sorted by run, after the locks. (An EXISTS would be planned as a walk over
--- the whole journal; a scalar subquery is a lookup.)
+-- the whole journal; a scalar subquery is a lookup.) A transaction that has locked rows may be older
+-- than the one that wrote the entry before, and an entry is never before that in the feed.
 INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
-                     body, erased_digest, link, stored_at)
+                     body, erased_digest, link, stored_at, tx)
 SELECT :tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
        e.nonce, e.body, e.erased_digest, e.link,
-       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+       greatest((SELECT tx_base FROM identity) + pg_current_xact_id()::text::bigint,
+                (SELECT p.tx FROM journal p
+                 WHERE p.tenant = :tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1))
 FROM unnest(:first_run_id, :first_seq, :first_kind, :first_at, :first_actor, :first_schema,
             :first_encoding, :first_key_id, :first_facts, :first_nonce, :first_body,
             :first_erased_digest, :first_link, :first_after)
@@ -18,14 +22,15 @@ WHERE (SELECT count(*) FROM locked) >= 0
                      WHERE p.tenant = :tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1))
 ORDER BY e.run_id COLLATE "C"
 ON CONFLICT DO NOTHING
-RETURNING run_id, stored_at;
+RETURNING run_id, stored_at, tx;
 
 -- name: append_entry
 -- Part of a commit. The other entries of those commits whose first one was stored.
 INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
-                     body, erased_digest, link, stored_at)
+                     body, erased_digest, link, stored_at, tx)
 SELECT :tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.erased_digest, e.link, (SELECT max(stored_at) FROM stored)
+       e.nonce, e.body, e.erased_digest, e.link, (SELECT max(stored_at) FROM stored),
+       (SELECT s.tx FROM stored s WHERE s.run_id = e.run_id)
 FROM unnest(:rest_run_id, :rest_seq, :rest_kind, :rest_at, :rest_actor, :rest_schema,
             :rest_encoding, :rest_key_id, :rest_facts, :rest_nonce, :rest_body,
             :rest_erased_digest, :rest_link)
@@ -100,3 +105,20 @@ FROM json_to_recordset(:erased_bodies) AS n (run_id text, first bigint, last big
 WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
   AND j.tenant = :tenant AND j.run_id = n.run_id AND j.seq BETWEEN n.first AND n.last
   AND j.body IS NOT NULL;
+
+-- name: read_feed
+-- The tenant's entries over all runs after a place in the feed, without their bodies. Those of
+-- transactions that may yet be followed by older ones wait.
+SELECT e.tx, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.facts, coalesce(r.agent, '')
+FROM journal e
+LEFT JOIN runs r ON r.tenant = e.tenant AND r.run_id = e.run_id
+WHERE e.tenant = $1 AND e.tx >= $2 AND (e.tx, e.run_id, e.seq) > ($2, $3, $4)
+  AND e.tx < (SELECT tx_base FROM identity) + pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+ORDER BY e.tx, e.run_id, e.seq
+LIMIT $5;
+
+-- name: get_feed_end
+-- A place before which nothing will be added to the feed.
+SELECT tx_base + pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+FROM identity
+WHERE $1 <> '';

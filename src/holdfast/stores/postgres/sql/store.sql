@@ -68,3 +68,17 @@ SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit
 -- Who this store is.
 SELECT store_id
 FROM identity;
+
+-- name: get_cluster
+-- PostgreSQL only. Which cluster the transactions of the feed were counted by, and which one this is;
+-- nobody knows if this role may not ask.
+SELECT cluster,
+       CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
+            THEN (SELECT system_identifier::text FROM pg_control_system()) ELSE '' END
+FROM identity;
+
+-- name: move_to_cluster
+-- PostgreSQL only. Let the transactions of this cluster count on after those of the one before.
+UPDATE identity
+SET cluster = $1, tx_base = greatest(tx_base, (SELECT coalesce(max(tx), 0) FROM journal))
+WHERE cluster <> $1;

@@ -93,3 +93,21 @@ DELETE FROM bodies
 WHERE id IN (SELECT id FROM journal
              WHERE tenant = ?1 AND run_id = ?2 AND seq BETWEEN ?3 AND ?4
                AND erased_digest IS NOT NULL);
+
+-- name: read_feed
+-- The tenant's entries over all runs after a place in the feed, without their bodies. The plus keeps
+-- SQLite from sorting all entries of the tenant.
+SELECT e.id, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.facts, coalesce(r.agent, '')
+FROM journal e
+LEFT JOIN runs r ON r.tenant = e.tenant AND r.run_id = e.run_id
+WHERE e.id > ?2 AND +e.tenant = ?1
+ORDER BY e.id
+LIMIT ?5;
+
+-- name: get_feed_end
+-- A place before which nothing will be added to the feed.
+SELECT id
+FROM journal
+WHERE ?1 <> ''
+ORDER BY id DESC
+LIMIT 1;

@@ -1,0 +1,105 @@
+"""The feed of what happens in a store: reading it from a place on, and following it.
+
+Nothing is kept for whoever follows: it says where it goes on. Entries of the runs that deliver
+events to others are no events, or each delivery would be the next thing to deliver.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Final, NamedTuple
+
+from holdfast import names
+from holdfast.engine.context import Context
+from holdfast.errors import MisuseError
+from holdfast.kernel import events
+from holdfast.kernel.events import Event, FeedPosition, Wanted
+from holdfast.stores.contract import JOURNAL
+
+START: Final = "start"
+SUBSCRIBER: Final = "holdfast.subscriber"
+"""The agent of runs that deliver events."""
+_PAGE: Final = 500
+
+
+class Page(NamedTuple):
+    """Events, and where to go on after having looked at all that was read."""
+
+    events: list[Event]
+    position: FeedPosition
+    is_last: bool
+
+
+class Feed:
+    """The events of one store and tenant."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._store_id = ""
+
+    async def position(self, after: str | None) -> FeedPosition:
+        """The place that a text names; from now on without one. Raises MisuseError."""
+        store = self._context.store
+        self._store_id = self._store_id or await store.store_id()
+        if after == START:
+            return FeedPosition(0)
+        end = await store.journal.feed_end()
+        if after is None:
+            return end
+        if not isinstance(after, str):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+            raise MisuseError(f"a position is a text, not {after!r}")
+        found = events.from_text(after, self._store_id)
+        if found.at > end.at:
+            raise MisuseError(
+                f"the events of this store end before {after!r}: it is an older copy of the one "
+                "that gave this position. Go on from 'start', or from now"
+            )
+        return found
+
+    def text_of(self, position: FeedPosition) -> str:
+        """A position as whoever goes on later keeps it."""
+        return events.to_text(position, self._store_id)
+
+    async def read(self, after: FeedPosition, wanted: Wanted, limit: int = _PAGE) -> Page:
+        """What comes next; of `limit` entries, those that are wanted."""
+        journal = self._context.store.journal
+        end = await journal.feed_end()
+        fed = await journal.feed(after, limit)
+        last = fed[-1].position if fed else after
+        is_last = len(fed) < limit
+        found = [
+            events.event_of(each, tenant=self._context.tenant, store_id=self._store_id)
+            for each in fed
+            if each.agent != SUBSCRIBER and wanted.has(each)
+        ]
+        # What is not the tenant's is passed over as well, and not looked at again.
+        return Page(found, max(last, end) if is_last else last, is_last)
+
+    async def follow(self, after: FeedPosition, wanted: Wanted) -> AsyncIterator[Page]:
+        """Page after page, as entries are committed; without end, and pages may be empty."""
+        async for _ in self._context.changes(JOURNAL):
+            is_last = False
+            while not is_last:
+                page = await self.read(after, wanted)
+                yield page
+                _, after, is_last = page
+
+
+def wanted_of(
+    run_id: str | None = None,
+    kinds: Iterable[str] | None = None,
+    agents: Iterable[str] | None = None,
+) -> Wanted:
+    """What somebody asked for, checked. A kind is one of this version's, or of a newer one."""
+    if run_id is not None:
+        names.check(run_id, what="run id")
+    for each in (kinds, agents):
+        if isinstance(each, str):
+            raise MisuseError(f"give kinds and agents as lists of names, not {each!r}")
+    return Wanted(run_id or "", tuple(kinds or ()), tuple(agents or ()))
+
+
+async def follow(context: Context, after: str | None, wanted: Wanted) -> AsyncIterator[Event]:
+    """Events as they happen, after a position; without end."""
+    feed = Feed(context)
+    async for page in feed.follow(await feed.position(after), wanted):
+        for event in page.events:
+            yield event

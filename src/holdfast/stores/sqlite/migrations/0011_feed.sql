@@ -1,0 +1,2 @@
+-- The feed of all entries goes by the journal's ids: one writer at a time gives them, in the order of
+-- commits, and no entry is ever removed. So nothing is to be added here.

@@ -1,0 +1,218 @@
+"""The deliverer of one process: takes webhooks that nobody delivers, and keeps them.
+
+    read what comes next  →  post it, until the answer is 2xx  →  store where to go on, one commit
+
+A webhook is held by its lease, so it has one deliverer. Whoever dies between the answer and the
+commit has the same events posted again, under the same ids. Those of a run never overtake another.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast import clock, faults
+from holdfast.clock import MICROSECONDS
+from holdfast.engine.context import Context
+from holdfast.engine.events import SUBSCRIBER, Feed, Page
+from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.leases import Leases
+from holdfast.engine.runs import Runs
+from holdfast.errors import ConflictError, HoldfastError, UnavailableError
+from holdfast.kernel.events import BATCH_TYPE, Event, Wanted
+from holdfast.kernel.runs import BlockedReason, Status
+from holdfast.subscribers import posting, signing
+from holdfast.subscribers.posting import NotDelivered
+from holdfast.subscribers.webhooks import PROGRESS, Beginning, Progress, secret_of
+from holdfast.telemetry import log
+
+Publish = Callable[[str, Event, bytes], Awaitable[None]]
+"""Puts one event into a queue of the transport."""
+
+_BATCH: Final = 100
+_LOOK_SECONDS: Final = 0.25
+_ANSWER_SECONDS: Final = 30.0
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+_PASSED_PAGES: Final = 20
+_MOST: Final = 1000
+_LONGEST_ERROR: Final = 500
+
+
+class Deliverer:
+    """Delivers beside a worker, until it is cancelled."""
+
+    def __init__(
+        self, context: Context, leases: Leases, runs: Runs, publish: Publish | None
+    ) -> None:
+        self._context = context
+        self._leases = leases
+        self._runs = runs
+        self._publish = publish
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def keep_delivering(self) -> None:
+        """Take every webhook that becomes free, and deliver its events."""
+        try:
+            async for _ in self._context.changes("ready"):
+                try:
+                    await self._take_free()
+                except HoldfastError as error:
+                    log.warning("webhooks wait: %s", error)
+                # Runs become ready all the time, and hardly ever is one of them a webhook.
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            tasks = list(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take_free(self) -> None:
+        store = self._context.store
+        for run in await store.runs.live(SUBSCRIBER, None, after=(0, ""), limit=_MOST):
+            is_due = run.status is Status.READY and run.ready_at <= self._context.now()
+            if is_due and run.run_id not in self._tasks:
+                task = asyncio.create_task(self._deliver(run.run_id))
+                self._tasks[run.run_id] = task
+                task.add_done_callback(lambda _, run_id=run.run_id: self._tasks.pop(run_id, None))
+
+    async def _deliver(self, run_id: str) -> None:
+        try:
+            begin = msgspec.convert(await self._runs.input(run_id), Beginning)
+            if begin.spec.queue and self._publish is None:
+                return  # another worker may have a transport
+            held = await self._leases.take(run_id, only_ready=True)
+        except HoldfastError as error:
+            log.debug("%s is not taken: %s", run_id, error)
+            return
+        try:
+            await _Delivery(self._context, held, begin, self._publish).work()
+        except ConflictError as error:
+            log.info("%s is delivered here no longer: %s", run_id, error)
+        except Exception as error:
+            log.warning("%s waits for another try: %s", run_id, error)
+            await _let_go(held, delay_seconds=1.0)
+        except asyncio.CancelledError:
+            await _let_go(held)
+            raise
+
+
+async def _let_go(held: LeasedRun, *, delay_seconds: float = 0.0) -> None:
+    try:
+        held.discard()
+        await held.release(delay_seconds=delay_seconds, note="its deliverer is stopping")
+    except HoldfastError as error:
+        log.debug("%s could not be given back: %s", held.run_id, error)
+
+
+class _Delivery:
+    """One webhook that is held."""
+
+    def __init__(
+        self, context: Context, held: LeasedRun, begin: Beginning, publish: Publish | None
+    ) -> None:
+        self._context = context
+        self._held = held
+        self._lease_seq = held.run.lease_seq
+        self._spec = begin.spec
+        self._publish = publish
+        self._feed = Feed(context)
+        stored = held.part(PROGRESS)
+        self._known = Progress(begin.after) if stored is None else msgspec.convert(stored, Progress)
+        self._passed = 0
+
+    async def work(self) -> None:
+        """Deliver until this is cancelled, or the webhook is removed or given up."""
+        await self._feed.position(None)
+        if self._held.run.attempts:
+            # Whoever had it was killed, which says nothing against it: it is not to be blocked.
+            await self._save(self._known)
+        wanted = Wanted("", self._spec.kinds, self._spec.agents)
+        async for page in self._feed.follow(self._known.position, wanted):
+            if not await self._deliver_page(page):
+                return
+
+    async def _deliver_page(self, page: Page) -> bool:
+        """Whether to go on after it."""
+        for start in range(0, len(page.events), _BATCH):
+            batch = page.events[start : start + _BATCH]
+            if not await self._deliver(batch):
+                return False
+            is_end = start + _BATCH >= len(page.events)
+            last = page.position if is_end else await self._feed.position(batch[-1].position)
+            delivered = self._known.delivered + len(batch)
+            await self._save(Progress(last, delivered))
+            faults.point("webhook.after_commit")
+        self._passed = 0 if page.events else self._passed + (not page.is_last)
+        if self._passed >= _PASSED_PAGES:
+            # Nothing of it is wanted; whoever goes on need not look at it again.
+            await self._save(replace(self._known, position=page.position))
+            self._passed = 0
+        return True
+
+    async def _deliver(self, batch: Sequence[Event]) -> bool:
+        """Try until somebody has it. False: it was given up, and the webhook is blocked."""
+        tries = 0
+        while True:
+            await self._check_held()
+            try:
+                faults.point("webhook.before_post")
+                await self._send(batch)
+                faults.point("webhook.after_post")
+                return True
+            except NotDelivered as error:
+                if error.is_for_good or await self._is_over(str(error)):
+                    await self._give_up(str(error)[:_LONGEST_ERROR])
+                    return False
+            pause = min(_FIRST_PAUSE_SECONDS * 2**tries, _LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            tries = min(tries + 1, 16)
+
+    async def _give_up(self, error: str) -> None:
+        # Whoever resumes it begins to count anew.
+        await self._save(replace(self._known, failing_since=0, error=error))
+        await self._held.block(BlockedReason.BREAKER, note=error)
+        log.error("%s is given up: %s", self._held.run_id, error)
+
+    async def _is_over(self, error: str) -> bool:
+        """Whether it has failed for too long; since when is stored, whoever goes on."""
+        now = self._context.now()
+        if not self._known.failing_since:
+            error = error[:_LONGEST_ERROR]
+            await self._save(replace(self._known, failing_since=now, error=error))
+            log.warning("%s is not delivered: %s", self._held.run_id, error)
+        give_up = clock.seconds(self._spec.give_up_seconds)
+        return now - self._known.failing_since >= give_up
+
+    async def _send(self, batch: Sequence[Event]) -> None:
+        told = [event.to_cloudevent() for event in batch]
+        if self._publish is not None and self._spec.queue:
+            try:
+                for event, each in zip(batch, told, strict=True):
+                    await self._publish(self._spec.queue, event, msgspec.json.encode(each))
+            except UnavailableError as error:
+                raise NotDelivered(str(error)) from error
+            return
+        body = msgspec.json.encode(told)
+        headers = signing.sign(
+            secret_of(self._spec.secret),
+            id=f"{batch[0].id}..{batch[-1].id}",
+            timestamp=self._context.now() // MICROSECONDS,
+            body=body,
+        )
+        headers = {"content-type": f"{BATCH_TYPE}; charset=utf-8", **headers}
+        await posting.post(self._spec.url, headers, body, seconds=_ANSWER_SECONDS)
+
+    async def _check_held(self) -> None:
+        """Raise ConflictError if it was removed, or is another's: then nothing more is sent."""
+        run = await self._context.store.runs.get(self._held.run_id)
+        if run is None or run.status is not Status.RUNNING or run.lease_seq != self._lease_seq:
+            raise ConflictError("it was removed, or is another worker's")
+
+    async def _save(self, known: Progress) -> None:
+        self._held.set(PROGRESS, known)
+        await self._held.checkpoint()
+        self._known = known

@@ -1,0 +1,64 @@
+"""Signatures of webhooks: only what was sent just now by whoever has the secret is taken."""
+
+import base64
+import hashlib
+import hmac
+import json
+
+import pytest
+
+from holdfast import verify_webhook
+from holdfast.errors import SignatureInvalid
+
+SECRET = "a secret"
+NOW = 1_800_000_000
+BODY = json.dumps([{"id": "a/1"}]).encode()
+
+
+def headers(
+    secret: bytes = SECRET.encode(), at: object = NOW, body: bytes = BODY
+) -> dict[str, str]:
+    digest = hmac.digest(secret, f"a/1..a/1.{at}.".encode() + body, hashlib.sha256)
+    return {
+        "Webhook-Id": "a/1..a/1",
+        "Webhook-Timestamp": str(at),
+        "Webhook-Signature": f"v1,{base64.b64encode(digest).decode()}",
+    }
+
+
+def test_request_that_is_signed_gives_its_events() -> None:
+    assert verify_webhook(SECRET, headers(), BODY, now=NOW) == [{"id": "a/1"}]
+    changing = headers()
+    changing["Webhook-Signature"] = f"v1,old {changing['Webhook-Signature']}"
+    assert verify_webhook(SECRET, changing, BODY, now=NOW + 299) == [{"id": "a/1"}]
+
+
+def test_secret_behind_whsec_is_base64_as_standard_webhooks_has_it() -> None:
+    key = b"\x00\x01binary"
+    secret = f"whsec_{base64.b64encode(key).decode()}"
+    assert verify_webhook(secret, headers(key), BODY, now=NOW)
+    with pytest.raises(SignatureInvalid, match="no base64"):
+        verify_webhook("whsec_*", headers(key), BODY, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("secret", "given", "body", "now", "why"),
+    [
+        ("another", headers(), BODY, NOW, "not signed with this secret"),
+        (SECRET, headers(), BODY.replace(b"a/1", b"a/2"), NOW, "changed on the way"),
+        (SECRET, headers() | {"Webhook-Id": "b"}, BODY, NOW, "changed on the way"),
+        (SECRET, headers() | {"Webhook-Timestamp": str(NOW + 1)}, BODY, NOW, "changed on"),
+        (SECRET, headers(), BODY, NOW + 301, "more than 300 seconds ago"),
+        (SECRET, headers(), BODY, NOW - 301, "or ahead"),
+        (SECRET, headers(at="soon"), BODY, NOW, "no number"),
+        (SECRET, {}, BODY, NOW, "no header 'webhook-id'"),
+        (SECRET, headers() | {"Webhook-Signature": "v1,\udcff"}, BODY, NOW, "not signed"),
+        ("", headers(b""), BODY, NOW, "empty"),
+        (SECRET, headers(body=b"{"), b"{", NOW, "no JSON"),
+    ],
+)
+def test_any_other_request_is_refused(
+    secret: str, given: dict[str, str], body: bytes, now: float, why: str
+) -> None:
+    with pytest.raises(SignatureInvalid, match=why):
+        verify_webhook(secret, given, body, now=now)
