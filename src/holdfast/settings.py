@@ -30,6 +30,8 @@ class Settings:
     tenant: str = "default"
     lease_seconds: float = 15.0
     busy_timeout_seconds: float = 10.0
+    store_retries: int = 3
+    store_retry_seconds: float = 0.05
     max_body_bytes: int = 64 * 1024 * 1024
     batch_commits: int = 1024
     queue_commits: int = 16_384

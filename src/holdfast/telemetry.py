@@ -11,11 +11,19 @@ log: Final = logging.getLogger("holdfast")
 
 BATCH_COMMITTED: Final = "store.batch_committed"
 BATCH_HALVED: Final = "store.batch_halved"
+STORE_RETRIED: Final = "store.retried"
 COMMIT_CONFLICT: Final = "engine.commit_conflict"
 CHECKPOINT_CORRUPTED: Final = "engine.checkpoint_corrupted"
 WARM_STATE: Final = "engine.warm_state"
 
-NAMES: Final = (BATCH_COMMITTED, BATCH_HALVED, COMMIT_CONFLICT, CHECKPOINT_CORRUPTED, WARM_STATE)
+NAMES: Final = (
+    BATCH_COMMITTED,
+    BATCH_HALVED,
+    STORE_RETRIED,
+    COMMIT_CONFLICT,
+    CHECKPOINT_CORRUPTED,
+    WARM_STATE,
+)
 
 Sink = Callable[[str, int], None]
 
