@@ -33,6 +33,14 @@ POINTS: Final = (
     "relay.after_publish",
     "receiver.before_commit",
     "receiver.after_commit",
+    "spool.before_write",
+    "spool.after_write",
+    "spool.after_sync",
+    "spool.before_submit",
+    "spool.after_submit",
+    "spool.after_evidence",
+    "spool.before_cut",
+    "spool.after_cut",
 )
 
 _trigger: Callable[[str], None] | None = None

@@ -13,7 +13,7 @@ from holdfast.broker_urls import is_broker, read_nats, shown_broker
 from holdfast.errors import InvalidSetting
 
 DEFAULT_STORE: Final = "holdfast.db"
-STORE_FAILURES: Final = ("raise", "memory")
+STORE_FAILURES: Final = ("raise", "memory", "spool")
 SECRETS: Final = ("HOLDFAST_SECRET_", "WORKFLOW_SECRET_")
 MCP_KEYS: Final = "HOLDFAST_MCP_KEYS"
 _KEPT_BACK: Final = frozenset(
@@ -44,6 +44,8 @@ class Settings:
     sweep_seconds: float = 10.0
     transport: str = field(default="", repr=False)  # it may hold a password
     on_store_failure: str = "raise"
+    spool_folder: str = ""
+    spool_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
         names.check(self.tenant, what="tenant")
@@ -78,9 +80,12 @@ def _tenant(value: str) -> str | None:
 
 
 def _store_failure(value: str) -> str | None:
-    if value == "spool":
-        return f"must be {' or '.join(STORE_FAILURES)} (spool comes with recovery)"
-    return None if value in STORE_FAILURES else f"must be {' or '.join(STORE_FAILURES)}"
+    return None if value in STORE_FAILURES else "must be raise, memory or spool"
+
+
+def _spool_folder(value: str) -> str | None:
+    is_fit = not value or (os.path.isabs(value) and value.isprintable())
+    return None if is_fit else "must be empty, or the absolute path of a folder"
 
 
 def _transport(value: str) -> str | None:
@@ -99,6 +104,7 @@ _TEXTS: Final = {
     "tenant": _tenant,
     "transport": _transport,
     "on_store_failure": _store_failure,
+    "spool_folder": _spool_folder,
 }
 
 
@@ -143,6 +149,19 @@ def state_folder() -> Path | None:
     if os.path.isabs(told):
         return Path(told, "holdfast")
     return Path(home, ".local", "state", "holdfast") if os.path.isabs(home) else None
+
+
+def spool_folder(given: str = "") -> Path:
+    """Where commits are spooled: the folder given, else `spool` in the state folder.
+
+    Raises InvalidSetting for a user without a home.
+    """
+    folder = state_folder()
+    if given:
+        return Path(given)
+    if folder is None:
+        raise InvalidSetting("this user has no home: name a spool_folder")
+    return folder / "spool"
 
 
 def store_url(given: str | None) -> str:

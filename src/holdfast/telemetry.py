@@ -14,6 +14,9 @@ BATCH_HALVED: Final = "store.batch_halved"
 STORE_RETRIED: Final = "store.retried"
 COMMIT_CONFLICT: Final = "engine.commit_conflict"
 CHECKPOINT_CORRUPTED: Final = "engine.checkpoint_corrupted"
+SPOOLED: Final = "spool.spooled"
+SPOOL_DRAINED: Final = "spool.drained"
+SPOOL_SUPERSEDED: Final = "spool.superseded"
 WARM_STATE: Final = "engine.warm_state"
 
 NAMES: Final = (
@@ -23,6 +26,9 @@ NAMES: Final = (
     COMMIT_CONFLICT,
     CHECKPOINT_CORRUPTED,
     WARM_STATE,
+    SPOOLED,
+    SPOOL_DRAINED,
+    SPOOL_SUPERSEDED,
 )
 
 Sink = Callable[[str, int], None]

@@ -87,6 +87,8 @@ class Run:
         self._effects = Effects(
             context, held, gate, self._places, record=self.record, spending=self._spending
         )
+        self.called_effects: set[UUID] = self._effects.called
+        """Effects whose tools were called in this pass."""
         self._waiting = Waiting(context, held, gate, self._places, self.record)
         self._peers = Peers(context, held, self._places, self._waiting)
         self._blobs = Blobs(context, held, self.record)
@@ -118,6 +120,14 @@ class Run:
     def version(self) -> int:
         """The version of the last checkpoint; 0 before the first."""
         return self._held.version
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether the last of what it stored is on this machine's disk only: the store is away.
+
+        Until it is back, effects, waits and the end of the run wait for it.
+        """
+        return self._held.is_spooled
 
     @property
     def is_fresh(self) -> bool:
@@ -441,11 +451,6 @@ class Run:
     def hand_back(self, note: str) -> None:
         """Leave the run to another worker at the end of its turn."""
         self._stop_note = note
-
-    @property
-    def called_effects(self) -> set[UUID]:
-        """Effects whose tools were called in this pass."""
-        return self._effects.called
 
     @property
     def leaves_no_trace(self) -> bool:
