@@ -8,11 +8,14 @@ outage of its own from its second turn on until it wants to change something out
 import asyncio
 import json
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import holdfast
 from holdfast import Happened, Key, NotDone
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.settings import Settings
 from holdfast.testing import faults
 from tests.agents.ledger import Ledger
 from tests.outages import Outage, spooling
@@ -56,7 +59,7 @@ class Agents:
 
     async def _model(self, run_id: str, turn: int) -> str:
         self._ledger.write("model", run_id, turn)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.02)
         return f"reply {turn}"
 
     def _begin_outage(self, turn: int) -> None:
@@ -72,6 +75,23 @@ class Agents:
         self._outage[0].is_away = False
 
 
+@asynccontextmanager
+async def _opened(url: str, settings: Settings) -> AsyncGenerator[holdfast.Holdfast]:
+    """A Holdfast, as soon as the store is there; that it is away at the end harms nobody."""
+    while True:
+        hf = holdfast.Holdfast(url, settings=settings)
+        try:
+            await hf.__aenter__()
+            break
+        except UnavailableError:
+            await asyncio.sleep(0.1)
+    try:
+        yield hf
+    finally:
+        with suppress(UnavailableError):
+            await hf.__aexit__(None, None, None)
+
+
 async def main(
     url: str, spool: str, path: str, count: str, turns: str, point: str = "", skip: str = "0"
 ) -> None:
@@ -81,12 +101,10 @@ async def main(
         faults.arm(point, "kill", skip=int(skip))
     settings = spooling(Path(spool), lease_seconds=1, busy_timeout_seconds=0.3)
     runs = [f"r{number}" for number in range(int(count))]
-    hf = holdfast.Holdfast(url, settings=settings)
-    agents = Agents(ledger, outage)
-    if len(runs) == 1:
-        outage.append(Outage(hf))
+    async with _opened(url, settings) as hf:
+        if len(runs) == 1:
+            outage.append(Outage(hf))
         agents = Agents(ledger, outage)
-    async with hf:
 
         async def follow(run_id: str) -> list[str]:
             while True:
@@ -97,8 +115,7 @@ async def main(
                     await asyncio.sleep(0.1)
 
         print(json.dumps("open"), flush=True)
-        results = await asyncio.gather(*map(follow, runs))
-    print(json.dumps(results), flush=True)
+        print(json.dumps(await asyncio.gather(*map(follow, runs))), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Some of them are killed and started again, and leases run out, so that runs are 
 by the ledger, the rows and the bytes of the spools.
 """
 
+import asyncio
 import os
 import random
 import signal
@@ -15,7 +16,10 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
+from holdfast.telemetry import BATCH_COMMITTED
 from holdfast.testing.postgres import PostgresServer
+from holdfast.testing.store_suite import async_test
 from tests.agents.ledger import Ledger
 from tests.agents.test_spool_kills import Spooling
 from tests.backends import PostgresBackend
@@ -123,7 +127,7 @@ def charged_while_away(ledger: Ledger) -> list[str]:
 def test_nothing_that_spooling_agents_said_is_lost_when_the_database_goes_away(
     own_postgres: OwnPostgres, tmp_path: Path, seed: int, is_chaos: bool
 ) -> None:
-    outages, turns = (40, 600) if is_chaos else (4, 45)
+    outages, turns = (40, 900) if is_chaos else (4, 60)
     server = own_postgres()
     spooling = Spooling(PostgresBackend(server.url()), tmp_path)
     striking = Outages(server, spooling, turns=turns, seed=seed)
@@ -136,3 +140,30 @@ def test_nothing_that_spooling_agents_said_is_lost_when_the_database_goes_away(
     assert spooling.judge(RUNS, turns) == [], seed
     assert charged_while_away(spooling.ledger) == [], seed
     assert told["spooled"], seed
+
+
+@pytest.mark.mission("S3-194")
+@async_test
+async def test_database_that_stands_still_for_a_moment_delays_commits_and_groups_them(
+    own_postgres: OwnPostgres,
+) -> None:
+    batches: list[int] = []
+    server = own_postgres()
+
+    def count(name: str, amount: int) -> None:
+        if name == BATCH_COMMITTED:
+            batches.append(amount)
+
+    async with holdfast.open(server.url(), telemetry=count) as hf:
+        runs = [await hf.runs.open(f"r{number}") for number in range(50)]
+        for turn in range(4):
+            for run in runs:
+                run.append("log", turn)
+            batches.clear()
+            freeze(server)
+            asyncio.get_running_loop().call_later(0.3, thaw, server)
+            saved = await asyncio.gather(*(run.checkpoint() for run in runs))
+            assert [row.version for row in saved] == [turn + 1] * 50
+            assert max(batches) > 10
+    with PostgresBackend(server.url()).raw() as raw:
+        assert raw.rows("SELECT count(*), max(version) FROM checkpoints") == [(200, 4)]

@@ -23,8 +23,9 @@ from holdfast.errors import (
 from holdfast.stores import spool_files
 from holdfast.telemetry import SPOOL_DRAINED, SPOOL_SUPERSEDED, SPOOLED
 from holdfast.testing.store_suite import async_test
-from tests.backends import Backend
+from tests.backends import Backend, SQLiteBackend
 from tests.outages import Outage, spooling
+from tests.peers.test_acceptance import write_lock
 
 
 def versions(backend: Backend) -> list[int]:
@@ -423,3 +424,19 @@ async def test_agent_whose_run_was_taken_over_goes_on_from_what_is_stored(
         assert await hf.run(patient, run_id="r", timeout=30) == ["first", "last"]
         assert entered == [0, 1]
     assert len(evidence(tmp_path)) == 1
+
+
+@pytest.mark.mission("S3-084")
+@async_test
+async def test_run_is_spooled_while_another_process_holds_the_lock_of_its_file(
+    tmp_path: Path,
+) -> None:
+    backend = SQLiteBackend(tmp_path / "store.db")
+    settings = spooling(tmp_path / "spool", busy_timeout_seconds=0.1)
+    async with holdfast.open(backend.url, settings=settings) as hf:
+        held = await hf.runs.open("r")
+        async with write_lock(tmp_path / "store.db"):
+            assert [(await save(held, n)).is_spooled for n in range(3)] == [True] * 3
+        await held.complete()
+        assert versions(backend) == [1, 2, 3]
+        assert await hf.journal.verify("r") == []
