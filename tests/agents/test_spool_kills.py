@@ -53,7 +53,8 @@ class Spooling:
                     assert child.process.wait() == -signal.SIGKILL
                     self.kills += 1
                     return None
-                if isinstance(answer, list) and answer[0] != "again":
+                if answer != "open" and answer[0] != "again":
+                    assert child.wait() == 0
                     return answer
 
     def judge(self, runs: int = 1, turns: int = TURNS) -> list[str]:
