@@ -21,7 +21,7 @@ from holdfast.engine.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget
-from holdfast.engine.effects import Effects
+from holdfast.engine.effects import Effects, report
 from holdfast.engine.events import follow, wanted_of
 from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.heart import Heart
@@ -31,6 +31,7 @@ from holdfast.engine.owed import Messages
 from holdfast.engine.recoveries import Recoveries
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
+from holdfast.engine.spool import Spool
 from holdfast.engine.waits import Waits
 from holdfast.errors import MisuseError
 from holdfast.handoff.protocol import HandoffProtocol
@@ -83,8 +84,16 @@ class Holdfast:
         self._kit = workflows
         if workflows is not None:
             self._agents.add(workflows.agent)
+        worker = ids.new_worker_id()
+        is_spooling = settings.on_store_failure == "spool"
         self._context = Context(
-            store, open_wakeups(where), settings, counts, address_of=self._address_of
+            store,
+            open_wakeups(where),
+            settings,
+            counts,
+            worker,
+            address_of=self._address_of,
+            spool=Spool(store, settings, counts, worker=worker) if is_spooling else None,
         )
         store.on_applied = self._context.wakeups.notify
         self._wire()
@@ -443,10 +452,20 @@ class Holdfast:
     async def __aenter__(self) -> Self:
         await self._context.store.open()
         await self._context.wakeups.open()
+        if self._context.spool is not None:
+            await self._open_spool(self._context.spool)
         if self._context.settings.transport:
             transport = open_transport(self._context.settings.transport, context=self._context)
             self._exchange = Exchange(self._context, transport, self._work)
         return self
+
+    async def _open_spool(self, spool: Spool) -> None:
+        try:
+            await spool.open(partial(report, self._context))
+        except BaseException:
+            await self._context.wakeups.close()
+            await self._context.store.close()
+            raise
 
     async def __aexit__(
         self,
@@ -464,6 +483,8 @@ class Holdfast:
             if self._exchange is not None:
                 await self._exchange.close()
         finally:
+            if self._context.spool is not None:
+                await self._context.spool.close()
             await self._context.wakeups.close()
             await self._context.store.close()
 

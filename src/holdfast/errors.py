@@ -14,6 +14,7 @@ HoldfastError
 │   ├── RunExists
 │   ├── RunFailed
 │   ├── RunWaiting
+│   ├── SpoolSuperseded
 │   └── WaitExists
 ├── NotFoundError            nothing is stored under that name
 │   ├── AgentNotFound
@@ -27,6 +28,7 @@ HoldfastError
 ├── UnavailableError         try again later
 │   ├── McpUnavailable
 │   ├── OutcomeUnknown
+│   ├── SpoolUnusable
 │   ├── StoreBusy
 │   ├── StoreFull
 │   ├── StoreUnavailable
@@ -34,7 +36,8 @@ HoldfastError
 ├── IntegrityError           stored bytes are not what was written
 │   ├── BodyErased
 │   ├── CheckpointCorrupted
-│   └── JournalCorrupted
+│   ├── JournalCorrupted
+│   └── SpoolCorrupted
 ├── ToolError                what a tool says of its own call
 │   ├── BlockFailed
 │   ├── NotDone
@@ -269,6 +272,18 @@ class StoreFull(UnavailableError):
 
 class OutcomeUnknown(UnavailableError):
     """The store went away during a commit. It is resent unchanged when the run is used again."""
+
+
+class SpoolUnusable(UnavailableError):
+    """The store is away, and the local spool cannot be written. Free space; see `spool_folder`."""
+
+
+class SpoolSuperseded(ConflictError):
+    """The run went on elsewhere meanwhile. `holdfast spool evidence` has what was spooled."""
+
+
+class SpoolCorrupted(IntegrityError):
+    """A spool is not what was written. It is kept; `holdfast spool evidence` tells where."""
 
 
 class ThreadBusy(ConflictError):

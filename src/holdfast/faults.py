@@ -47,6 +47,14 @@ POINTS: Final = (
     "webhook.before_post",
     "webhook.after_post",
     "webhook.after_commit",
+    "spool.before_write",
+    "spool.after_write",
+    "spool.after_sync",
+    "spool.before_submit",
+    "spool.after_submit",
+    "spool.after_evidence",
+    "spool.before_cut",
+    "spool.after_cut",
 )
 
 _trigger: Callable[[str], None] | None = None

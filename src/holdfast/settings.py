@@ -13,8 +13,8 @@ from holdfast.broker_urls import is_broker, read_nats, shown_broker
 from holdfast.errors import InvalidSetting
 
 DEFAULT_STORE: Final = "holdfast.db"
-STORE_FAILURES: Final = ("raise", "memory")
 CORRUPTIONS: Final = ("ancestor", "block")
+STORE_FAILURES: Final = ("raise", "memory", "spool")
 SECRETS: Final = ("HOLDFAST_SECRET_", "WORKFLOW_SECRET_")
 MCP_KEYS: Final = "HOLDFAST_MCP_KEYS"
 _KEPT_BACK: Final = frozenset(
@@ -31,6 +31,8 @@ class Settings:
     tenant: str = "default"
     lease_seconds: float = 15.0
     busy_timeout_seconds: float = 10.0
+    store_retries: int = 3
+    store_retry_seconds: float = 0.05
     max_body_bytes: int = 64 * 1024 * 1024
     batch_commits: int = 1024
     queue_commits: int = 16_384
@@ -47,6 +49,8 @@ class Settings:
     scrub_seconds: float = 3600.0
     breaker_runs: int = 5
     breaker_seconds: float = 5.0
+    spool_folder: str = ""
+    spool_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
         names.check(self.tenant, what="tenant")
@@ -81,9 +85,12 @@ def _tenant(value: str) -> str | None:
 
 
 def _store_failure(value: str) -> str | None:
-    if value == "spool":
-        return f"must be {' or '.join(STORE_FAILURES)} (spool comes with recovery)"
-    return None if value in STORE_FAILURES else f"must be {' or '.join(STORE_FAILURES)}"
+    return None if value in STORE_FAILURES else "must be raise, memory or spool"
+
+
+def _spool_folder(value: str) -> str | None:
+    is_fit = not value or (os.path.isabs(value) and value.isprintable())
+    return None if is_fit else "must be empty, or the absolute path of a folder"
 
 
 def _transport(value: str) -> str | None:
@@ -107,6 +114,7 @@ _TEXTS: Final = {
     "transport": _transport,
     "on_store_failure": _store_failure,
     "on_corruption": _corruption,
+    "spool_folder": _spool_folder,
 }
 
 
@@ -151,6 +159,19 @@ def state_folder() -> Path | None:
     if os.path.isabs(told):
         return Path(told, "holdfast")
     return Path(home, ".local", "state", "holdfast") if os.path.isabs(home) else None
+
+
+def spool_folder(given: str = "") -> Path:
+    """Where commits are spooled: the folder given, else `spool` in the state folder.
+
+    Raises InvalidSetting for a user without a home.
+    """
+    folder = state_folder()
+    if given:
+        return Path(given)
+    if folder is None:
+        raise InvalidSetting("this user has no home: name a spool_folder")
+    return folder / "spool"
 
 
 def store_url(given: str | None) -> str:

@@ -11,8 +11,12 @@ log: Final = logging.getLogger("holdfast")
 
 BATCH_COMMITTED: Final = "store.batch_committed"
 BATCH_HALVED: Final = "store.batch_halved"
+STORE_RETRIED: Final = "store.retried"
 COMMIT_CONFLICT: Final = "engine.commit_conflict"
 CHECKPOINT_CORRUPTED: Final = "engine.checkpoint_corrupted"
+SPOOLED: Final = "spool.spooled"
+SPOOL_DRAINED: Final = "spool.drained"
+SPOOL_SUPERSEDED: Final = "spool.superseded"
 WARM_STATE: Final = "engine.warm_state"
 
 DAMAGE_FOUND: Final = "engine.damage_found"
@@ -21,9 +25,13 @@ BREAKER_OPEN: Final = "agents.breaker_open"
 NAMES: Final = (
     BATCH_COMMITTED,
     BATCH_HALVED,
+    STORE_RETRIED,
     COMMIT_CONFLICT,
     CHECKPOINT_CORRUPTED,
     WARM_STATE,
+    SPOOLED,
+    SPOOL_DRAINED,
+    SPOOL_SUPERSEDED,
     DAMAGE_FOUND,
     BREAKER_OPEN,
 )

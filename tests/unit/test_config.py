@@ -182,6 +182,7 @@ def test_every_key_can_be_given_by_file_and_by_variable(files: Files) -> None:
         "prepared_statements": "false",
         "transport": "nats://127.0.0.1:4222",
         "on_store_failure": "memory",
+        "spool_folder": "/var/spool/holdfast",
     }
     numbers = {name: "7" for name, key in KEYS.items() if key.kind in (int, float)}
     wanted = given | numbers
@@ -289,8 +290,8 @@ WRONG = [
     ("transport: 'nats://[h'", f"{BROKER} the host of the NATS URL cannot be read"),
     ("transport: nats://h?creds=/no/f", ":1: transport: creds=/no/f in the NATS URL names no file"),
     ("transport: tls://h?ca=/no/f", ":1: transport: ca=/no/f in the NATS URL names no file"),
-    ("on_store_failure: ignore", ":1: on_store_failure must be raise or memory, not 'ignore'"),
-    ("on_store_failure: spool", ":1: on_store_failure must be raise or memory (spool comes with"),
+    ("on_store_failure: ignore", ":1: on_store_failure must be raise, memory or spool, not"),
+    ("spool_folder: spool", ":1: spool_folder must be empty, or the absolute path of a folder"),
     ("tenant: a\ntenant: b", ":2: tenant is given twice; the first is in line 1"),
     ("agent: {}\nagents: {}", ":2: give agent: for one or agents: for several, not both"),
     ("agent: 5", ":1: agent must be a block of keys and values"),
@@ -527,7 +528,8 @@ def test_password_written_into_the_file_is_warned_of(files: Files) -> None:
         ("sweep_seconds", "1"),
         ("transport", "http://x"),
         ("transport", None),
-        ("on_store_failure", "spool"),
+        ("on_store_failure", "disk"),
+        ("spool_folder", "here"),
         ("on_store_failure", None),
     ],
 )

@@ -107,6 +107,8 @@ class Run:
         self._effects = Effects(
             context, held, gate, self._places, record=self.record, spending=self._spending
         )
+        self.called_effects = self._effects.called
+        """Effects whose tools were called in this pass."""
         self._waiting = Waiting(context, held, gate, self._places, self.record)
         self._peers = Peers(context, held, self._places, self._waiting)
         self._blobs = Blobs(context, held, self.record)
@@ -126,8 +128,6 @@ class Run:
             progress=self.progress,
             handing_over=self.handing_over,
         )
-        self.called_effects = self._effects.called
-        """Effects whose tools were called in this pass."""
         self._was_blank = memo.is_blank
         self._is_between_turns = memo.is_untouched
         held.stamp[PART] = part_of(rules.versions)
@@ -146,6 +146,14 @@ class Run:
     def version(self) -> int:
         """The version of the last checkpoint; 0 before the first."""
         return self._held.version
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether the last of what it stored is on this machine's disk only: the store is away.
+
+        Until it is back, effects, waits and the end of the run wait for it.
+        """
+        return self._held.is_spooled
 
     @property
     def is_fresh(self) -> bool:

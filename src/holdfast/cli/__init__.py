@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "mcp": "Serve workflows and agents to MCP clients, over stdio or HTTP.",
     "audit": "Check that what is stored is what was written.",
     "store": "Look after the store itself.",
+    "spool": "See what this machine keeps for a store that is away.",
     "config": "Check a configuration, and see what counts and why.",
     "import": "Bring in what other savers have stored.",
     "demo": "See a run survive kill -9.",

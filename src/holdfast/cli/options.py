@@ -41,11 +41,11 @@ class Options:
     def settings(self) -> Settings:
         return Settings(tenant=self.tenant)
 
-    def open(self) -> Holdfast:
+    def open(self, given: Settings | None = None) -> Holdfast:
         """The store, to be entered; it is made, or brought up to date, by that."""
-        return Holdfast(self.url, settings=self.settings)
+        return Holdfast(self.url, settings=given or self.settings)
 
-    def open_existing(self, *, advice: str = _NO_STORE) -> Holdfast:
+    def open_existing(self, *, advice: str = _NO_STORE, given: Settings | None = None) -> Holdfast:
         """The same for a command that must not make or change a store's schema.
 
         `advice` is what to do if there is no store.
@@ -60,7 +60,7 @@ class Options:
                 f"the store at {place} lacks {len(missing)} of this version's migrations; "
                 "`holdfast store migrate` applies them"
             )
-        return self.open()
+        return self.open(given)
 
     def pending(self) -> list[Migration]:
         return stores.pending_migrations(self.url, settings=self.settings)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import ids
+from holdfast.engine.spool import Spool
 from holdfast.kernel.peers import STORE
 from holdfast.settings import Settings
 from holdfast.stores.contract import Decide, Late, Store
@@ -28,6 +29,8 @@ class Context:
     worker: str = field(default_factory=ids.new_worker_id)
     address_of: Callable[[str], str] = in_this_store
     """Where the agent of a name is reached."""
+    spool: Spool | None = None
+    """Where commits go while the store is away, if the settings say so."""
 
     @property
     def tenant(self) -> str:

@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 from holdfast.engine.context import Context
 from holdfast.engine.erasures import erased_among
-from holdfast.errors import Fenced, HoldfastError, OutcomeUnknown
+from holdfast.errors import (
+    Fenced,
+    HoldfastError,
+    OutcomeUnknown,
+    SpoolUnusable,
+    UnavailableError,
+)
 from holdfast.kernel import indexes, journal, leases, signals, waits
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import ORIGIN, Draft, Entry, Origin, Position
@@ -83,6 +89,8 @@ class Head:
         self._on_later = on_later
         self._on_stored = on_stored
         self._pending: _Pending | None = None
+        self._spooled = 0
+        self._superseded: HoldfastError | None = None
         self._is_busy = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -90,6 +98,11 @@ class Head:
     def is_settled(self) -> bool:
         """Whether the outcome of every commit is known."""
         return self._pending is None
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether some of what this head has committed is in the local spool only."""
+        return self._spooled > 0
 
     async def settle(self) -> Sequence[Entry]:
         """Find out what became of a commit whose answer nobody saw; its entries if it is stored."""
@@ -197,7 +210,7 @@ class Head:
         is_first_time = self._pending is None
         self._pending = pending
         try:
-            outcome = await self._context.store.submit(pending.commit)
+            outcome = await self._send_or_spool(pending.commit)
         except OutcomeUnknown:
             raise
         except HoldfastError:
@@ -207,6 +220,50 @@ class Head:
             raise
         self._answered(pending, outcome)
         return outcome
+
+    async def _send_or_spool(self, commit: Commit) -> Outcome:
+        """Submit a commit after those that are spooled; spool it too if the store is away."""
+        spool = self._context.spool
+        if spool is None:
+            return await self._context.store.submit(commit)
+        # One that is not its writer's alone would be superseded by whoever writes next.
+        can_spool = self._on_later is None and spool.takes(commit)
+        is_away = spool.is_away and not spool.is_broken
+        if can_spool and is_away and self._superseded is None:
+            return await self._spool(commit)
+        try:
+            await self._drain()
+            return await self._context.store.submit(commit)
+        except UnavailableError as error:
+            if not can_spool:
+                raise
+            try:
+                return await self._spool(commit)
+            except SpoolUnusable as unusable:
+                raise error from unusable
+
+    async def _spool(self, commit: Commit) -> Outcome:
+        spool = self._context.spool
+        assert spool is not None, "whoever calls has looked"
+        # Before it is written: it may be drained before this task goes on.
+        self._spooled += 1
+        try:
+            await spool.add(commit, self._drained)
+        except SpoolUnusable:
+            self._spooled -= 1
+            raise
+        return Applied()
+
+    def _drained(self, error: HoldfastError | None) -> None:
+        self._spooled -= 1
+        self._superseded = self._superseded or error
+
+    async def _drain(self) -> None:
+        """Let the store take what is spooled; raises SpoolSuperseded if it never will."""
+        if self._spooled and self._context.spool is not None:
+            await self._context.spool.drain()
+        if self._superseded is not None:
+            raise self._superseded
 
     def _answered(self, pending: _Pending, outcome: Outcome) -> None:
         self._pending = None
@@ -244,6 +301,7 @@ class Head:
             self._leave()
 
     async def _fold_later(self) -> None:
+        await self._drain()
         later = await read_after(self._context, self.run.run_id, self.position)
         if later and not self.position.seq:
             raise Fenced(f"run {self.run.run_id} was begun by somebody else: stop working on it")

@@ -70,6 +70,11 @@ class LeasedRun:
         return self._head.run.run_id
 
     @property
+    def is_spooled(self) -> bool:
+        """Whether the last commits are on this machine's disk only, until the store is back."""
+        return self._head.is_spooled
+
+    @property
     def version(self) -> int:
         """The version of the last checkpoint; 0 before the first."""
         return self._parts.version
@@ -132,6 +137,7 @@ class LeasedRun:
     ) -> Checkpoint:
         """Store the edits since the last checkpoint as the next version.
 
+        Its `is_spooled` tells whether it is on this machine's disk only, because the store is away.
         After a commit whose outcome was not known, this finds out, and gives back the checkpoint
         that was stored after all if there is nothing else to store.
         """
@@ -142,9 +148,13 @@ class LeasedRun:
         if not self._head.is_settled:
             settled = await self._head.settle()
             if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and self._edits.is_empty:
-                return checkpoints.row_of(settled[-1], indexes.facts_of(settled[-1]))
+                return self._row_of(settled[-1])
         created = await self._save(self._saving(about))
-        return checkpoints.row_of(created[-1], indexes.facts_of(created[-1]))
+        return self._row_of(created[-1])
+
+    def _row_of(self, created: Entry) -> Checkpoint:
+        row = checkpoints.row_of(created, indexes.facts_of(created))
+        return checkpoints.as_spooled(row) if self.is_spooled else row
 
     async def record(self, name: str, value: object, *, args: object = None) -> codec.Ref:
         """Put a result on the record.

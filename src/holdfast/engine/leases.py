@@ -94,6 +94,7 @@ class Leases:
 
         The seconds until it should be asked again.
         """
+        await self._drain_spool()
         pause = await self.sweeper.sweep_if_due()
         await self.outbox.deliver_if_due()
         if not self._taking:  # else one of them may be what another task is just taking
@@ -163,7 +164,13 @@ class Leases:
         except HoldfastError as error:
             log.warning("run %s could not be given back: %s", held.run_id, error)
 
+    async def _drain_spool(self) -> None:
+        """Before any lease is taken or ended: what was spooled continues those that are held."""
+        if self._context.spool is not None:
+            await self._context.spool.drain()
+
     async def _take(self, run_id: str, *, takeover: bool, only_ready: bool) -> LeasedRun:
+        await self._drain_spool()
         await self.stay_alive()
 
         def decide(snapshot: Snapshot) -> Decision:
@@ -191,6 +198,7 @@ class Leases:
             raise
 
     async def _take_ready(self, agents: Sequence[str]) -> LeasedRun | None:
+        await self._drain_spool()
         await self.stay_alive()
 
         def decide(snapshot: Snapshot) -> Decision:

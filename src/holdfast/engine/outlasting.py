@@ -1,7 +1,8 @@
-"""Going on in memory while the store is away: setting `on_store_failure: memory`.
+"""Going on while the store is away: settings `on_store_failure: memory` and `spool`.
 
 What a commit is to store stays here until it is stored. A process that dies meanwhile loses it;
-whoever sent the task has no acknowledgement yet, and sends it again.
+whoever sent the task has no acknowledgement yet, and sends it again. With a spool that is so only
+for what must not be spooled: it waits, and what was spooled before it is drained first.
 """
 
 import asyncio
@@ -17,8 +18,14 @@ _LONGEST_PAUSE: Final = 5.0
 
 
 def goes_on_in_memory(context: Context) -> bool:
-    """Whether a store that is away stops nobody."""
+    """Whether a checkpoint that cannot be stored is left to a later one."""
     return context.settings.on_store_failure == "memory"
+
+
+def outlasts(context: Context) -> bool:
+    """Whether commits wait for a store that is away; not if the spool fails them too."""
+    spool = context.spool
+    return goes_on_in_memory(context) or (spool is not None and not spool.is_broken)
 
 
 async def outlast(context: Context, commit: Callable[[], Awaitable[T]]) -> T:
@@ -28,8 +35,8 @@ async def outlast(context: Context, commit: Callable[[], Awaitable[T]]) -> T:
         try:
             return await commit()
         except UnavailableError as error:
-            if not goes_on_in_memory(context):
+            if not outlasts(context):
                 raise
-            log.warning("the store is away, what was done is kept in memory: %s", error)
+            log.warning("the store is away, what is to be stored waits in memory: %s", error)
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)

@@ -11,7 +11,9 @@ import msgspec
 from holdfast import faults, ids, names
 from holdfast.engine.context import Context
 from holdfast.engine.head import ConditionFailed, Decide, Head, Plan
+from holdfast.engine.outlasting import outlast, outlasts
 from holdfast.engine.staging import Stage
+from holdfast.errors import UnavailableError
 from holdfast.kernel import budgets, runs
 from holdfast.kernel.budgets import Account, Amounts, Limits, Recorded, Reservation, Reserved
 from holdfast.kernel.journal import Draft, Entry, Kind
@@ -67,6 +69,8 @@ class Purse:
         self._stage = stage
         self._advance = advance
         self._own: Account | None = None
+        self._is_free: bool | None = None
+        """Whether no budget was found when the store was asked last."""
         self._warned: set[tuple[str, int]] = set()
 
     async def set_first(self, limits: Limits, *, note: str) -> bool:
@@ -84,7 +88,7 @@ class Purse:
 
         Nothing is reserved for a call that is refused by one of the budgets.
         """
-        accounts = await self._context.store.budgets.over(self._head.run.run_id)
+        accounts = await self._accounts()
         run_id = self._head.run.run_id
         asked = [
             Reserved(str(ids.uuid7()), run_id, each.what, each.amounts, each.is_estimate)
@@ -103,6 +107,26 @@ class Purse:
         if reserving.open and accounts:
             faults.point("budget.after_reserve")
         return reserving.answers()
+
+    async def _accounts(self) -> list[Account]:
+        """The budgets that are drawn on; none while the store is away, if there was none before.
+
+        Whoever gives the run one meanwhile appends to its journal, and its spool is superseded.
+        """
+        spool = self._context.spool
+        if self._is_free and spool is not None and spool.is_away:
+            return []
+        return await outlast(self._context, self._look_up_accounts)
+
+    async def _look_up_accounts(self) -> list[Account]:
+        try:
+            found = await self._context.store.budgets.over(self._head.run.run_id)
+        except UnavailableError:
+            if self._is_free and outlasts(self._context):
+                return []
+            raise
+        self._is_free = not found
+        return found
 
     async def settle(
         self,

@@ -31,6 +31,19 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     status: str = ""
     label: str = ""
 
+    @property
+    def is_spooled(self) -> bool:
+        """Whether it is in the local spool only: the store has not taken it yet."""
+        return False
+
+
+class SpooledCheckpoint(Checkpoint, frozen=True, kw_only=True, gc=False):
+    """A checkpoint that is on this machine's disk, and not in the store yet."""
+
+    @property
+    def is_spooled(self) -> bool:
+        return True
+
 
 class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of CHECKPOINT_CREATED. `base_seq`: the STATE_BASE to begin loading at; 0 means none."""
@@ -129,6 +142,11 @@ def decode_base(body: bytes) -> Base:
 
 def decode_values(body: bytes) -> dict[str, msgspec.Raw]:
     return _values.decode(body)
+
+
+def as_spooled(row: Checkpoint) -> SpooledCheckpoint:
+    """The same row, as whoever saved it is told of it."""
+    return SpooledCheckpoint(**msgspec.structs.asdict(row))
 
 
 def row_of(entry: Entry, facts: Created) -> Checkpoint:

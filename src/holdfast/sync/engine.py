@@ -56,6 +56,10 @@ class LeasedRun(Face[leased_run.LeasedRun]):
         return self._inner.run_id
 
     @property
+    def is_spooled(self) -> bool:
+        return self._inner.is_spooled
+
+    @property
     def version(self) -> int:
         return self._inner.version
 

@@ -24,6 +24,7 @@ from holdfast.stores.postgres.messages import MessageWriter
 from holdfast.stores.postgres.outside import OutsideWriter
 from holdfast.stores.postgres.queries import MIGRATIONS, SHAPES, SQL
 from holdfast.stores.readers import Readers
+from holdfast.stores.retrying import Retries
 from holdfast.stores.rows import Row
 from holdfast.telemetry import Telemetry, log
 
@@ -45,6 +46,7 @@ class PostgresStore(Readers):
         self.on_applied: Callable[[Iterable[str]], None] | None = None
         self._settings = settings
         self._telemetry = telemetry or Telemetry()
+        self._retries = Retries(settings, self._telemetry)
         self._connections = Connections(url, settings)
         self._commits: Combiner | None = None
         self._outside: Combiner | None = None
@@ -94,7 +96,7 @@ class PostgresStore(Readers):
         else:
             combiner = self._messages if isinstance(write, MessageWrite) else self._outside
         assert combiner is not None, "checked with its home"
-        return combiner.submit(write)
+        return self._retries.after(combiner.submit(write), lambda: combiner.submit(write))
 
     async def reindex(self, run_id: str) -> None:
         self._home.check()
@@ -170,7 +172,11 @@ class PostgresStore(Readers):
 
     async def _rows(self, name: str, row: Row) -> list[Row]:
         self._home.check()
-        return await self._connections.read(lambda connection: fetch(connection, SQL[name], row))
+
+        async def read() -> list[Row]:
+            return await self._connections.read(lambda c: fetch(c, SQL[name], row))
+
+        return await self._retries.after(read(), read)
 
     def _tell(self, topics: Iterable[str]) -> None:
         if self.on_applied is not None:

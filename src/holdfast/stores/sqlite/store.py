@@ -15,6 +15,7 @@ from holdfast.stores.combiner import Combiner
 from holdfast.stores.contract import StoreInfo, Write
 from holdfast.stores.home import Home
 from holdfast.stores.readers import Readers
+from holdfast.stores.retrying import Retries
 from holdfast.stores.rows import Row
 from holdfast.stores.sqlite import forks, reindex, schema
 from holdfast.stores.sqlite.connection import (
@@ -50,6 +51,7 @@ class SQLiteStore(Readers):
         self._path = os.path.abspath(path) if path else ""
         self._settings = settings
         self._telemetry = telemetry or Telemetry()
+        self._retries = Retries(settings, self._telemetry)
         self._writer: Writer | None = None
         self._write_lane: Lane | None = None
         self._read_lane: Lane | None = None
@@ -98,8 +100,9 @@ class SQLiteStore(Readers):
 
     def submit(self, write: Write) -> Awaitable[Any]:
         self._home.check()
-        assert self._combiner is not None, "checked with its home"
-        return self._combiner.submit(write)
+        combiner = self._combiner
+        assert combiner is not None, "checked with its home"
+        return self._retries.after(combiner.submit(write), lambda: combiner.submit(write))
 
     async def reindex(self, run_id: str) -> None:
         self._home.check()
@@ -179,8 +182,12 @@ class SQLiteStore(Readers):
         self._home.check()
         lane = self._read_lane or self._write_lane
         assert lane is not None, "checked with its home"
-        with translated(self._path):
-            return await lane.run(work)
+
+        async def read() -> T:
+            with translated(self._path):
+                return await lane.run(work)
+
+        return await self._retries.after(read(), read)
 
     def _tell(self, topics: Iterable[str]) -> None:
         if self.on_applied is not None:

@@ -1,0 +1,69 @@
+"""`holdfast spool`: what a machine keeps for a store, seen and drained from the command line."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.exits import Exit
+from tests.acceptance.test_cli import ask, keys_of, run
+from tests.backends import SQLiteBackend
+from tests.integration.test_spool import left_behind, taken_over, versions
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store, and a spool with two checkpoints that somebody left."""
+    path = tmp_path / "store.db"
+    asyncio.run(left_behind(str(path), tmp_path / "spool"))
+    return path
+
+
+def listed(what: str, store: Path, *more: str) -> list[dict[str, Any]]:
+    return ask("spool", what, "--folder", str(store.parent / "spool"), *more, store=store)
+
+
+@pytest.mark.mission("S3-084")
+def test_spool_is_listed_shown_and_drained(store: Path) -> None:
+    (found,) = listed("list", store)
+    assert set(found) == keys_of("spool", "A spool in JSON") - {"in", "use", "torn", "damaged"} - {
+        "whole"
+    }
+    assert (found["commits"], found["runs"], found["state"]) == (2, 1, "whole")
+    entries = ask("spool", "show", found["file"], store=store)
+    assert [each["kind"] for each in entries] == ["CHECKPOINT_CREATED"] * 2
+    assert [each["seq"] for each in entries] == [3, 4]
+    folder = str(store.parent / "spool")
+    done = ask("spool", "drain", "--folder", folder, store=store)
+    assert done == {"drained": [found["file"]], "left": [], "evidence": []}
+    assert versions(SQLiteBackend(store)) == [1, 2]
+    assert listed("list", store) == listed("evidence", store) == []
+
+
+def test_what_cannot_be_stored_is_told_and_listed(store: Path) -> None:
+    asyncio.run(taken_over(str(store)))
+    folder = str(store.parent / "spool")
+    done = run("spool", "drain", "--folder", folder, "-o", "json", store=store)
+    assert done.returncode == Exit.CONFLICT
+    assert "holdfast spool evidence" in done.stderr
+    (kept,) = listed("evidence", store)
+    assert json.loads(done.stdout)["evidence"] == [kept["file"]]
+    assert (kept["run_id"], kept["commits"]) == ("r", 2)
+    assert "RUN_LEASED" in kept["why"]
+
+
+def test_damaged_spool_is_shown_up_to_the_damage(store: Path) -> None:
+    (found,) = listed("list", store)
+    path = Path(found["file"])
+    path.write_bytes(path.read_bytes()[:-1] + b"\0\0")
+    done = run("spool", "show", found["file"], "-o", "json", store=store)
+    assert done.returncode == Exit.INTEGRITY
+    assert len(json.loads(done.stdout)) == 1
+    assert listed("list", store)[0]["state"] == "damaged"
+
+
+def test_spool_that_is_not_there_is_told(store: Path) -> None:
+    done = run("spool", "show", str(store.parent / "none.spool"), store=store)
+    assert done.returncode == Exit.NOT_FOUND
