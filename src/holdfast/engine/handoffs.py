@@ -14,6 +14,7 @@ from holdfast import clock, ids, names
 from holdfast.engine.context import Context
 from holdfast.engine.head import ConditionFailed, Head
 from holdfast.engine.inbox import MakeSaving
+from holdfast.engine.outlasting import outlast
 from holdfast.engine.saving import About, Saving
 from holdfast.errors import ConflictError, RunNotFound
 from holdfast.kernel import checkpoints, handoffs, indexes, runs
@@ -88,7 +89,8 @@ class HeldHandoffs:
             return (*then, *handoffs.give(run, given))
 
         about = About(phase=Phase.HANDOFF, agent=self._head.run.agent, label=offer.label)
-        await self._save(self._saving(about, following, offer.checkpoint_id))
+        saving = self._saving(about, following, offer.checkpoint_id)
+        await outlast(self._context, lambda: self._save(saving))
         return Given(handoff_id=handoff_id, checkpoint_id=offer.checkpoint_id, version=version)
 
     async def acknowledge(self) -> None:
@@ -101,9 +103,9 @@ class HeldHandoffs:
         def then(run: Run, created: checkpoints.Created) -> tuple[Draft, ...]:
             return handoffs.acknowledge(run, agent=run.agent, worker=worker)
 
-        about = About(agent=self._head.run.agent)
+        saving = self._saving(About(agent=self._head.run.agent), then, ids.uuid7())
         try:
-            await self._save(self._saving(about, then))
+            await outlast(self._context, lambda: self._save(saving))
         except ConditionFailed as failed:
             raise ConflictError(
                 f"the handoff of run {self._head.run.run_id} was ended by somebody else"
