@@ -17,6 +17,7 @@ from holdfast.kernel import (
     effects,
     journal,
     marks,
+    records,
     runs,
     signals,
     versions,
@@ -28,6 +29,7 @@ from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind, NoFacts
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import AddMessage
+from holdfast.kernel.records import RecordRow, Revision
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -47,6 +49,9 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.CHECKPOINT_CREATED: checkpoints.Created,
     Kind.CHECKPOINT_CORRUPTED: checkpoints.Corrupted,
     Kind.CHECKPOINT_DELETED: checkpoints.Deleted,
+    Kind.CHECKPOINT_UPDATED: records.Updated,
+    Kind.CHECKPOINT_FINALIZED: records.Finalized,
+    Kind.CHECKPOINT_LINKED: records.LinkedTo,
     Kind.CHECKPOINTS_PRUNED: marks.Pruned,
     Kind.WRITES_RECORDED: marks.Written,
     Kind.STATE_VALUES: NoFacts,
@@ -116,6 +121,33 @@ class EraseBodies(msgspec.Struct, frozen=True, gc=False):
     """Put digests in the place of bodies of the journal. The bodies are not to be read again."""
 
     seqs: tuple[tuple[int, int], ...]
+
+
+class PutRecord(msgspec.Struct, frozen=True, gc=False):
+    """Write what is told of a version's record; None leaves a field as it is."""
+
+    tenant: str
+    run_id: str
+    version: int
+    agent_type: str | None = None
+    phase: str | None = None
+    status: str | None = None
+    summary: str | None = None
+    words: str | None = None
+    revision: int | None = None
+    revised_seq: int | None = None
+    final_seq: int | None = None
+    linked: str | None = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The fields that are told."""
+        fields = msgspec.structs.asdict(self)
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+class AddRevision(msgspec.Struct, frozen=True, gc=False):
+    revision: Revision
 
 
 class AddEffect(msgspec.Struct, frozen=True, gc=False):
@@ -191,7 +223,10 @@ class TakeSignal(msgspec.Struct, frozen=True, gc=False):
     at: int
 
 
-MarkChange = AddMark | AddWrites | DropCheckpoint | DropCheckpoints | MoveBase | EraseBodies
+RecordChange = PutRecord | AddRevision
+MarkChange = (
+    AddMark | AddWrites | RecordChange | DropCheckpoint | DropCheckpoints | MoveBase | EraseBodies
+)
 
 Change = (
     PutRun
@@ -261,14 +296,25 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
         case signals.Received() | signals.Taken():
             return [_of_signal(entry, facts)]
         case _:
-            return [*_of_budget(entry, facts)]
+            return _of_others(entry, facts)
 
 
 def _created(entry: Entry, facts: checkpoints.Created) -> list[Change]:
-    added = AddCheckpoint(checkpoints.row_of(entry, facts))
-    mark = facts.mark
+    added: list[Change] = [AddCheckpoint(checkpoints.row_of(entry, facts))]
+    told, mark = facts.record, facts.mark
+    if told is not None:
+        added.append(
+            PutRecord(
+                entry.tenant,
+                entry.run_id,
+                facts.version,
+                agent_type=told.agent_type,
+                summary=told.summary,
+                words=records.words_of(told.summary),
+            )
+        )
     if mark is None:
-        return [added]
+        return added
     marked = Marked(
         tenant=entry.tenant,
         run_id=entry.run_id,
@@ -279,7 +325,36 @@ def _created(entry: Entry, facts: checkpoints.Created) -> list[Change]:
         created_at=entry.at,
         tags=mark.tags,
     )
-    return [added, AddMark(marked)]
+    return [*added, AddMark(marked)]
+
+
+def _of_records(
+    entry: Entry, facts: records.Updated | records.Finalized | records.LinkedTo
+) -> list[Change]:
+    key = entry.tenant, entry.run_id, facts.version
+    match facts:
+        case records.Updated():
+            revision = Revision(
+                tenant=entry.tenant,
+                run_id=entry.run_id,
+                version=facts.version,
+                revision=facts.revision,
+                seq=entry.seq,
+            )
+            put = PutRecord(
+                *key,
+                agent_type=facts.agent_type,
+                phase=facts.phase,
+                revision=facts.revision,
+                revised_seq=entry.seq,
+                summary=facts.summary,
+                words=records.words_of(facts.summary),
+            )
+            return [put, AddRevision(revision)]
+        case records.Finalized(_, _, _, status):
+            return [PutRecord(*key, status=status, final_seq=entry.seq)]
+        case records.LinkedTo(parent_id):
+            return [PutRecord(*key, linked=str(parent_id))]
 
 
 def _of_marks(
@@ -364,10 +439,12 @@ def _of_signal(entry: Entry, facts: signals.Received | signals.Taken) -> Change:
     )
 
 
-def _of_budget(entry: Entry, facts: object) -> list[budgets.Change]:
+def _of_others(entry: Entry, facts: object) -> list[Change]:
+    if isinstance(facts, records.Updated | records.Finalized | records.LinkedTo):
+        return _of_records(entry, facts)
     if not isinstance(facts, budgets.Facts):
         return []
-    return budgets.changes_of(entry.tenant, entry.run_id, entry.seq, entry.at, facts)
+    return [*budgets.changes_of(entry.tenant, entry.run_id, entry.seq, entry.at, facts)]
 
 
 class Indexes:
@@ -381,6 +458,8 @@ class Indexes:
         self.checkpoints: dict[int, Checkpoint] = {}
         self.marks: dict[int, Marked] = {}
         self.writes: dict[int, WrittenAt] = {}
+        self.records: dict[int, RecordRow] = {}
+        self.revisions: dict[int, Revision] = {}
         self.effects: dict[UUID, Effect] = {}
         self.groups: dict[str, Group] = {}
         self.waits: dict[str, Wait] = {}
@@ -437,6 +516,8 @@ class Indexes:
                 self.marks[marked.version] = marked
             case AddWrites(written):
                 self.writes[written.seq] = written
+            case PutRecord() | AddRevision():
+                self._apply_to_records(change)
             case DropCheckpoint(version):
                 self._drop_versions(version, version)
             case DropCheckpoints(versions):
@@ -449,7 +530,20 @@ class Indexes:
             case EraseBodies():
                 pass  # of no index
 
+    def _apply_to_records(self, change: RecordChange) -> None:
+        if isinstance(change, AddRevision):
+            self.revisions[change.revision.seq] = change.revision
+            return
+        empty = RecordRow(tenant=change.tenant, run_id=change.run_id, version=change.version)
+        row = self.records.get(change.version, empty)
+        self.records[change.version] = msgspec.structs.replace(row, **change.told)
+
     def _drop_versions(self, first: int, last: int) -> None:
+        for version in [v for v in self.records if first <= v <= last]:
+            del self.records[version]
+        self.revisions = {
+            seq: each for seq, each in self.revisions.items() if not first <= each.version <= last
+        }
         for version in [v for v in self.checkpoints if first <= v <= last]:
             del self.checkpoints[version]
         gone = {v: mark for v, mark in self.marks.items() if first <= v <= last}

@@ -4,8 +4,10 @@ A `Record` is what whoever goes on needs to know: how far the work is, what was 
 cost, and how to go on or back. It says the same to a person, to a program and to a fresh context.
 """
 
+import re
 from enum import StrEnum
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -120,3 +122,88 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Recovery = Recovery()
     compliance: Compliance = Compliance()
     extra: dict[str, Any] = {}
+
+
+# How records lie in a store.
+
+PART: Final = "holdfast.record"
+"""The part of a state in which a checkpoint's record is kept."""
+PROGRESS: Final = "holdfast.progress"
+"""The part in which agents on Holdfast keep what a record tells of their work."""
+MAX_SUMMARY: Final = 2000
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the facts of CHECKPOINT_CREATED tell of a record, in the clear."""
+
+    agent_type: str
+    summary: str = ""
+
+
+class Updated(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of CHECKPOINT_UPDATED: a new revision; `fields` are the paths that changed."""
+
+    checkpoint_id: UUID
+    version: int
+    revision: int
+    fields: list[str]
+    phase: str
+    agent_type: str
+    summary: str = ""
+
+
+class Finalized(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of CHECKPOINT_FINALIZED: the revision that stays, and the hash of its record."""
+
+    checkpoint_id: UUID
+    version: int
+    revision: int
+    status: str
+    hash: str
+
+
+class LinkedTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of CHECKPOINT_LINKED, in the journal of the child."""
+
+    parent_id: UUID
+    child_id: UUID
+    version: int
+
+
+class RecordRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A record as its row tells it. An empty `phase` or `status` is that of the checkpoint."""
+
+    tenant: str
+    run_id: str
+    version: int
+    agent_type: str = ""
+    phase: str = ""
+    status: str = ""
+    summary: str = ""
+    words: str = ""
+    revision: int = 1
+    revised_seq: int = 0
+    final_seq: int = 0
+    linked: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        return self.final_seq > 0
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where a revision after the first lies, as its row tells it."""
+
+    tenant: str
+    run_id: str
+    version: int
+    revision: int
+    seq: int
+
+
+def words_of(text: str) -> str:
+    """The words that a text is found by: letters and digits only, in lower case."""
+    return " ".join(_WORD.findall(text.lower()))
+
+
+_WORD: Final = re.compile(r"[^\W_]+")
