@@ -4,7 +4,7 @@ Whoever gives a record is told every field that is not in the schema. Whoever re
 version wrote keeps what it does not know in `extra`, and writes it back.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -56,7 +56,7 @@ def given(state: Record | Mapping[str, Any]) -> Fields:
             raise RecordInvalid(f"there is no section {str(name)[:80]!r}; there are {known}")
         if not isinstance(state[name], Mapping | msgspec.Struct):
             raise RecordInvalid(f"{name} must be an object, not {type(state[name]).__name__}")
-    fields = {name: msgspec.to_builtins(_plain(section)) for name, section in state.items()}
+    fields: Fields = {name: _data(section) for name, section in state.items()}
     for path in OWNED:
         section, _, name = path.partition(".")
         if name in fields.get(section, {}):
@@ -65,8 +65,16 @@ def given(state: Record | Mapping[str, Any]) -> Fields:
     return fields
 
 
-def _plain(section: Any) -> Any:
-    return dict(cast("Mapping[str, Any]", section)) if isinstance(section, Mapping) else section
+def _data(value: Any) -> Any:
+    """Structs as dicts, and tuples as lists: as JSON has them."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.to_builtins(value)
+    if isinstance(value, Mapping):
+        held = cast("Mapping[Any, Any]", value)
+        return {name: _data(item) for name, item in held.items()}
+    if isinstance(value, list | tuple):
+        return [_data(item) for item in cast("Sequence[Any]", value)]
+    return value
 
 
 def _check_known(fields: Fields) -> None:
@@ -139,13 +147,13 @@ def fields_of(record: Record) -> Fields:
     """A record as it is stored: what a newer version wrote is back in its place."""
     fields: Fields = {"version": record.version}
     for section in SECTIONS:
-        fields[section] = msgspec.to_builtins(getattr(record, section))
+        fields[section] = _data(getattr(record, section))
     return _with_extra(fields, record.extra)
 
 
 def record_of(fields: Fields) -> Record:
     """The record of stored fields, brought to this version of the schema."""
-    fields = _migrated(fields)
+    fields = _migrated(_data(fields))
     extra: Fields = {}
     known = _known(fields, Record, extra)
     known.pop("extra", None)
