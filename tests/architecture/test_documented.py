@@ -29,6 +29,7 @@ from holdfast.kernel.indexes import FACTS
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.waits import WaitFacts
 from holdfast.peers import CheckpointService, TaskExecutionContext
+from holdfast.recovery import CheckpointService as RecordService
 from holdfast.settings import Settings
 from tests.docs.examples import ROOT, pages
 
@@ -52,6 +53,7 @@ FACES = [
     Leases,
     Schedules,
     CheckpointService,
+    RecordService,
     TaskExecutionContext,
     holdfast.Holdfast,
 ]

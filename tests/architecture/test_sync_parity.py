@@ -29,6 +29,8 @@ from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits, WaitSpec
 from holdfast.errors import RunNotFound, StoreClosed
 from holdfast.peers import CheckpointService
+from holdfast.recovery import CheckpointService as RecordService
+from holdfast.sync.recovery import CheckpointService as BlockingRecordService
 from holdfast.sync.workflows import Workflows as BlockingWorkflows
 from holdfast.workflows import Workflows
 
@@ -50,6 +52,7 @@ PAIRS: list[tuple[type, type]] = [
     (Worker, sync.Worker),
     (Schedules, sync.Schedules),
     (CheckpointService, sync.CheckpointService),
+    (RecordService, BlockingRecordService),
     (Workflows, BlockingWorkflows),
 ]
 FORK = """

@@ -41,6 +41,7 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
             (7, "peers"),
             (8, "subjects"),
             (9, "owners"),
+            (10, "records"),
         ]
 
 
@@ -112,6 +113,7 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
             (7, "peers"),
             (8, "subjects"),
             (9, "owners"),
+            (10, "records"),
         ]
 
 

@@ -84,6 +84,7 @@ async def test_checkpoint_has_every_field_of_the_schema(backend: Backend) -> Non
         service = CheckpointService(hf)
         made = await service.create_checkpoint("task", "agent-1", EVERYTHING)
         found = await service.get_checkpoint(made.metadata.checkpoint_id)
+    assert found is not None
     assert found == made
     assert found.version == "1.0"
     assert UUID(found.metadata.checkpoint_id).version == 7
@@ -118,8 +119,9 @@ async def test_checkpoints_of_a_task_are_a_chain_in_its_journal(backend: Backend
         assert [str(each.checkpoint_id) for each in told] == ids
         assert [each.agent for each in told] == ["one", "one", "two"]
         for each in made:
-            task, seq = re.fullmatch(r"run:(.+)#(\d+)", each.compliance.event_log_ref).groups()  # pyright: ignore[reportOptionalMemberAccess]
-            (entry,) = await hf.journal.read(task, after=int(seq) - 1, limit=1)
+            named = re.fullmatch(r"run:(.+)#(\d+)", each.compliance.event_log_ref)
+            assert named
+            (entry,) = await hf.journal.read(named[1], after=int(named[2]) - 1, limit=1)
             assert str(indexes.facts_of(entry).checkpoint_id) == each.checkpoint_id
         assert await hf.journal.verify("task") == []
 
@@ -408,7 +410,18 @@ async def test_search_filters_alone_and_together(backend: Backend) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['"', "a OR b", "NEAR(a b)", "words:a", "*", "a*", "^a", "'; DROP TABLE records; --", "()", "-a"],
+    [
+        '"',
+        "a OR b",
+        "NEAR(a b)",
+        "words:a",
+        "*",
+        "a*",
+        "^a",
+        "'; DROP TABLE records; --",
+        "()",
+        "-a",
+    ],
 )
 @async_test
 async def test_text_of_a_search_is_no_syntax(backend: Backend, text: str) -> None:

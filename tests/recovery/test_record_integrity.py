@@ -145,7 +145,8 @@ async def test_damage_is_told_and_never_returned(backend: Backend) -> None:
         made = [await service.create_checkpoint("task", "a", EVERYTHING) for _ in range(3)]
         with backend.raw() as raw:
             if backend.name == "sqlite":
-                damage = "UPDATE bodies SET body = x'00' WHERE id IN (SELECT id FROM journal WHERE seq > 2)"
+                later = "SELECT id FROM journal WHERE seq > 2"
+                damage = f"UPDATE bodies SET body = x'00' WHERE id IN ({later})"
             else:
                 damage = "UPDATE journal SET body = '\\x00' WHERE seq > 2"
             assert raw.execute(damage) == 2

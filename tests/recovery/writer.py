@@ -74,8 +74,8 @@ class Writer:
         await self._service.link_checkpoints(parent_id, child_id)
         return True
 
-    async def arm(self, point: str, how: str) -> bool:
-        faults.arm(point, how)
+    async def arm(self, point: str) -> bool:
+        faults.arm(point, "kill")
         return True
 
 
