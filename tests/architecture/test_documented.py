@@ -163,7 +163,9 @@ def columns() -> Iterator[tuple[str, str]]:
     store.execute(made.group())
     tables = (
         "SELECT name FROM sqlite_schema"
-        " WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name"
+        " WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+        # The tables that a full text index has of its own.
+        " AND name NOT LIKE 'record_words@_%' ESCAPE '@' ORDER BY name"
     )
     for (table,) in list(store.execute(tables)):
         for _, column, *_ in store.execute(f"PRAGMA table_info({table})"):

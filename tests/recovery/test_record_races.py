@@ -95,8 +95,8 @@ async def test_one_of_many_finalizes_and_all_updates_after_it_are_refused(
         final = [name for _, name in answers if isinstance(name, str)]
         assert len(final) == 1
         told: list[Any] = [answer for pair in answers for answer in pair]
-        losers = [answer["error"] for answer in told if isinstance(answer, dict)]
-        assert set(losers) == {"CheckpointFinal"}
+        losers: set[str] = {answer["error"] for answer in told if isinstance(answer, dict)}
+        assert losers == {"CheckpointFinal"}
         found = await service.get_checkpoint(made.checkpoint_id)
         assert found is not None
         assert (found.status, found.is_final) == (final[0], True)

@@ -29,7 +29,7 @@ from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind, NoFacts
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import AddMessage
-from holdfast.kernel.records import RecordRow, Revision
+from holdfast.kernel.records import AddRevision, PutRecord, RecordRow, Revision
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -123,33 +123,6 @@ class EraseBodies(msgspec.Struct, frozen=True, gc=False):
     seqs: tuple[tuple[int, int], ...]
 
 
-class PutRecord(msgspec.Struct, frozen=True, gc=False):
-    """Write what is told of a version's record; None leaves a field as it is."""
-
-    tenant: str
-    run_id: str
-    version: int
-    agent_type: str | None = None
-    phase: str | None = None
-    status: str | None = None
-    summary: str | None = None
-    words: str | None = None
-    revision: int | None = None
-    revised_seq: int | None = None
-    final_seq: int | None = None
-    linked: str | None = None
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """The fields that are told."""
-        fields = msgspec.structs.asdict(self)
-        return {name: value for name, value in fields.items() if value is not None}
-
-
-class AddRevision(msgspec.Struct, frozen=True, gc=False):
-    revision: Revision
-
-
 class AddEffect(msgspec.Struct, frozen=True, gc=False):
     """Refused while the key is taken."""
 
@@ -223,9 +196,8 @@ class TakeSignal(msgspec.Struct, frozen=True, gc=False):
     at: int
 
 
-RecordChange = PutRecord | AddRevision
 MarkChange = (
-    AddMark | AddWrites | RecordChange | DropCheckpoint | DropCheckpoints | MoveBase | EraseBodies
+    AddMark | AddWrites | records.Change | DropCheckpoint | DropCheckpoints | MoveBase | EraseBodies
 )
 
 Change = (
@@ -303,16 +275,7 @@ def _created(entry: Entry, facts: checkpoints.Created) -> list[Change]:
     added: list[Change] = [AddCheckpoint(checkpoints.row_of(entry, facts))]
     told, mark = facts.record, facts.mark
     if told is not None:
-        added.append(
-            PutRecord(
-                entry.tenant,
-                entry.run_id,
-                facts.version,
-                agent_type=told.agent_type,
-                summary=told.summary,
-                words=records.words_of(told.summary),
-            )
-        )
+        added.append(records.put_of(entry, facts.version, told))
     if mark is None:
         return added
     marked = Marked(
@@ -326,35 +289,6 @@ def _created(entry: Entry, facts: checkpoints.Created) -> list[Change]:
         tags=mark.tags,
     )
     return [*added, AddMark(marked)]
-
-
-def _of_records(
-    entry: Entry, facts: records.Updated | records.Finalized | records.LinkedTo
-) -> list[Change]:
-    key = entry.tenant, entry.run_id, facts.version
-    match facts:
-        case records.Updated():
-            revision = Revision(
-                tenant=entry.tenant,
-                run_id=entry.run_id,
-                version=facts.version,
-                revision=facts.revision,
-                seq=entry.seq,
-            )
-            put = PutRecord(
-                *key,
-                agent_type=facts.agent_type,
-                phase=facts.phase,
-                revision=facts.revision,
-                revised_seq=entry.seq,
-                summary=facts.summary,
-                words=records.words_of(facts.summary),
-            )
-            return [put, AddRevision(revision)]
-        case records.Finalized(_, _, _, status):
-            return [PutRecord(*key, status=status, final_seq=entry.seq)]
-        case records.LinkedTo(parent_id):
-            return [PutRecord(*key, linked=str(parent_id))]
 
 
 def _of_marks(
@@ -440,8 +374,8 @@ def _of_signal(entry: Entry, facts: signals.Received | signals.Taken) -> Change:
 
 
 def _of_others(entry: Entry, facts: object) -> list[Change]:
-    if isinstance(facts, records.Updated | records.Finalized | records.LinkedTo):
-        return _of_records(entry, facts)
+    if isinstance(facts, records.Facts):
+        return [*records.changes_of(entry, facts)]
     if not isinstance(facts, budgets.Facts):
         return []
     return [*budgets.changes_of(entry.tenant, entry.run_id, entry.seq, entry.at, facts)]
@@ -530,7 +464,7 @@ class Indexes:
             case EraseBodies():
                 pass  # of no index
 
-    def _apply_to_records(self, change: RecordChange) -> None:
+    def _apply_to_records(self, change: records.Change) -> None:
         if isinstance(change, AddRevision):
             self.revisions[change.revision.seq] = change.revision
             return

@@ -11,6 +11,8 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.kernel.journal import Entry
+
 VERSION: Final = "1.0"
 
 AGENT_TYPES: Final = ("architecture", "implementation", "qa", "documentation")
@@ -199,6 +201,77 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     version: int
     revision: int
     seq: int
+
+
+class PutRecord(msgspec.Struct, frozen=True, gc=False):
+    """Write what is told of a version's record; None leaves a field as it is."""
+
+    tenant: str
+    run_id: str
+    version: int
+    agent_type: str | None = None
+    phase: str | None = None
+    status: str | None = None
+    summary: str | None = None
+    words: str | None = None
+    revision: int | None = None
+    revised_seq: int | None = None
+    final_seq: int | None = None
+    linked: str | None = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The fields that are told."""
+        fields = msgspec.structs.asdict(self)
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+class AddRevision(msgspec.Struct, frozen=True, gc=False):
+    revision: Revision
+
+
+Facts = Updated | Finalized | LinkedTo
+Change = PutRecord | AddRevision
+
+
+def put_of(entry: Entry, version: int, told: Told) -> PutRecord:
+    """What a new checkpoint does to the rows."""
+    return PutRecord(
+        entry.tenant,
+        entry.run_id,
+        version,
+        agent_type=told.agent_type,
+        summary=told.summary,
+        words=words_of(told.summary),
+    )
+
+
+def changes_of(entry: Entry, facts: Facts) -> list[Change]:
+    """What an entry that tells of a record does to the rows."""
+    key = entry.tenant, entry.run_id, facts.version
+    match facts:
+        case Updated():
+            revision = Revision(
+                tenant=entry.tenant,
+                run_id=entry.run_id,
+                version=facts.version,
+                revision=facts.revision,
+                seq=entry.seq,
+            )
+            put = PutRecord(
+                *key,
+                agent_type=facts.agent_type,
+                phase=facts.phase,
+                revision=facts.revision,
+                revised_seq=entry.seq,
+                summary=facts.summary,
+                words=words_of(facts.summary),
+            )
+            return [put, AddRevision(revision)]
+        case Finalized(_, _, _, status):
+            return [PutRecord(*key, status=status, final_seq=entry.seq)]
+        case LinkedTo(parent_id):
+            return [PutRecord(*key, linked=str(parent_id))]
 
 
 def words_of(text: str) -> str:

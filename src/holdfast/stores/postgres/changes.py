@@ -17,7 +17,6 @@ from holdfast.kernel.indexes import (
     AddEffect,
     AddGroup,
     AddMark,
-    AddRevision,
     AddSignal,
     AddWait,
     AddWrites,
@@ -30,15 +29,14 @@ from holdfast.kernel.indexes import (
     EraseBodies,
     MarkChange,
     MoveBase,
-    PutRecord,
     PutRun,
-    RecordChange,
     SettleEffect,
     SettleWait,
     TakeSignal,
 )
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.messages import AddMessage
+from holdfast.kernel.records import AddRevision, PutRecord
 from holdfast.stores.contract import Commit
 from holdfast.stores.postgres import drawing, packing
 from holdfast.stores.postgres.queries import PARTS, SHAPES
@@ -183,7 +181,7 @@ class Changes:
                     record = self._of_run({"first": first, "last": last})
                     self._put("erase_bodies", (first, last), record)
 
-    def _add_to_records(self, change: RecordChange) -> None:
+    def _add_to_records(self, change: PutRecord | AddRevision) -> None:
         match change:
             case PutRecord():
                 told = self.records.setdefault("put_record", {})

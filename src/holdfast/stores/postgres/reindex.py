@@ -16,16 +16,15 @@ from holdfast.kernel.indexes import (
     AddEffect,
     AddGroup,
     AddMark,
-    AddRevision,
     AddSignal,
     AddWait,
     AddWrites,
     Indexes,
-    PutRecord,
     PutRun,
     replayed,
 )
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.records import AddRevision, PutRecord
 from holdfast.kernel.waits import Wait
 from holdfast.stores.hints import with_hints
 from holdfast.stores.postgres import packing

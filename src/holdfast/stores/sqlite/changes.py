@@ -13,7 +13,6 @@ from holdfast.kernel.indexes import (
     AddEffect,
     AddGroup,
     AddMark,
-    AddRevision,
     AddSignal,
     AddWait,
     AddWrites,
@@ -26,15 +25,14 @@ from holdfast.kernel.indexes import (
     EraseBodies,
     MarkChange,
     MoveBase,
-    PutRecord,
     PutRun,
-    RecordChange,
     SettleEffect,
     SettleWait,
     TakeSignal,
 )
 from holdfast.kernel.journal import ORIGIN, Position
 from holdfast.kernel.messages import AddMessage
+from holdfast.kernel.records import AddRevision, PutRecord
 from holdfast.stores.contract import FIND_OF_AGENTS, Sweep
 from holdfast.stores.sqlite.queries import SHAPES, Row
 
@@ -88,7 +86,7 @@ def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, 
             yield from _other_statements(tenant, run_id, change)
 
 
-def _record_statement(change: RecordChange) -> tuple[str, Row]:
+def _record_statement(change: PutRecord | AddRevision) -> tuple[str, Row]:
     match change:
         case PutRecord():
             return "put_record", msgspec.structs.astuple(change)
