@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
-from uuid import UUID
 
 import msgspec
 
@@ -140,9 +139,8 @@ def verified(fields: object) -> Record:
     return schema.record_of(known)
 
 
-def stored_record(
-    found: FoundRecord, record: Record, parent_id: str, skipped: Sequence[UUID] = ()
-) -> StoredRecord:
+def stored_record(found: FoundRecord, record: Record, parent_id: str) -> StoredRecord:
+    """A record, and what its rows tell of it."""
     checkpoint, row = found.checkpoint, found.row
     return StoredRecord(
         **{name: getattr(record, name) for name in Record.__struct_fields__},
@@ -152,8 +150,8 @@ def stored_record(
         is_final=row.is_final,
         label=checkpoint.label,
         summary=row.summary,
-        parent_id=parent_id,
-        skipped=tuple(map(str, skipped)),
+        # A parent with a tombstone has no row any more; the record remembers it.
+        parent_id=parent_id or record.recovery.last_successful_state,
     )
 
 
