@@ -5,6 +5,7 @@ version wrote keeps what it does not know in `extra`, and writes it back.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import msgspec
@@ -21,6 +22,7 @@ SECTIONS: Final = (
     "recovery",
     "compliance",
 )
+_OWN_NAMES: Final = frozenset({"version", *SECTIONS})
 # What the service says, and no caller.
 OWNED: Final = (
     "metadata.checkpoint_id",
@@ -153,6 +155,11 @@ def fields_of(record: Record) -> Fields:
 
 def record_of(fields: Fields) -> Record:
     """The record of stored fields, brought to this version of the schema."""
+    if fields.get("version") == VERSION and fields.keys() <= _OWN_NAMES:
+        try:
+            return msgspec.convert(fields, Record)
+        except msgspec.ValidationError:
+            pass  # a closer look tells why
     fields = _migrated(_data(fields))
     extra: Fields = {}
     known = _known(fields, Record, extra)
@@ -170,22 +177,32 @@ def _converted(fields: Fields, error_type: type[Exception]) -> Record:
 
 def _known(value: Any, kind: Any, extra: Fields) -> Any:
     """What the schema has a field for; the rest goes into `extra`, by the names that lead to it."""
-    match value, msgspec.inspect.type_info(kind):
-        case dict(), msgspec.inspect.StructType(cls):
-            types = {field.name: field.type for field in msgspec.structs.fields(cls)}
-            held = cast(Fields, value)
-            extra |= {name: item for name, item in held.items() if name not in types}
-            return {
-                name: _known_inside(item, types[name], extra, name)
-                for name, item in held.items()
-                if name in types
-            }
-        case list(), msgspec.inspect.VarTupleType(item_type):
-            cls = item_type.cls if isinstance(item_type, msgspec.inspect.StructType) else Any
-            items = enumerate(cast("list[Any]", value))
-            return [_known_inside(item, cls, extra, str(index)) for index, item in items]
+    types, item_type = _inside(kind)
+    known: Any = value
+    if isinstance(value, dict) and types:
+        held = cast(Fields, value)
+        extra |= {name: item for name, item in held.items() if name not in types}
+        known = {
+            name: _known_inside(item, types[name], extra, name)
+            for name, item in held.items()
+            if name in types
+        }
+    elif isinstance(value, list) and item_type is not None:
+        items = enumerate(cast("list[Any]", value))
+        known = [_known_inside(item, item_type, extra, str(index)) for index, item in items]
+    return known
+
+
+@lru_cache(maxsize=64)
+def _inside(kind: Any) -> tuple[dict[str, Any], Any]:
+    """The types of a struct's fields, or that of the structs in a list."""
+    match msgspec.inspect.type_info(kind):
+        case msgspec.inspect.StructType(cls):
+            return {field.name: field.type for field in msgspec.structs.fields(cls)}, None
+        case msgspec.inspect.VarTupleType(msgspec.inspect.StructType(cls)):
+            return {}, cls
         case _:
-            return value
+            return {}, None
 
 
 def _known_inside(value: Any, kind: Any, extra: Fields, name: str) -> Any:
