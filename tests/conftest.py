@@ -173,6 +173,7 @@ def empty_tables(url: str) -> None:
     """
     with psycopg.connect(url) as connection:
         connection.execute("SET lock_timeout = '10s'")
+        connection.execute("SET holdfast.removing = 'on'")  # final checkpoints go too
         found = connection.execute(
             "SELECT tablename, pg_table_size(format('public.%I', tablename)::regclass) > 1000000"
             " FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'migrations'"

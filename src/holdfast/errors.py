@@ -3,6 +3,7 @@
 HoldfastError
 ├── ConflictError            a domain answer: somebody else was first, or the move is not legal now
 │   ├── AlreadyAnswered
+│   ├── CheckpointFinal
 │   ├── Fenced
 │   ├── IllegalMove
 │   ├── InputDiffers
@@ -52,6 +53,7 @@ HoldfastError
     ├── InvalidConfig
     ├── InvalidIdentifier
     ├── InvalidSetting
+    ├── RecordInvalid
     ├── SchemaMismatch
     ├── SignatureInvalid
     ├── StoreClosed
@@ -294,6 +296,10 @@ class CheckpointConflict(ConflictError):
     """Another process went on from the same checkpoint. Nothing of this one was stored."""
 
 
+class CheckpointFinal(ConflictError):
+    """The checkpoint is final: nothing of it changes any more. Create another one."""
+
+
 class BodyErased(IntegrityError):
     """What the entry held was erased; only its digest is left, so that the chain stays whole."""
 
@@ -304,6 +310,10 @@ class CheckpointCorrupted(IntegrityError):
 
 class JournalCorrupted(IntegrityError):
     """An entry of the journal is damaged; it was not used."""
+
+
+class RecordInvalid(MisuseError):
+    """What a checkpoint is to tell does not fit the schema. Nothing was written; see the path."""
 
 
 class InvalidIdentifier(MisuseError):

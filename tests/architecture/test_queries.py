@@ -21,7 +21,7 @@ FILES = sorted(
 )
 
 PRIMITIVES = {"runs", "journal", "checkpoints", "effects", "waits", "signals", "budgets", "leases"}
-PRIMITIVES |= {"marks", "writes", "messages", "store", "commits"}
+PRIMITIVES |= {"marks", "records", "writes", "messages", "store", "commits"}
 ONLY = {"sqlite": "-- SQLite only", "postgres": "-- PostgreSQL only"}
 TRANSACTION = ("PRAGMA ", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT ", "RELEASE ")
 STATEMENT = re.compile(

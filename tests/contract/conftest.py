@@ -11,6 +11,7 @@ SHOWN = {
     "test_every_version_loads_as_it_was_saved": ("S4-017", "S4-042", "X-008"),
     "test_whole_state_is_stored_as_what_differs": ("S1-084",),
     "test_reindex_gives_the_rows_that_were_there": ("S3-009", "S3-088"),
+    "test_rows_of_records_follow_their_entries": ("S3-157",),
     "test_intent_is_on_record_before_and_the_result_after": ("S4-043", "S4-045"),
     "test_completed_effect_gives_its_stored_result_to_a_repeat": ("S4-046",),
     "test_effect_of_a_lost_worker_is_unknown_only_after_its_limit": ("S4-046",),

@@ -50,6 +50,10 @@ class TestMarks(store_suite.MarksSuite):
     pass
 
 
+class TestRecords(store_suite.RecordsSuite):
+    pass
+
+
 class TestEffects(store_suite.EffectsSuite):
     pass
 

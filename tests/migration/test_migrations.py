@@ -42,7 +42,9 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
             (7, "peers"),
             (8, "subjects"),
             (9, "owners"),
-            (10, "feed"),
+            (10, "handoffs"),
+            (11, "feed"),
+            (12, "records"),
         ]
 
 
@@ -114,7 +116,9 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
             (7, "peers"),
             (8, "subjects"),
             (9, "owners"),
-            (10, "feed"),
+            (10, "handoffs"),
+            (11, "feed"),
+            (12, "records"),
         ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from holdfast.agents.versions import PART as VERSIONS
-from holdfast.cli import output
+from holdfast.cli import checkpoint_records, output
 from holdfast.cli.options import Count, Options, Ordinal, common
 from holdfast.cli.output import write
 from holdfast.cli.records import Record, record_of
@@ -29,6 +29,10 @@ _COLUMNS = {
 @click.group()
 def command() -> None:
     """Look at what runs have saved, and at what changed."""
+
+
+for _each in checkpoint_records.COMMANDS:
+    command.add_command(_each)
 
 
 @command.command("list")

@@ -13,10 +13,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast import clock, names
+from holdfast.engine.at_head import decide_at_head
 from holdfast.engine.context import Context
 from holdfast.engine.folding import Fold, Named, View, view_of
 from holdfast.errors import (
     CheckpointCorrupted,
+    CheckpointFinal,
     CheckpointNotFound,
     IllegalMove,
     IntegrityError,
@@ -26,7 +28,7 @@ from holdfast.kernel import checkpoints, indexes, journal, state
 from holdfast.kernel.checkpoints import Checkpoint, Delta
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.state import Parts, StateDiff
-from holdfast.stores.contract import CheckpointFilter, Decision, Linked, Snapshot
+from holdfast.stores.contract import CheckpointFilter, Decision, Linked, RunAtHead, Snapshot
 from holdfast.telemetry import CHECKPOINT_CORRUPTED
 
 _NO_LIMIT = 2**62
@@ -91,10 +93,10 @@ class Checkpoints:
                 before = checkpoint.version
                 continue
             if error is not None:
-                await self._record_damage(skipped, error, checkpoint.version)
+                await record_damage(self._context, skipped, error, checkpoint.version)
             return _state(checkpoint, parts, tuple(c.checkpoint_id for c in skipped))
         if error is not None:
-            await self._record_damage(skipped, error, 0)
+            await record_damage(self._context, skipped, error, 0)
             raise error
         return await self.load(run_id)
 
@@ -164,14 +166,16 @@ class Checkpoints:
             checkpoint.checkpoint_id, version, names.check_text(note, what="note")
         )
 
-        def decide(snapshot: Snapshot) -> Decision:
-            if snapshot.newest.seq <= checkpoint.seq:
+        async def decide(head: RunAtHead, now: int) -> Sequence[Draft]:
+            await check_not_final(self._context, checkpoint)
+            newest = await self._context.store.checkpoints.page(run_id, before=_NO_LIMIT, limit=1)
+            if not newest or newest[0].version <= version:
                 raise IllegalMove(
                     f"version {version} is the newest of run {run_id}, which goes on from it"
                 )
-            return Decision(None, (Draft(Kind.CHECKPOINT_DELETED, facts),))
+            return [Draft(Kind.CHECKPOINT_DELETED, facts)]
 
-        await self._context.decide_late(run_id, decide, by=actor)
+        await decide_at_head(self._context, run_id, decide, by=actor)
 
     async def diff(self, run_id: str, before: int, after: int) -> StateDiff:
         """What changed between two versions of a run."""
@@ -191,33 +195,46 @@ class Checkpoints:
             raise CheckpointNotFound(f"run {run_id} has no version {version}")
         return None
 
-    async def _record_damage(
-        self, skipped: Sequence[Checkpoint], error: IntegrityError, fell_back_to: int
-    ) -> None:
-        self._context.telemetry.count(CHECKPOINT_CORRUPTED, len(skipped))
-        later = await self._context.store.journal.read(
-            skipped[0].run_id, after=skipped[-1].seq, limit=_NO_LIMIT
+
+async def check_not_final(context: Context, checkpoint: Checkpoint) -> None:
+    """Raise CheckpointFinal for a version that is not to be changed or taken away."""
+    found = await context.store.records.by_id(checkpoint.checkpoint_id)
+    if found is not None and found.row.is_final:
+        raise CheckpointFinal(
+            f"checkpoint {checkpoint.checkpoint_id} (version {checkpoint.version} of run "
+            f"{checkpoint.run_id}) is final: it was finalized as {found.row.status!r} by entry "
+            f"{found.row.final_seq}, and nothing of it changes any more"
         )
-        known = {
-            indexes.facts_of(entry).checkpoint_id
-            for entry in later
-            if entry.kind == Kind.CHECKPOINT_CORRUPTED
-        }
-        new = [checkpoint for checkpoint in skipped if checkpoint.checkpoint_id not in known]
-        if not new:
-            return
 
-        def decide(snapshot: Snapshot) -> Decision:
-            drafts = tuple(
-                Draft(
-                    Kind.CHECKPOINT_CORRUPTED,
-                    checkpoints.Corrupted(c.checkpoint_id, c.version, str(error), fell_back_to),
-                )
-                for c in new
+
+async def record_damage(
+    context: Context, skipped: Sequence[Checkpoint], error: IntegrityError, fell_back_to: int
+) -> None:
+    """Put on the record that a read found versions damaged, the newest first; each once."""
+    context.telemetry.count(CHECKPOINT_CORRUPTED, len(skipped))
+    later = await context.store.journal.read(
+        skipped[0].run_id, after=skipped[-1].seq, limit=_NO_LIMIT
+    )
+    known = {
+        indexes.facts_of(entry).checkpoint_id
+        for entry in later
+        if entry.kind == Kind.CHECKPOINT_CORRUPTED
+    }
+    new = [checkpoint for checkpoint in skipped if checkpoint.checkpoint_id not in known]
+    if not new:
+        return
+
+    def decide(snapshot: Snapshot) -> Decision:
+        drafts = tuple(
+            Draft(
+                Kind.CHECKPOINT_CORRUPTED,
+                checkpoints.Corrupted(c.checkpoint_id, c.version, str(error), fell_back_to),
             )
-            return Decision(None, drafts)
+            for c in new
+        )
+        return Decision(None, drafts)
 
-        await self._context.decide_late(skipped[0].run_id, decide)
+    await context.decide_late(skipped[0].run_id, decide)
 
 
 def _state(checkpoint: Checkpoint, parts: Parts, skipped: tuple[UUID, ...] = ()) -> State:
@@ -305,7 +322,7 @@ async def load_entries(context: Context, run_id: str, seqs: Sequence[int]) -> li
     if missing := set(seqs) - {linked.entry.seq for linked in found}:
         raise IntegrityError(f"entry {min(missing)} of run {run_id} is missing")
     for linked in found:
-        _checked_body(linked)
+        checked_body(linked)
     return [linked.entry for linked in found]
 
 
@@ -334,7 +351,7 @@ class _Loading:
         if base_seq:
             await self._begin_at_base(base_seq)
         for linked in await self._journal.checkpoints(self._run_id, after=base_seq, upto=upto):
-            body = _checked_body(linked)
+            body = checked_body(linked)
             facts = indexes.facts_of(linked.entry)
             if facts.version != parts.version + 1:
                 raise IntegrityError(f"version {parts.version + 1} is missing")
@@ -344,17 +361,17 @@ class _Loading:
             if self._fold is not None:
                 self._fold.apply(facts.version, delta)
         for linked in await self._named(parts.named_entries(), None):
-            parts.bodies[linked.entry.seq] = _checked_body(linked)
+            parts.bodies[linked.entry.seq] = checked_body(linked)
         return checkpoints.row_of(*newest) if newest else None
 
     async def _begin_at_base(self, seq: int) -> None:
         (linked,) = await self._named({seq}, Kind.STATE_BASE)
-        body = _checked_body(linked)
+        body = checked_body(linked)
         base = checkpoints.decode_base(body)
         sources: dict[int, Delta] = {}
         wanted = {segment.seq for segments in base.logs.values() for segment in segments}
         for source in await self._named(wanted, Kind.CHECKPOINT_CREATED):
-            source_body = _checked_body(source)
+            source_body = checked_body(source)
             sources[source.entry.seq] = checkpoints.decode_delta(source_body)
             self.parts.name_source(source.entry.seq, len(source_body))
         self.parts.apply_base(base, sources, seq=seq, size=len(body))
@@ -372,7 +389,8 @@ class _Loading:
         return found
 
 
-def _checked_body(linked: Linked) -> bytes:
+def checked_body(linked: Linked) -> bytes:
+    """The body of an entry that fits the chain; raises IntegrityError for one that does not."""
     entry = linked.entry
     previous = journal.GENESIS if entry.seq == 1 else linked.previous
     if previous is None or not journal.is_intact(entry, previous):

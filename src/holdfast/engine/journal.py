@@ -119,6 +119,8 @@ class Journal:
             rows.checkpoints[checkpoint.version] = checkpoint
         rows.marks = {mark.version: mark for mark in await store.marks.of_run(run_id)}
         rows.writes = {written.seq: written for written in await store.writes.of_run(run_id)}
+        rows.records = {row.version: row for row in await store.records.of_run(run_id)}
+        rows.revisions = {each.seq: each for each in await store.records.revisions(run_id)}
         for effect in await store.effects.of_run(run_id):
             rows.effects[effect.effect_id] = effect
         for group in await store.waits.groups(run_id):
@@ -199,7 +201,7 @@ _HINTS = {
     "claimed_until": 0,
     "progress": "",
 }
-_SEQS = ("seq", "set_seq", "issued_seq", "opened_seq", "closed_seq", "lease_seq")
+_SEQS = ("seq", "revised_seq", "set_seq", "issued_seq", "opened_seq", "closed_seq", "lease_seq")
 
 
 def _tables(rows: Indexes) -> dict[str, Mapping[Any, Any]]:
@@ -207,6 +209,8 @@ def _tables(rows: Indexes) -> dict[str, Mapping[Any, Any]]:
         "run": {"": rows.run},
         "checkpoint": rows.checkpoints,
         "mark": rows.marks,
+        "record": rows.records,
+        "revision": rows.revisions,
         "writes": rows.writes,
         "effect": rows.effects,
         "group": rows.groups,

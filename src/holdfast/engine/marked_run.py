@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast import codec, names
 from holdfast.codec import Ref
-from holdfast.engine.checkpoints import load_entries, load_newest_folded
+from holdfast.engine.checkpoints import check_not_final, load_entries, load_newest_folded
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing, find
 from holdfast.engine.folding import Fold, Items, Named, View, changes_between
@@ -127,8 +127,13 @@ class MarkedRun:
         given again.
 
         `change` is asked for what differs from the newest state, again whenever somebody else was
-        first. Raises ConditionFailed if the mark is refused.
+        first. Raises ConditionFailed if the mark is refused, CheckpointFinal if the version that
+        is to go is final.
         """
+        if replacing:
+            found = await self._context.store.checkpoints.get(self.run.run_id, replacing)
+            if found is not None:
+                await check_not_final(self._context, found)
 
         def decide(run: Run, seq: int) -> Plan:
             before = self._before(run, token)

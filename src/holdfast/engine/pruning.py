@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from holdfast import ids
-from holdfast.engine.checkpoints import load_entries, load_parts
+from holdfast.engine.checkpoints import check_not_final, load_entries, load_parts
 from holdfast.engine.context import Context
 from holdfast.engine.head import Plan
 from holdfast.engine.marked_run import MarkedRun, Stale
@@ -35,6 +35,12 @@ async def prune(
     """
     await run.look()
     rows = await _rows(context, run.run.run_id)
+    final = {
+        row.version for row in await context.store.records.of_run(run.run.run_id) if row.is_final
+    }
+    for row in rows:
+        if row.version in final and row.version in drop:
+            await check_not_final(context, row)
     kept = [row for row in rows if row.version not in drop]
     gone = sorted(row.version for row in rows if row.version in drop)
     if not gone:
@@ -42,6 +48,7 @@ async def prune(
     pruning = _Pruning(context, run, note)
     if kept and len(kept) <= _MOST_BASES:
         await pruning.rebase(kept)
+        pruning.need({row.seq for row in kept if row.version in final})
         await pruning.erase(_OF_STATE)
     await pruning.commit(gone, token)
 
@@ -87,6 +94,10 @@ class _Pruning:
         keys = [(mark.space, mark.name) for mark in marked if mark.version in versions]
         rows = await self._context.store.writes.of_marks(self._run_id, keys)
         await self._need_writes([row.seq for row in rows])
+
+    def need(self, seqs: Collection[int]) -> None:
+        """Keep what these entries hold, too."""
+        self._needed |= set(seqs)
 
     async def _need_writes(self, seqs: Sequence[int]) -> None:
         self._needed |= set(seqs)

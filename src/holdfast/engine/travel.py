@@ -12,29 +12,21 @@ import msgspec
 
 from holdfast import codec, ids, names
 from holdfast.engine import beginning, turns
+from holdfast.engine.at_head import decide_at_head, is_held
 from holdfast.engine.checkpoints import Checkpoints, load_newest, load_parts
 from holdfast.engine.context import Context
 from holdfast.engine.head import read_after
-from holdfast.errors import (
-    ConflictError,
-    EffectNotFound,
-    IntegrityError,
-    MisuseError,
-    RunNotFound,
-)
+from holdfast.errors import EffectNotFound, IntegrityError, MisuseError, RunNotFound
 from holdfast.kernel import checkpoints, handoffs, indexes, runs, travel
 from holdfast.kernel.edits import OWN_PARTS, Edits
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.handoffs import Standing
-from holdfast.kernel.journal import ORIGIN, Draft, Kind, NoFacts, Origin
+from holdfast.kernel.journal import ORIGIN, Draft, Kind, NoFacts
 from holdfast.kernel.runs import Run
 from holdfast.kernel.state import Parts
 from holdfast.kernel.travel import FRESH, PAST, RESEND, Fresh, PastEffect, Then
 from holdfast.kernel.waits import Wait, WaitStatus
-from holdfast.stores.contract import Applied, Commit, MarkFilter, RunAtHead
-from holdfast.stores.sealing import seal_all
-
-_TRIES = 50
+from holdfast.stores.contract import MarkFilter, RunAtHead
 
 
 class PlannedEffect(msgspec.Struct, frozen=True):
@@ -163,24 +155,16 @@ async def rewind(
 
     `then` follows in the same commit.
     """
-    for _ in range(_TRIES):
-        head = await context.store.runs.at_head(names.check(run_id, what="run id"))
-        if head is None:
-            raise _no_run(run_id)
+
+    async def decide(head: RunAtHead, now: int) -> Sequence[Draft]:
         await _check_has_no_marks(context, run_id)
-        is_held = await _is_held(context, head.run)
-        travel.check_rewind(head.run, holder_alive=is_held, takeover=takeover)
-        drafts = [*await _rewinding(context, head, version, change), *then]
-        origin = Origin(context.tenant, run_id, change.by or context.worker, context.now())
-        sealed = seal_all(head.run, head.position, drafts, origin)
-        entries, changes = tuple(sealed.entries), tuple(sealed.changes)
-        commit = Commit(context.tenant, run_id, head.position, entries, sealed.run, changes)
-        if isinstance(await context.store.submit(commit), Applied):
-            return await _get(context, run_id)
-    raise ConflictError(
-        f"run {run_id} was not rewound: it went on {_TRIES} times while this was decided; block "
-        "it (hf.runs.block), then rewind it"
-    )
+        alive = await is_held(context, head.run)
+        travel.check_rewind(head.run, holder_alive=alive, takeover=takeover)
+        return [*await _rewinding(context, head, version, change), *then]
+
+    advice = "block it (hf.runs.block), then rewind it"
+    await decide_at_head(context, run_id, decide, by=change.by, advice=advice)
+    return await _get(context, run_id)
 
 
 async def standing_at(context: Context, run: Run, seq: int) -> Standing:
@@ -192,12 +176,6 @@ async def standing_at(context: Context, run: Run, seq: int) -> Standing:
     told = [(entry, indexes.facts_of(entry)) for entry in entries if entry.seq <= seq]
     first = indexes.facts_of(entries[0])
     return handoffs.standing_at(told, first.agent)
-
-
-async def _is_held(context: Context, run: Run) -> bool:
-    """Whether a living worker works on a run."""
-    workers = await context.store.workers.page() if run.worker else []
-    return any(w.worker == run.worker and w.expires_at > context.now() for w in workers)
 
 
 async def _rewinding(

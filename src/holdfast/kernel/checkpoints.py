@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.marks import Mark
+from holdfast.kernel.records import Told
 
 END: Final = -1
 
@@ -57,6 +58,7 @@ class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     status: str = ""
     label: str = ""
     mark: Mark | None = None
+    record: Told | None = None
 
 
 class Corrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):

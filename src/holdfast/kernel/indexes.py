@@ -17,6 +17,7 @@ from holdfast.kernel import (
     effects,
     journal,
     marks,
+    records,
     runs,
     signals,
     versions,
@@ -28,6 +29,7 @@ from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind, NoFacts
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import AddMessage
+from holdfast.kernel.records import AddRevision, PutRecord, RecordRow, Revision
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -47,6 +49,9 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.CHECKPOINT_CREATED: checkpoints.Created,
     Kind.CHECKPOINT_CORRUPTED: checkpoints.Corrupted,
     Kind.CHECKPOINT_DELETED: checkpoints.Deleted,
+    Kind.CHECKPOINT_UPDATED: records.Updated,
+    Kind.CHECKPOINT_FINALIZED: records.Finalized,
+    Kind.CHECKPOINT_LINKED: records.LinkedTo,
     Kind.CHECKPOINTS_PRUNED: marks.Pruned,
     Kind.WRITES_RECORDED: marks.Written,
     Kind.STATE_VALUES: NoFacts,
@@ -199,7 +204,9 @@ class TakeSignal(msgspec.Struct, frozen=True, gc=False):
     at: int
 
 
-MarkChange = AddMark | AddWrites | DropCheckpoint | DropCheckpoints | MoveBase | EraseBodies
+MarkChange = (
+    AddMark | AddWrites | records.Change | DropCheckpoint | DropCheckpoints | MoveBase | EraseBodies
+)
 
 Change = (
     PutRun
@@ -269,14 +276,16 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
         case signals.Received() | signals.Taken():
             return [_of_signal(entry, facts)]
         case _:
-            return [*_of_budget(entry, facts)]
+            return _of_others(entry, facts)
 
 
 def _created(entry: Entry, facts: checkpoints.Created) -> list[Change]:
-    added = AddCheckpoint(checkpoints.row_of(entry, facts))
-    mark = facts.mark
+    added: list[Change] = [AddCheckpoint(checkpoints.row_of(entry, facts))]
+    told, mark = facts.record, facts.mark
+    if told is not None:
+        added.append(records.put_of(entry, facts.version, told))
     if mark is None:
-        return [added]
+        return added
     marked = Marked(
         tenant=entry.tenant,
         run_id=entry.run_id,
@@ -287,7 +296,7 @@ def _created(entry: Entry, facts: checkpoints.Created) -> list[Change]:
         created_at=entry.at,
         tags=mark.tags,
     )
-    return [added, AddMark(marked)]
+    return [*added, AddMark(marked)]
 
 
 def _of_marks(
@@ -372,10 +381,12 @@ def _of_signal(entry: Entry, facts: signals.Received | signals.Taken) -> Change:
     )
 
 
-def _of_budget(entry: Entry, facts: object) -> list[budgets.Change]:
+def _of_others(entry: Entry, facts: object) -> list[Change]:
+    if isinstance(facts, records.Facts):
+        return [*records.changes_of(entry, facts)]
     if not isinstance(facts, budgets.Facts):
         return []
-    return budgets.changes_of(entry.tenant, entry.run_id, entry.seq, entry.at, facts)
+    return [*budgets.changes_of(entry.tenant, entry.run_id, entry.seq, entry.at, facts)]
 
 
 class Indexes:
@@ -389,6 +400,8 @@ class Indexes:
         self.checkpoints: dict[int, Checkpoint] = {}
         self.marks: dict[int, Marked] = {}
         self.writes: dict[int, WrittenAt] = {}
+        self.records: dict[int, RecordRow] = {}
+        self.revisions: dict[int, Revision] = {}
         self.effects: dict[UUID, Effect] = {}
         self.groups: dict[str, Group] = {}
         self.waits: dict[str, Wait] = {}
@@ -445,6 +458,8 @@ class Indexes:
                 self.marks[marked.version] = marked
             case AddWrites(written):
                 self.writes[written.seq] = written
+            case PutRecord() | AddRevision():
+                self._apply_to_records(change)
             case DropCheckpoint(version):
                 self._drop_versions(version, version)
             case DropCheckpoints(versions):
@@ -457,7 +472,20 @@ class Indexes:
             case EraseBodies():
                 pass  # of no index
 
+    def _apply_to_records(self, change: records.Change) -> None:
+        if isinstance(change, AddRevision):
+            self.revisions[change.revision.seq] = change.revision
+            return
+        empty = RecordRow(tenant=change.tenant, run_id=change.run_id, version=change.version)
+        row = self.records.get(change.version, empty)
+        self.records[change.version] = msgspec.structs.replace(row, **change.told)
+
     def _drop_versions(self, first: int, last: int) -> None:
+        for version in [v for v in self.records if first <= v <= last]:
+            del self.records[version]
+        self.revisions = {
+            seq: each for seq, each in self.revisions.items() if not first <= each.version <= last
+        }
         for version in [v for v in self.checkpoints if first <= v <= last]:
             del self.checkpoints[version]
         gone = {v: mark for v, mark in self.marks.items() if first <= v <= last}

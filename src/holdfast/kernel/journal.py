@@ -40,6 +40,9 @@ class Kind(StrEnum):
     CHECKPOINT_CREATED = "CHECKPOINT_CREATED"
     CHECKPOINT_CORRUPTED = "CHECKPOINT_CORRUPTED"  # a read found damage and said so
     CHECKPOINT_DELETED = "CHECKPOINT_DELETED"  # a version is not to be loaded any more
+    CHECKPOINT_UPDATED = "CHECKPOINT_UPDATED"  # its record has a new revision
+    CHECKPOINT_FINALIZED = "CHECKPOINT_FINALIZED"  # it is not to be changed any more
+    CHECKPOINT_LINKED = "CHECKPOINT_LINKED"  # it continues another one
     CHECKPOINTS_PRUNED = "CHECKPOINTS_PRUNED"  # the same for many versions at once
     WRITES_RECORDED = "WRITES_RECORDED"  # what a framework's task wrote between two checkpoints
     STATE_VALUES = "STATE_VALUES"  # values too large to sit beside log items

@@ -4,10 +4,14 @@ A `Record` is what whoever goes on needs to know: how far the work is, what was 
 cost, and how to go on or back. It says the same to a person, to a program and to a fresh context.
 """
 
+import re
 from enum import StrEnum
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
+
+from holdfast.kernel.journal import Entry
 
 VERSION: Final = "1.0"
 
@@ -120,3 +124,159 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Recovery = Recovery()
     compliance: Compliance = Compliance()
     extra: dict[str, Any] = {}
+
+
+# How records lie in a store.
+
+PART: Final = "holdfast.record"
+"""The part of a state in which a checkpoint's record is kept."""
+PROGRESS: Final = "holdfast.progress"
+"""The part in which agents on Holdfast keep what a record tells of their work."""
+MAX_SUMMARY: Final = 2000
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the facts of CHECKPOINT_CREATED tell of a record, in the clear."""
+
+    agent_type: str
+    summary: str = ""
+
+
+class Updated(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of CHECKPOINT_UPDATED: a new revision; `fields` are the paths that changed."""
+
+    checkpoint_id: UUID
+    version: int
+    revision: int
+    fields: list[str]
+    phase: str
+    agent_type: str
+    summary: str = ""
+
+
+class Finalized(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of CHECKPOINT_FINALIZED: the revision that stays, and the hash of its record."""
+
+    checkpoint_id: UUID
+    version: int
+    revision: int
+    status: str
+    hash: str
+
+
+class LinkedTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of CHECKPOINT_LINKED, in the journal of the child."""
+
+    parent_id: UUID
+    child_id: UUID
+    version: int
+
+
+class RecordRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A record as its row tells it. An empty `phase` or `status` is that of the checkpoint."""
+
+    tenant: str
+    run_id: str
+    version: int
+    agent_type: str = ""
+    phase: str = ""
+    status: str = ""
+    summary: str = ""
+    words: str = ""
+    revision: int = 1
+    revised_seq: int = 0
+    final_seq: int = 0
+    linked: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        return self.final_seq > 0
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where a revision after the first lies, as its row tells it."""
+
+    tenant: str
+    run_id: str
+    version: int
+    revision: int
+    seq: int
+
+
+class PutRecord(msgspec.Struct, frozen=True, gc=False):
+    """Write what is told of a version's record; None leaves a field as it is."""
+
+    tenant: str
+    run_id: str
+    version: int
+    agent_type: str | None = None
+    phase: str | None = None
+    status: str | None = None
+    summary: str | None = None
+    words: str | None = None
+    revision: int | None = None
+    revised_seq: int | None = None
+    final_seq: int | None = None
+    linked: str | None = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The fields that are told."""
+        fields = msgspec.structs.asdict(self)
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+class AddRevision(msgspec.Struct, frozen=True, gc=False):
+    revision: Revision
+
+
+Facts = Updated | Finalized | LinkedTo
+Change = PutRecord | AddRevision
+
+
+def put_of(entry: Entry, version: int, told: Told) -> PutRecord:
+    """What a new checkpoint does to the rows."""
+    return PutRecord(
+        entry.tenant,
+        entry.run_id,
+        version,
+        agent_type=told.agent_type,
+        summary=told.summary,
+        words=words_of(told.summary),
+    )
+
+
+def changes_of(entry: Entry, facts: Facts) -> list[Change]:
+    """What an entry that tells of a record does to the rows."""
+    key = entry.tenant, entry.run_id, facts.version
+    match facts:
+        case Updated():
+            revision = Revision(
+                tenant=entry.tenant,
+                run_id=entry.run_id,
+                version=facts.version,
+                revision=facts.revision,
+                seq=entry.seq,
+            )
+            put = PutRecord(
+                *key,
+                agent_type=facts.agent_type,
+                phase=facts.phase,
+                revision=facts.revision,
+                revised_seq=entry.seq,
+                summary=facts.summary,
+                words=words_of(facts.summary),
+            )
+            return [put, AddRevision(revision)]
+        case Finalized(_, _, _, status):
+            return [PutRecord(*key, status=status, final_seq=entry.seq)]
+        case LinkedTo(parent_id):
+            return [PutRecord(*key, linked=str(parent_id))]
+
+
+def words_of(text: str) -> str:
+    """The words that a text is found by: letters and digits only, in lower case."""
+    return " ".join(_WORD.findall(text.lower()))
+
+
+_WORD: Final = re.compile(r"[^\W_]+")

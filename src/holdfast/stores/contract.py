@@ -21,6 +21,7 @@ from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import Message, MessageStatus, Move
+from holdfast.kernel.records import RecordRow, Revision
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -270,6 +271,20 @@ class CheckpointFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     before: UUID | None = None
 
 
+class RecordFilter(CheckpointFilter, frozen=True, kw_only=True, gc=False):
+    """The same by what records tell; `words` are all to be in the summary."""
+
+    agent_type: str | None = None
+    words: str = ""
+
+
+class FoundRecord(msgspec.Struct, frozen=True, gc=False):
+    """A checkpoint and its record's row; that of one which has none tells nothing."""
+
+    checkpoint: Checkpoint
+    row: RecordRow
+
+
 class MarkFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which marks to list: of a run or of all, newest first; None means any.
 
@@ -372,6 +387,23 @@ class CheckpointReads(Protocol):
     async def by_id(self, checkpoint_id: UUID) -> Checkpoint | None: ...
     async def page(self, run_id: str, *, before: int, limit: int) -> list[Checkpoint]: ...
     async def search(self, wanted: CheckpointFilter) -> list[Checkpoint]: ...
+
+
+class RecordReads(Protocol):
+    async def by_id(self, checkpoint_id: UUID) -> FoundRecord | None: ...
+    async def page(self, run_id: str, *, before: int, limit: int) -> list[FoundRecord]:
+        """The versions of a run, newest first."""
+        ...
+
+    async def search(self, wanted: RecordFilter) -> list[FoundRecord]:
+        """Checkpoints over all runs by their ids, newest first."""
+        ...
+
+    async def of_run(self, run_id: str) -> list[RecordRow]: ...
+    async def revisions(self, run_id: str) -> list[Revision]: ...
+    async def revision(self, run_id: str, version: int, revision: int) -> Revision | None:
+        """Where a revision after the first lies."""
+        ...
 
 
 class MarkReads(Protocol):
@@ -508,6 +540,8 @@ class Store(Protocol):
     def journal(self) -> JournalReads: ...
     @property
     def checkpoints(self) -> CheckpointReads: ...
+    @property
+    def records(self) -> RecordReads: ...
     @property
     def marks(self) -> MarkReads: ...
     @property

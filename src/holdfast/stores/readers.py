@@ -17,13 +17,16 @@ from holdfast.kernel.journal import Entry, Position
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import Message, MessageStatus
+from holdfast.kernel.records import RecordRow, Revision
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 from holdfast.stores.contract import (
     CheckpointFilter,
+    FoundRecord,
     Linked,
     MarkFilter,
+    RecordFilter,
     RunAtHead,
     RunFilter,
     TreeStanding,
@@ -175,6 +178,53 @@ class CheckpointReader(_Reads):
         )
 
 
+class RecordReader(_Reads):
+    async def by_id(self, checkpoint_id: UUID) -> FoundRecord | None:
+        rows = await self._rows("get_checkpoint_record", checkpoint_id)
+        return self._found(rows[0]) if rows else None
+
+    async def page(self, run_id: str, *, before: int, limit: int) -> list[FoundRecord]:
+        rows = await self._rows("list_checkpoint_records", run_id, before, limit)
+        return [self._found(row) for row in rows]
+
+    async def search(self, wanted: RecordFilter) -> list[FoundRecord]:
+        asked: Row = (
+            wanted.before or _NEWEST_ID,
+            wanted.limit,
+            wanted.run_id,
+            wanted.agent,
+            wanted.agent_type,
+            wanted.phase,
+            wanted.status,
+            wanted.label,
+            wanted.since,
+            wanted.until,
+        )
+        if wanted.words:
+            rows = await self._rows("search_records_by_words", *asked, wanted.words)
+        else:
+            rows = await self._rows("search_records", *asked)
+        return [self._found(row) for row in rows]
+
+    async def of_run(self, run_id: str) -> list[RecordRow]:
+        return await self._all(self._shapes.record, "list_records", run_id)
+
+    async def revisions(self, run_id: str) -> list[Revision]:
+        return await self._all(self._shapes.revision, "list_revisions", run_id)
+
+    async def revision(self, run_id: str, version: int, revision: int) -> Revision | None:
+        return await self._one(self._shapes.revision, "get_revision", run_id, version, revision)
+
+    def _found(self, row: Row) -> FoundRecord:
+        checkpoint = self._shapes.checkpoint.value(row[:12])
+        tenant, run_id, version = checkpoint.tenant, checkpoint.run_id, checkpoint.version
+        if row[12] is None:
+            empty = RecordRow(tenant=tenant, run_id=run_id, version=version)
+            return FoundRecord(checkpoint, empty)
+        told = self._shapes.record.value((tenant, run_id, version, *row[12:]))
+        return FoundRecord(checkpoint, told)
+
+
 class MarkReader(_Reads):
     async def get(self, run_id: str, space: str, name: str) -> Marked | None:
         return await self._one(self._shapes.mark, "get_mark", run_id, space, packed(name))
@@ -318,6 +368,7 @@ class Readers:
         self.runs = RunReader(rows, shapes, tenant)
         self.journal = JournalReader(rows, shapes, tenant)
         self.checkpoints = CheckpointReader(rows, shapes, tenant)
+        self.records = RecordReader(rows, shapes, tenant)
         self.marks = MarkReader(rows, shapes, tenant)
         self.writes = WriteReader(rows, shapes, tenant)
         self.effects = EffectReader(rows, shapes, tenant)

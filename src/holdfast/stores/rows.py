@@ -17,6 +17,7 @@ from holdfast.kernel.journal import Entry
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import Message
+from holdfast.kernel.records import RecordRow, Revision
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -91,6 +92,8 @@ class Shapes:
         self.checkpoint = Shape(Checkpoint, uuid_as_bytes=uuid_as_bytes)
         self.mark = Shape(Marked, uuid_as_bytes=uuid_as_bytes, names=("name", "parent"))
         self.writes = Shape(WrittenAt, uuid_as_bytes=uuid_as_bytes, names=("name",))
+        self.record = Shape(RecordRow, uuid_as_bytes=uuid_as_bytes)
+        self.revision = Shape(Revision, uuid_as_bytes=uuid_as_bytes)
         self.effect = Shape(Effect, uuid_as_bytes=uuid_as_bytes)
         self.group = Shape(Group, uuid_as_bytes=uuid_as_bytes)
         self.wait = Shape(Wait, uuid_as_bytes=uuid_as_bytes)

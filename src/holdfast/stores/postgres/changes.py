@@ -36,6 +36,7 @@ from holdfast.kernel.indexes import (
 )
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.messages import AddMessage
+from holdfast.kernel.records import AddRevision, PutRecord
 from holdfast.stores.contract import Commit
 from holdfast.stores.postgres import drawing, packing
 from holdfast.stores.postgres.queries import PARTS, SHAPES
@@ -57,7 +58,11 @@ _PARAMETER_OF: Final = {
     "add_checkpoint": "checkpoints",
     "add_mark": "marks",
     "add_writes": "writes",
+    "put_record": "records",
+    "add_revision": "revisions",
     "drop_checkpoints": "dropped_versions",
+    "drop_records": "dropped_versions",
+    "drop_revisions": "dropped_versions",
     "drop_marks": "dropped_versions",
     "drop_writes": "dropped_versions",
     "erase_bodies": "erased_bodies",
@@ -84,8 +89,15 @@ _PARAMETER_OF: Final = {
 }
 
 
+_DROPS: Final = (
+    "drop_checkpoints",
+    "drop_records",
+    "drop_revisions",
+    "drop_marks",
+    "drop_writes",
+)
 _REMOVALS: Final = (DropCheckpoint, DropCheckpoints, MoveBase, EraseBodies)
-_REMOVABLE: Final = (AddCheckpoint, AddMark, AddWrites, *_REMOVALS)
+_REMOVABLE: Final = (AddCheckpoint, AddMark, AddWrites, PutRecord, AddRevision, *_REMOVALS)
 
 
 class Changes:
@@ -155,6 +167,8 @@ class Changes:
                 self._require("add_mark", str(marked.version), change)
             case AddWrites(written):
                 self._put("add_writes", written.seq, _record(SHAPES.writes, written))
+            case PutRecord() | AddRevision():
+                self._add_to_records(change)
             case DropCheckpoint(version):
                 self._drop(((version, version),))
             case DropCheckpoints(versions):
@@ -167,10 +181,18 @@ class Changes:
                     record = self._of_run({"first": first, "last": last})
                     self._put("erase_bodies", (first, last), record)
 
+    def _add_to_records(self, change: PutRecord | AddRevision) -> None:
+        match change:
+            case PutRecord():
+                told = self.records.setdefault("put_record", {})
+                told[change.version] = told.get(change.version, {}) | change.told
+            case AddRevision(revision):
+                self._put("add_revision", revision.seq, revision)
+
     def _drop(self, versions: Iterable[tuple[int, int]]) -> None:
         for first, last in versions:
             record = self._of_run({"first": first, "last": last})
-            for part in ("drop_checkpoints", "drop_marks", "drop_writes"):
+            for part in _DROPS:
                 self._put(part, (first, last), record)
 
     def _add_to_signals(self, change: AddSignal | TakeSignal) -> None:

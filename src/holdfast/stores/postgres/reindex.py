@@ -24,6 +24,7 @@ from holdfast.kernel.indexes import (
     replayed,
 )
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.records import AddRevision, PutRecord
 from holdfast.kernel.waits import Wait
 from holdfast.stores.hints import with_hints
 from holdfast.stores.postgres import packing
@@ -37,6 +38,8 @@ _READS: Final[tuple[tuple[LiteralString, Row], ...]] = (
     ("list_checkpoints", (2**62, 2**62)),
     ("list_marks_of_run", ()),
     ("list_writes", ()),
+    ("list_records", ()),
+    ("list_revisions", ()),
     ("list_effects_of_run", ()),
     ("list_waits", ()),
     ("list_groups", ()),
@@ -49,6 +52,8 @@ _DELETES: Final = (
     "delete_checkpoint_rows",
     "delete_mark_rows",
     "delete_write_rows",
+    "delete_record_rows",
+    "delete_revision_rows",
     "delete_effect_rows",
     "delete_wait_rows",
     "delete_group_rows",
@@ -70,6 +75,7 @@ async def rebuild(
         _keep_hints(rows, map(SHAPES.wait.value, stored["list_waits"]))
         if _told(rows) != {name: set(found) for name, found in stored.items()}:
             await connection.execute(SQL["lock_out_changes_of_runs"])
+            await connection.execute(SQL["permit_removal"])
             for name in _DELETES:
                 await connection.execute(SQL[name], key)
             await _insert(connection, tenant, run_id, rows)
@@ -90,6 +96,8 @@ def _told(rows: Indexes) -> dict[str, set[Row]]:
         "list_checkpoints": set(map(SHAPES.checkpoint.row, rows.checkpoints.values())),
         "list_marks_of_run": set(map(SHAPES.mark.row, rows.marks.values())),
         "list_writes": set(map(SHAPES.writes.row, rows.writes.values())),
+        "list_records": set(map(SHAPES.record.row, rows.records.values())),
+        "list_revisions": set(map(SHAPES.revision.row, rows.revisions.values())),
         "list_effects_of_run": set(map(SHAPES.effect.row, rows.effects.values())),
         "list_waits": set(map(SHAPES.wait.row, rows.waits.values())),
         "list_groups": set(map(SHAPES.group.row, rows.groups.values())),
@@ -107,6 +115,8 @@ async def _insert(connection: Connection, tenant: str, run_id: str, rows: Indexe
         *map(AddCheckpoint, rows.checkpoints.values()),
         *map(AddMark, rows.marks.values()),
         *map(AddWrites, rows.writes.values()),
+        *(PutRecord(*SHAPES.record.row(row)) for row in rows.records.values()),
+        *map(AddRevision, rows.revisions.values()),
         *map(AddEffect, rows.effects.values()),
         *map(AddGroup, rows.groups.values()),
         *map(AddWait, rows.waits.values()),

@@ -32,9 +32,17 @@ from holdfast.kernel.indexes import (
 )
 from holdfast.kernel.journal import ORIGIN, Position
 from holdfast.kernel.messages import AddMessage
+from holdfast.kernel.records import AddRevision, PutRecord
 from holdfast.stores.contract import FIND_OF_AGENTS, Sweep
 from holdfast.stores.sqlite.queries import SHAPES, Row
 
+_DROPS: Final = (
+    "drop_checkpoints",
+    "drop_records",
+    "drop_revisions",
+    "drop_writes",
+    "drop_marks",
+)
 # Changes whose statement finds nothing to do when their condition does not hold.
 CONDITIONAL: Final = (
     AddMark,
@@ -78,12 +86,22 @@ def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, 
             yield from _other_statements(tenant, run_id, change)
 
 
+def _record_statement(change: PutRecord | AddRevision) -> tuple[str, Row]:
+    match change:
+        case PutRecord():
+            return "put_record", msgspec.structs.astuple(change)
+        case AddRevision(revision):
+            return "add_revision", SHAPES.revision.row(revision)
+
+
 def _mark_statements(tenant: str, run_id: str, change: MarkChange) -> Iterator[tuple[str, Row]]:
     match change:
         case AddMark(marked):
             yield "add_mark", SHAPES.mark.row(marked)
         case AddWrites(written):
             yield "add_writes", SHAPES.writes.row(written)
+        case PutRecord() | AddRevision():
+            yield _record_statement(change)
         case DropCheckpoint(version):
             yield from _drops(tenant, run_id, version, version)
         case DropCheckpoints(versions):
@@ -92,15 +110,19 @@ def _mark_statements(tenant: str, run_id: str, change: MarkChange) -> Iterator[t
         case MoveBase(version, base_seq):
             yield "move_base", (tenant, run_id, version, base_seq)
         case EraseBodies(seqs):
+            yield "permit_removal", (tenant, run_id)
             for first, last in seqs:
                 yield "erase_bodies", (tenant, run_id, first, last)
                 yield "drop_erased_bodies", (tenant, run_id, first, last)
+            yield "forbid_removal", (tenant, run_id)
 
 
 def _drops(tenant: str, run_id: str, first: int, last: int) -> Iterator[tuple[str, Row]]:
     # Marks go last: they tell whose writes go.
-    for name in ("drop_checkpoints", "drop_writes", "drop_marks"):
+    yield "permit_removal", (tenant, run_id)
+    for name in _DROPS:
         yield name, (tenant, run_id, first, last)
+    yield "forbid_removal", (tenant, run_id)
 
 
 def _budget_statement(

@@ -17,6 +17,7 @@ from holdfast.kernel.indexes import (
     replayed,
 )
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.records import AddRevision, PutRecord
 from holdfast.kernel.waits import Wait
 from holdfast.stores.hints import with_hints
 from holdfast.stores.sqlite import changes
@@ -28,6 +29,8 @@ _DELETES = (
     "delete_checkpoint_rows",
     "delete_mark_rows",
     "delete_write_rows",
+    "delete_record_rows",
+    "delete_revision_rows",
     "delete_effect_rows",
     "delete_wait_rows",
     "delete_group_rows",
@@ -48,7 +51,7 @@ def rebuild(connection: Connection, tenant: str, run_id: str) -> None:
             )
         }
         rows = replayed(Entry(*row) for row in _journal(connection, tenant, run_id))
-        for name in _DELETES:
+        for name in ("permit_removal", *_DELETES, "forbid_removal"):
             connection.execute(SQL[name], (tenant, run_id))
         _insert(connection, tenant, run_id, rows, hints)
         faults.point("reindex.before_commit")
@@ -71,6 +74,8 @@ def _insert(
         *map(AddCheckpoint, rows.checkpoints.values()),
         *map(AddMark, rows.marks.values()),
         *map(AddWrites, rows.writes.values()),
+        *(PutRecord(*SHAPES.record.row(row)) for row in rows.records.values()),
+        *map(AddRevision, rows.revisions.values()),
         *map(AddEffect, rows.effects.values()),
         *map(AddGroup, rows.groups.values()),
         *(AddWait(with_hints(wait, hints.get(wait.wait_id))) for wait in rows.waits.values()),

@@ -10,6 +10,7 @@ from holdfast.testing.store_suite.effects import EffectsSuite
 from holdfast.testing.store_suite.journal import JournalSuite
 from holdfast.testing.store_suite.leases import LeasesSuite
 from holdfast.testing.store_suite.marks import MarksSuite
+from holdfast.testing.store_suite.records import RecordsSuite
 from holdfast.testing.store_suite.runs import RunsSuite
 from holdfast.testing.store_suite.signals import SignalsSuite
 from holdfast.testing.store_suite.waits import WaitsSuite
@@ -21,6 +22,7 @@ __all__ = [
     "JournalSuite",
     "LeasesSuite",
     "MarksSuite",
+    "RecordsSuite",
     "RunsSuite",
     "SignalsSuite",
     "WaitsSuite",

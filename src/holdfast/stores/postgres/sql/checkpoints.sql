@@ -58,6 +58,7 @@ DELETE FROM checkpoints WHERE tenant = $1 AND run_id = $2;
 DELETE FROM checkpoints c
 USING json_to_recordset(:dropped_versions) AS n (run_id text, first bigint, last bigint)
 WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND (SELECT set_config('holdfast.removing', 'on', true)) IS NOT NULL
   AND c.tenant = :tenant AND c.run_id = n.run_id AND c.version BETWEEN n.first AND n.last;
 
 -- name: move_base

@@ -103,6 +103,7 @@ UPDATE journal j
 SET erased_digest = sha256(j.nonce || j.body), body = NULL
 FROM json_to_recordset(:erased_bodies) AS n (run_id text, first bigint, last bigint)
 WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND (SELECT set_config('holdfast.removing', 'on', true)) IS NOT NULL
   AND j.tenant = :tenant AND j.run_id = n.run_id AND j.seq BETWEEN n.first AND n.last
   AND j.body IS NOT NULL;
 

@@ -1,0 +1,54 @@
+"""Decisions on a run that nobody need hold: made where its journal ends, and anew if it grows.
+
+For what has to be read before it is decided; what can be judged on a run's rows alone is a `Late`.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from holdfast import names
+from holdfast.engine.context import Context
+from holdfast.errors import ConflictError, RunNotFound
+from holdfast.kernel.journal import Draft, Entry, Origin
+from holdfast.kernel.runs import Run
+from holdfast.stores.contract import Applied, Commit, RunAtHead
+from holdfast.stores.sealing import seal_all
+
+TRIES: Final = 50
+
+Plan = Callable[[RunAtHead, int], Awaitable[Sequence[Draft]]]
+"""What to append to a journal that ends there, at a moment; an empty list writes nothing."""
+
+
+async def decide_at_head(
+    context: Context, run_id: str, plan: Plan, *, by: str = "", advice: str = "try again"
+) -> Sequence[Entry]:
+    """Append what `plan` asks for in one commit; the entries."""
+    names.check(run_id, what="run id")
+    for _ in range(TRIES):
+        head = await context.store.runs.at_head(run_id)
+        if head is None:
+            raise RunNotFound(
+                f"there is no run {run_id!r}; `holdfast runs list` shows those that are"
+            )
+        now = context.now()
+        drafts = await plan(head, now)
+        if not drafts:
+            return ()
+        origin = Origin(context.tenant, run_id, by or context.worker, now)
+        sealed = seal_all(head.run, head.position, drafts, origin)
+        changed = None if sealed.run == head.run else sealed.run
+        entries, changes = tuple(sealed.entries), tuple(sealed.changes)
+        commit = Commit(context.tenant, run_id, head.position, entries, changed, changes)
+        if isinstance(await context.store.submit(commit), Applied):
+            return entries
+    raise ConflictError(
+        f"nothing was written to run {run_id}: it went on {TRIES} times while this was decided; "
+        f"{advice}"
+    )
+
+
+async def is_held(context: Context, run: Run) -> bool:
+    """Whether a living worker works on a run."""
+    workers = await context.store.workers.page() if run.worker else []
+    return any(w.worker == run.worker and w.expires_at > context.now() for w in workers)

@@ -1,0 +1,308 @@
+"""The operations of seed 003 on checkpoints that tell of the work, over runs and their versions.
+
+A task is a run whose id is the task's; a checkpoint is a version of it. Nothing is overwritten: an
+update is a new revision, and what is final stays as it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+
+from holdfast import clock, names
+from holdfast.engine.checkpoints import record_damage
+from holdfast.engine.context import Context
+from holdfast.errors import (
+    CheckpointNotFound,
+    IntegrityError,
+    MisuseError,
+    RecordInvalid,
+)
+from holdfast.kernel import indexes, records
+from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.kernel.records import AGENT_TYPES, MAX_SUMMARY, Record
+from holdfast.recovery import schema
+from holdfast.recovery.reading import Reading
+from holdfast.recovery.stored import CheckpointQuery, SearchResult, StoredRecord
+from holdfast.recovery.writing import Creating, Writing
+from holdfast.stores.contract import FoundRecord, RecordFilter
+
+_NO_LIMIT = 2**62
+_MOST = 1000
+
+
+class Opened(Protocol):
+    """What the service needs of an open Holdfast."""
+
+    _context: Context
+
+
+class CheckpointService:
+    """Checkpoints of tasks, for whoever works on them without being an agent of Holdfast.
+
+    Any process with the same store sees them. `agent_types` are the types that checkpoints may
+    name. What agents of Holdfast save is read in the same way.
+    """
+
+    def __init__(self, hf: Opened, *, agent_types: Sequence[str] = AGENT_TYPES) -> None:
+        self._context = hf._context  # pyright: ignore[reportPrivateUsage] - it is part of the app, one layer up
+        self._reading = Reading(self._context)
+        self._writing = Writing(self._context, self._reading, tuple(agent_types))
+
+    # Writing.
+
+    async def create_checkpoint(
+        self,
+        task_id: str,
+        agent_id: str,
+        state: Record | Mapping[str, Any],
+        *,
+        agent_type: str = "",
+        label: str = "",
+        summary: str = "",
+        expected_latest: UUID | str | None = None,
+    ) -> StoredRecord:
+        """Store how the work stands; it is on disk when this returns.
+
+        `state` has the sections of the schema, those that are left out are empty. `summary` can be
+        searched, and lies in the clear. With `expected_latest` (the id of the checkpoint that you
+        continue, "" for none) a writer that was not first gets CheckpointConflict; without it,
+        checkpoints of one task follow each other in the order in which they were stored.
+        """
+        fields = schema.given(state)
+        if agent_type:
+            fields = schema.merged(fields, {"metadata": {"agent_type": agent_type}})
+        return await self._writing.create(
+            Creating(
+                names.check(task_id, what="task id"),
+                names.check(agent_id, what="agent id"),
+                fields,
+                label and names.check(label, what="label"),
+                _summary(summary),
+                None if expected_latest is None else str(expected_latest),
+            )
+        )
+
+    async def update_checkpoint(
+        self,
+        checkpoint_id: UUID | str,
+        partial: Record | Mapping[str, Any],
+        *,
+        summary: str | None = None,
+        expected_revision: int | None = None,
+        by: str = "",
+    ) -> StoredRecord:
+        """Change some fields: a new revision, the earlier ones stay readable.
+
+        Objects are merged, lists are replaced. Raises CheckpointFinal if it is final, and with
+        `expected_revision` CheckpointConflict if somebody else was first.
+        """
+        return await self._writing.update(
+            await self._found(checkpoint_id),
+            schema.given(partial),
+            summary=None if summary is None else _summary(summary),
+            expected_revision=expected_revision,
+            by=by and names.check(by, what="by"),
+        )
+
+    async def finalize_checkpoint(
+        self, checkpoint_id: UUID | str, status: str, *, by: str = ""
+    ) -> None:
+        """Make a checkpoint immutable. Raises CheckpointFinal if it is so already."""
+        names.check(status, what="status")
+        found = await self._found(checkpoint_id)
+        await self._writing.finalize(found, status, by=by and names.check(by, what="by"))
+
+    async def link_checkpoints(
+        self, parent_id: UUID | str, child_id: UUID | str, *, by: str = ""
+    ) -> None:
+        """Let a checkpoint continue another one, of any task; again is the same as once."""
+        parent, child = await self._found(parent_id), await self._found(child_id)
+        await self._writing.link(parent, child, by=by and names.check(by, what="by"))
+
+    # Reading.
+
+    async def get_checkpoint(
+        self, checkpoint_id: UUID | str, *, revision: int | None = None
+    ) -> StoredRecord | None:
+        """A checkpoint, or one of its earlier revisions; None if there is none.
+
+        Raises CheckpointCorrupted rather than return anything that was not stored.
+        """
+        wanted = _id_of(checkpoint_id)
+        found = None if wanted is None else await self._context.store.records.by_id(wanted)
+        if found is None:
+            return None
+        if revision is not None and revision != found.row.revision:
+            earlier = await self._earlier(found, names.check_count(revision, what="revision"))
+            return None if earlier is None else await self._reading.one(earlier)
+        return await self._reading.one(found)
+
+    async def get_latest_checkpoint(self, task_id: str) -> StoredRecord | None:
+        """The newest checkpoint that verifies; `skipped` names damaged ones that are newer.
+
+        Damage is put on the record as CHECKPOINT_CORRUPTED first. Raises CheckpointCorrupted if
+        there are checkpoints, and none verifies; None if there are none.
+        """
+        names.check(task_id, what="task id")
+        skipped: list[Checkpoint] = []
+        error: IntegrityError | None = None
+        before = _NO_LIMIT
+        while page := await self._context.store.records.page(task_id, before=before, limit=1):
+            checkpoint = page[0].checkpoint
+            try:
+                record = await self._reading.one(page[0])
+            except IntegrityError as damage:
+                skipped.append(checkpoint)
+                error, before = error or damage, checkpoint.version
+                continue
+            if error is not None:
+                await record_damage(self._context, skipped, error, checkpoint.version)
+            ids = tuple(str(each.checkpoint_id) for each in skipped)
+            return msgspec.structs.replace(record, skipped=ids)
+        if error is not None:
+            await record_damage(self._context, skipped, error, 0)
+            raise error
+        return None
+
+    async def get_checkpoint_history(
+        self, task_id: str, *, limit: int = 100, before: int | None = None
+    ) -> list[StoredRecord]:
+        """A task's checkpoints, newest first, each with its parent; `before` continues a listing.
+
+        `before` is the `run_version` of the last one. Raises CheckpointCorrupted if one is damaged;
+        a search names damaged ones and goes on.
+        """
+        names.check(task_id, what="task id")
+        newest = _NO_LIMIT if before is None else names.check_count(before, what="before")
+        found = await self._context.store.records.page(
+            task_id, before=newest, limit=_limit_of(limit)
+        )
+        return [_whole(record) for record in await self._reading.all(found)]
+
+    async def get_checkpoints_by_agent(
+        self,
+        agent_id: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        limit: int = 100,
+        cursor: str = "",
+    ) -> SearchResult:
+        """The checkpoints of an agent over all tasks in a range of time, newest first."""
+        return await self.search_checkpoints(
+            CheckpointQuery(agent_id=agent_id, since=since, until=until, limit=limit, cursor=cursor)
+        )
+
+    async def search_checkpoints(self, query: CheckpointQuery | Mapping[str, Any]) -> SearchResult:
+        """Checkpoints over all tasks, newest first, a page at a time.
+
+        What is created meanwhile comes before the first page: nothing is given twice or left out.
+        """
+        wanted = _query_of(query)
+        words = records.words_of(wanted.text)
+        if wanted.text and not words:
+            return SearchResult(())
+        limit = _limit_of(wanted.limit)
+        found = await self._context.store.records.search(_filter_of(wanted, words, limit + 1))
+        page = found[:limit]
+        read = await self._reading.all(page)
+        whole = tuple(record for record in read if isinstance(record, StoredRecord))
+        damaged = tuple(
+            str(each.checkpoint.checkpoint_id)
+            for each, record in zip(page, read, strict=True)
+            if not isinstance(record, StoredRecord)
+        )
+        cursor = str(page[-1].checkpoint.checkpoint_id) if len(found) > limit and page else ""
+        return SearchResult(whole, cursor, damaged)
+
+    async def _found(self, checkpoint_id: UUID | str) -> FoundRecord:
+        wanted = _id_of(checkpoint_id)
+        found = None if wanted is None else await self._context.store.records.by_id(wanted)
+        if found is None:
+            raise CheckpointNotFound(f"there is no checkpoint {str(checkpoint_id)[:80]!r}")
+        return found
+
+    async def _earlier(self, found: FoundRecord, revision: int) -> FoundRecord | None:
+        """A checkpoint as its row was at an earlier revision."""
+        checkpoint, seq = found.checkpoint, 0
+        if not 1 <= revision < found.row.revision:
+            return None
+        if revision > 1:
+            store = self._context.store
+            lies = await store.records.revision(checkpoint.run_id, checkpoint.version, revision)
+            if lies is None:
+                return None
+            seq = lies.seq
+        linked = await self._context.store.journal.named(checkpoint.run_id, [seq or checkpoint.seq])
+        facts = indexes.facts_of(linked[0].entry) if linked else None
+        told = facts.summary if isinstance(facts, records.Updated) else _told_by(facts)
+        row = msgspec.structs.replace(
+            found.row, revision=revision, revised_seq=seq, final_seq=0, status="", summary=told
+        )
+        return FoundRecord(checkpoint, row)
+
+
+def _told_by(facts: Any) -> str:
+    told = getattr(facts, "record", None)
+    return told.summary if told is not None else ""
+
+
+def _whole(record: StoredRecord | IntegrityError) -> StoredRecord:
+    if isinstance(record, IntegrityError):
+        raise record
+    return record
+
+
+def _id_of(checkpoint_id: UUID | str) -> UUID | None:
+    try:
+        return checkpoint_id if isinstance(checkpoint_id, UUID) else UUID(checkpoint_id)
+    except (ValueError, AttributeError, TypeError):
+        return None
+
+
+def _summary(text: str) -> str:
+    if len(names.check_text(text, what="summary")) > MAX_SUMMARY:
+        raise RecordInvalid(
+            f"the summary has {len(text)} characters; at most {MAX_SUMMARY} can be searched: "
+            "shorten it, the rest of the record may be longer"
+        )
+    return text
+
+
+def _limit_of(limit: int) -> int:
+    if not 1 <= names.check_count(limit, what="limit") <= _MOST:
+        raise MisuseError(f"limit is from 1 to {_MOST}, not {limit}; go on with the cursor")
+    return limit
+
+
+def _query_of(query: CheckpointQuery | Mapping[str, Any]) -> CheckpointQuery:
+    if isinstance(query, CheckpointQuery):
+        return query
+    try:
+        return msgspec.convert(dict(query), CheckpointQuery)
+    except msgspec.ValidationError as error:
+        raise MisuseError(f"this cannot be searched for: {error}") from error
+
+
+def _filter_of(wanted: CheckpointQuery, words: str, limit: int) -> RecordFilter:
+    for what in ("task_id", "agent_id", "agent_type", "phase", "status", "label"):
+        names.check_optional(getattr(wanted, what), what=what)
+    before = _id_of(wanted.cursor) if wanted.cursor else None
+    if wanted.cursor and before is None:
+        raise MisuseError("this cursor is not one that a search has given")
+    return RecordFilter(
+        run_id=wanted.task_id,
+        agent=wanted.agent_id,
+        agent_type=wanted.agent_type,
+        phase=wanted.phase,
+        status=wanted.status,
+        label=wanted.label,
+        since=None if wanted.since is None else clock.from_datetime(wanted.since),
+        until=None if wanted.until is None else clock.from_datetime(wanted.until),
+        limit=limit,
+        before=before,
+        words=words,
+    )

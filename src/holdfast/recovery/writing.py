@@ -1,0 +1,359 @@
+"""Writing records: what each operation appends, decided at the end of the task's journal."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from holdfast import codec, ids, names
+from holdfast.engine import at_head, beginning
+from holdfast.engine.checkpoints import check_not_final
+from holdfast.engine.context import Context
+from holdfast.errors import (
+    CheckpointConflict,
+    CheckpointNotFound,
+    IllegalMove,
+    IntegrityError,
+    LeaseHeld,
+    RunEnded,
+    RunExists,
+)
+from holdfast.kernel import checkpoints, records, runs
+from holdfast.kernel.checkpoints import Created, Delta
+from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.records import Finalized, LinkedTo, Record, RecordRow, Told, Updated
+from holdfast.kernel.runs import Run
+from holdfast.recovery import schema
+from holdfast.recovery.reading import Reading, moment, place, stored_record, with_hash
+from holdfast.recovery.schema import Fields
+from holdfast.recovery.stored import StoredRecord
+from holdfast.stores.contract import FoundRecord, RunAtHead
+
+_NO_LIMIT = 2**62
+
+
+class Creating(NamedTuple):
+    """A checkpoint that is asked for."""
+
+    task_id: str
+    agent_id: str
+    fields: Fields
+    label: str
+    summary: str
+    expected_latest: str | None
+
+
+class Writing:
+    """Appends what the operations ask for, one commit each."""
+
+    def __init__(self, context: Context, reading: Reading, agent_types: tuple[str, ...]) -> None:
+        self._context = context
+        self._reading = reading
+        self._agent_types = agent_types
+
+    async def create(self, asked: Creating) -> StoredRecord:
+        """A new version of the task's run, which begins with it if there is none."""
+        made: list[StoredRecord] = []
+
+        async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
+            await self._check_may_grow(head.run)
+            newest = await self._newest(asked.task_id, head.position.seq)
+            self._check_latest(asked, newest)
+            made[:] = [await self._made(asked, newest, head.position.seq + 1, now)]
+            return [self._draft(asked, made[0], newest)]
+
+        while True:
+            if await self._context.store.runs.get(asked.task_id) is None:
+                self._check_latest(asked, None)
+                now = self._context.now()
+                first = await self._made(asked, None, 2, now)
+                created = runs.Created("", codec.canonical_digest(None))
+                begun = Draft(Kind.RUN_CREATED, created, codec.encode(None))
+                drafts = [begun, self._draft(asked, first, None)]
+                try:
+                    await beginning.begin(self._context, asked.task_id, drafts, by=asked.agent_id)
+                except RunExists:
+                    continue  # somebody else was first: this is its second checkpoint
+                return first
+            await at_head.decide_at_head(self._context, asked.task_id, plan, by=asked.agent_id)
+            return made[0]
+
+    async def update(
+        self,
+        found: FoundRecord,
+        partial: Fields,
+        *,
+        summary: str | None,
+        expected_revision: int | None,
+        by: str,
+    ) -> StoredRecord:
+        """A new revision; the present one if that is what is asked for."""
+        made: list[StoredRecord] = []
+
+        async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
+            await self._check_not_held(head.run)
+            present = await self._present(found)
+            await check_not_final(self._context, present.checkpoint)
+            await self._check_revision(present, expected_revision)
+            before = await self._reading.one(present)
+            text = present.row.summary if summary is None else summary
+            after = self._revised(before, partial, head.position.seq + 1)
+            changed = _changed(before, after, text != present.row.summary)
+            if not changed:
+                made[:] = [before]
+                return ()
+            draft = self._updated(present, after, changed, text)
+            facts = draft.facts
+            assert isinstance(facts, Updated), "it is what was just made"
+            row = msgspec.structs.replace(
+                present.row,
+                revision=facts.revision,
+                revised_seq=head.position.seq + 1,
+                summary=text,
+            )
+            told = FoundRecord(present.checkpoint, row)
+            made[:] = [stored_record(told, after, before.parent_id)]
+            return [draft]
+
+        await at_head.decide_at_head(self._context, found.checkpoint.run_id, plan, by=by)
+        return made[0]
+
+    async def finalize(self, found: FoundRecord, status: str, *, by: str) -> None:
+        """Nothing of the checkpoint changes after this."""
+
+        async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
+            await self._check_not_held(head.run)
+            present = await self._present(found)
+            await check_not_final(self._context, present.checkpoint)
+            record: Record = await self._reading.one(present)
+            checkpoint, revision = present.checkpoint, present.row.revision
+            drafts: list[Draft] = []
+            if not present.row.agent_type:
+                # It was made of an agent's state and its run's row: from here on it is its own.
+                record = self._revised(record, {}, head.position.seq + 1)
+                drafts.append(self._updated(present, record, [], present.row.summary))
+                revision += 1
+            facts = Finalized(
+                checkpoint.checkpoint_id,
+                checkpoint.version,
+                revision,
+                status,
+                record.compliance.hash,
+            )
+            return [*drafts, Draft(Kind.CHECKPOINT_FINALIZED, facts)]
+
+        await at_head.decide_at_head(self._context, found.checkpoint.run_id, plan, by=by)
+
+    async def link(self, parent: FoundRecord, child: FoundRecord, *, by: str) -> None:
+        """Let a checkpoint continue another one."""
+        parent_id, checkpoint = parent.checkpoint.checkpoint_id, child.checkpoint
+
+        async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
+            await self._check_not_held(head.run)
+            present = await self._present(child)
+            if present.row.linked == str(parent_id):
+                return ()
+            await check_not_final(self._context, checkpoint)
+            await self._check_no_cycle(parent, child)
+            facts = LinkedTo(parent_id, checkpoint.checkpoint_id, checkpoint.version)
+            return [Draft(Kind.CHECKPOINT_LINKED, facts)]
+
+        await at_head.decide_at_head(self._context, checkpoint.run_id, plan, by=by)
+
+    # What is written.
+
+    async def _made(
+        self, asked: Creating, newest: FoundRecord | None, seq: int, now: int
+    ) -> StoredRecord:
+        """The record of a new checkpoint, stored by entry `seq`."""
+        parent_id = str(newest.checkpoint.checkpoint_id) if newest else ""
+        fields = schema.merged({"version": records.VERSION, "metadata": {}}, asked.fields)
+        metadata: Fields = fields["metadata"]
+        metadata.setdefault("iteration", await self._iteration(asked.agent_id, newest))
+        new_id = ids.uuid7()
+        own: Fields = {
+            "metadata": {
+                "checkpoint_id": str(new_id),
+                "task_id": asked.task_id,
+                "agent_id": asked.agent_id,
+                "timestamp": moment(now),
+            },
+            "compliance": {"event_log_ref": place(asked.task_id, seq)},
+        }
+        given: Fields = fields.get("recovery", {})
+        if not given.get("last_successful_state"):
+            own["recovery"] = {"last_successful_state": parent_id}
+        record = schema.checked(schema.merged(fields, own), agent_types=self._agent_types)
+        version = newest.checkpoint.version + 1 if newest else 1
+        row = checkpoints.Checkpoint(
+            tenant=self._context.tenant,
+            run_id=asked.task_id,
+            version=version,
+            seq=seq,
+            checkpoint_id=new_id,
+            parent=version - 1,
+            base_seq=newest.checkpoint.base_seq if newest else 0,
+            created_at=now,
+            label=asked.label,
+        )
+        told = RecordRow(
+            tenant=row.tenant, run_id=row.run_id, version=version, summary=asked.summary
+        )
+        return stored_record(FoundRecord(row, told), with_hash(record), parent_id)
+
+    def _draft(self, asked: Creating, made: StoredRecord, newest: FoundRecord | None) -> Draft:
+        body = self._encoded(made)
+        facts = Created(
+            UUID(made.metadata.checkpoint_id),
+            made.run_version,
+            made.run_version - 1,
+            newest.checkpoint.base_seq if newest else 0,
+            phase=made.execution_state.phase.value,
+            agent=asked.agent_id,
+            label=asked.label,
+            record=Told(made.metadata.agent_type, asked.summary),
+        )
+        delta = Delta({}, {records.PART: msgspec.Raw(body)}, [])
+        return Draft(Kind.CHECKPOINT_CREATED, facts, checkpoints.encode_body(delta))
+
+    def _revised(self, before: Record, partial: Fields, seq: int) -> Record:
+        task_id = before.metadata.task_id
+        own = {"compliance": {"event_log_ref": place(task_id, seq), "signature": ""}}
+        fields = schema.merged(schema.merged(schema.fields_of(before), partial), own)
+        extra = schema.record_of(fields).extra
+        known = schema.checked(
+            schema.fields_of(msgspec.structs.replace(schema.record_of(fields), extra={})),
+            agent_types=(*self._agent_types, before.metadata.agent_type),
+        )
+        return with_hash(msgspec.structs.replace(known, extra=extra))
+
+    def _updated(
+        self, present: FoundRecord, after: Record, changed: list[str], summary: str
+    ) -> Draft:
+        facts = Updated(
+            present.checkpoint.checkpoint_id,
+            present.checkpoint.version,
+            present.row.revision + 1,
+            changed,
+            after.execution_state.phase.value,
+            after.metadata.agent_type,
+            summary,
+        )
+        return Draft(Kind.CHECKPOINT_UPDATED, facts, self._encoded(after))
+
+    def _encoded(self, record: Record) -> bytes:
+        body = codec.encode(schema.fields_of(record), name="record")
+        most = self._context.settings.max_body_bytes
+        return names.check_size(body, most=most, what="the record")
+
+    async def _iteration(self, agent_id: str, newest: FoundRecord | None) -> int:
+        """Contexts so far: another agent's is the next one."""
+        if newest is None:
+            return 1
+        try:
+            before = await self._reading.one(newest)
+        except IntegrityError:
+            return 1  # a task goes on after damage, and its reader is told of that
+        return before.metadata.iteration + (before.metadata.agent_id != agent_id)
+
+    # What is in the way.
+
+    async def _newest(self, run_id: str, upto: int) -> FoundRecord | None:
+        found = await self._context.store.records.page(run_id, before=_NO_LIMIT, limit=1)
+        newest = found[0] if found else None
+        after = newest.checkpoint.seq if newest else 0
+        unknown = await self._context.store.journal.checkpoints(run_id, after=after, upto=upto)
+        if unknown and newest is None:
+            # Versions with tombstones have no rows, and yet they count.
+            raise IllegalMove(f"every version of run {run_id} has a tombstone; use another task id")
+        if unknown:
+            raise IntegrityError(
+                f"the journal of run {run_id} has checkpoints that its rows do not tell of; "
+                f"`holdfast store reindex` makes them anew"
+            )
+        return newest
+
+    async def _present(self, found: FoundRecord) -> FoundRecord:
+        wanted = found.checkpoint.checkpoint_id
+        present = await self._context.store.records.by_id(wanted)
+        if present is None:
+            raise CheckpointNotFound(f"there is no checkpoint {wanted} any more")
+        return present
+
+    async def _check_not_held(self, run: Run) -> None:
+        if await at_head.is_held(self._context, run):
+            raise LeaseHeld(
+                f"worker {run.worker} works on run {run.run_id}, and only it writes there: nothing "
+                "was written; wait until it is done"
+            )
+
+    async def _check_may_grow(self, run: Run) -> None:
+        await self._check_not_held(run)
+        if run.status in runs.ENDED:
+            raise RunEnded(f"task {run.run_id} is {run.status.value}: it takes no more checkpoints")
+        if run.agent:
+            raise IllegalMove(
+                f"run {run.run_id} is one of agent {run.agent!r}, whose code makes its checkpoints "
+                "(run.checkpoint()): one from outside would end a turn in its middle"
+            )
+
+    def _check_latest(self, asked: Creating, newest: FoundRecord | None) -> None:
+        expected = asked.expected_latest
+        latest = str(newest.checkpoint.checkpoint_id) if newest else ""
+        if expected is None or expected == latest:
+            return
+        if newest is None:
+            raise CheckpointConflict(
+                f"task {asked.task_id} has no checkpoint, and {expected} was expected to be its "
+                "latest: nothing was stored"
+            )
+        checkpoint = newest.checkpoint
+        raise CheckpointConflict(
+            f"checkpoint {expected or '(none)'} is not the latest of task {asked.task_id}: "
+            f"{checkpoint.agent or 'somebody'} created {latest} (version {checkpoint.version}) at "
+            f"{moment(checkpoint.created_at)}; nothing was stored"
+        )
+
+    async def _check_revision(self, present: FoundRecord, expected: int | None) -> None:
+        row, checkpoint = present.row, present.checkpoint
+        if expected is None or expected == row.revision:
+            return
+        seq = row.revised_seq or checkpoint.seq
+        written = await self._context.store.journal.named(checkpoint.run_id, [seq])
+        entry = written[0].entry if written else None
+        raise CheckpointConflict(
+            f"checkpoint {checkpoint.checkpoint_id} does not have revision {expected} any more: "
+            f"{entry.actor if entry else 'somebody'} wrote revision {row.revision} at "
+            f"{moment(entry.at if entry else checkpoint.created_at)}; nothing was stored"
+        )
+
+    async def _check_no_cycle(self, parent: FoundRecord, child: FoundRecord) -> None:
+        """Raise if the child is among those that the parent continues."""
+        wanted = child.checkpoint
+        at: FoundRecord | None = parent
+        seen: set[tuple[str, int]] = set()
+        while at is not None:
+            here = at.checkpoint
+            linked = {
+                row.version: row.linked
+                for row in await self._context.store.records.of_run(here.run_id)
+                if row.linked and row.version <= here.version
+            }
+            nearest = max(linked, default=0)
+            if here.run_id == wanted.run_id and nearest <= wanted.version <= here.version:
+                raise IllegalMove(
+                    f"checkpoint {parent.checkpoint.checkpoint_id} itself continues "
+                    f"{wanted.checkpoint_id}: a chain has no circles"
+                )
+            if not nearest or (here.run_id, nearest) in seen:
+                return
+            seen.add((here.run_id, nearest))
+            at = await self._context.store.records.by_id(UUID(linked[nearest]))
+
+
+def _changed(before: Record, after: Record, has_summary: bool) -> list[str]:
+    """The paths of fields that differ, but for those that always do."""
+    found = schema.changed(schema.fields_of(before), schema.fields_of(after))
+    always = ("compliance.event_log_ref", "compliance.hash", "compliance.signature", "version")
+    return [path for path in found if path not in always] + (["summary"] if has_summary else [])

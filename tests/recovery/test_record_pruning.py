@@ -1,0 +1,44 @@
+"""Versions of a framework's thread that are final stay when others are taken away."""
+
+import pytest
+
+import holdfast
+from holdfast.engine.folding import View
+from holdfast.engine.marked_run import Change
+from holdfast.engine.marks import Marks
+from holdfast.errors import CheckpointFinal
+from holdfast.kernel.marks import Mark
+from holdfast.recovery import CheckpointService
+from holdfast.testing.store_suite import async_test
+from tests.backends import Backend
+
+
+@async_test
+async def test_final_version_is_neither_pruned_nor_replaced(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        marks = Marks(hf._context, hf.leases, "framework")  # pyright: ignore[reportPrivateUsage]
+        run = await marks.open("thread")
+        for number in range(1, 5):
+            value = f"state {number} " + "x" * 400
+
+            def change(_: View, value: str = value) -> Change:
+                return Change({}, {"state": value})
+
+            await run.save(Mark("", str(number)), change)
+        history = await hf.checkpoints.history("thread")
+        second = next(each for each in history if each.version == 2)
+        service = CheckpointService(hf)
+        await service.finalize_checkpoint(second.checkpoint_id, "complete")
+        before = await service.get_checkpoint(second.checkpoint_id)
+        with pytest.raises(CheckpointFinal):
+            await marks.prune(run, {1, 2}, note="old")
+        with pytest.raises(CheckpointFinal):
+            await run.save(Mark("", "2"), lambda _: Change({}, {"state": 1}), replacing=2)
+        await marks.prune(run, {1, 3}, note="old")
+        assert [each.version for each in await hf.checkpoints.history("thread")] == [4, 2]
+        assert (await hf.checkpoints.load("thread", 2))["state"].startswith("state 2")
+        assert await service.get_checkpoint(second.checkpoint_id) == before
+        assert await hf.journal.verify("thread") == []
+        await marks.erase(await marks.open("thread"), note="all of it")
+        assert await service.get_checkpoint(second.checkpoint_id) is None
+        assert await hf.journal.verify("thread") == []
