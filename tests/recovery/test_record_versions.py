@@ -10,11 +10,12 @@ import holdfast
 from holdfast.engine.at_head import decide_at_head
 from holdfast.errors import CheckpointCorrupted, SchemaMismatch
 from holdfast.kernel import checkpoints
+from holdfast.kernel import record_schema as schema
 from holdfast.kernel.checkpoints import Created, Delta
 from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.record_proofs import hash_of_fields
 from holdfast.kernel.records import Told
-from holdfast.recovery import CheckpointService, Decision, Item, schema
-from holdfast.recovery.hashing import hash_of_fields
+from holdfast.recovery import CheckpointService, Decision, Item
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 

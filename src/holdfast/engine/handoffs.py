@@ -4,7 +4,7 @@ The giver's last checkpoint, the end of its lease and the handoff are one commit
 receiver's acknowledgement and the checkpoint that begins its context.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from holdfast.errors import ConflictError, RunNotFound
 from holdfast.kernel import checkpoints, handoffs, indexes, runs
 from holdfast.kernel.handoffs import Offer
 from holdfast.kernel.journal import Draft, Entry, Kind
-from holdfast.kernel.records import Phase
+from holdfast.kernel.records import MAX_SUMMARY, Finalized, Phase, Told
 from holdfast.kernel.runs import Run
 from holdfast.stores.contract import Decision, Snapshot
 
@@ -44,6 +44,9 @@ class Offering(msgspec.Struct, frozen=True, kw_only=True):
     to: str = ""
     note: str = ""
     label: str = ""
+    agent_type: str = ""
+    summary: str = ""
+    hash: str = ""
 
 
 class HeldHandoffs:
@@ -62,11 +65,11 @@ class HeldHandoffs:
         self._save = save
         self._saving = saving
 
-    async def give(self, offer: Offering, *, then: Sequence[Draft] = ()) -> Given:
-        """End this context: the edits are its last checkpoint, and somebody else goes on.
+    async def give(self, offer: Offering) -> Given:
+        """End this context: the edits are its last checkpoint, which is final, and another goes on.
 
         The run is not held any more. If nobody acknowledges within `seconds`, it goes back to the
-        agent that it has now. `then` is what is said of the checkpoint in the same commit.
+        agent that it has now.
         """
         to = offer.to and names.check(offer.to, what="the agent to hand over to")
         note = names.check_text(offer.note[:1000], what="note")
@@ -86,9 +89,15 @@ class HeldHandoffs:
                 until=until,
                 note=note,
             )
-            return (*then, *handoffs.give(run, given))
+            final = Finalized(offer.checkpoint_id, version, 1, Phase.HANDOFF.value, offer.hash)
+            return (Draft(Kind.CHECKPOINT_FINALIZED, final), *handoffs.give(run, given))
 
-        about = About(phase=Phase.HANDOFF, agent=self._head.run.agent, label=offer.label)
+        about = About(
+            phase=Phase.HANDOFF.value,
+            agent=self._head.run.agent,
+            label=offer.label,
+            record=Told(offer.agent_type, offer.summary[:MAX_SUMMARY]),
+        )
         saving = self._saving(about, following, offer.checkpoint_id)
         await outlast(self._context, lambda: self._save(saving))
         return Given(handoff_id=handoff_id, checkpoint_id=offer.checkpoint_id, version=version)

@@ -13,6 +13,7 @@ from holdfast.kernel.checkpoints import Delta
 from holdfast.kernel.edits import Edits
 from holdfast.kernel.journal import Draft, Entry, Kind, NoFacts
 from holdfast.kernel.marks import Mark
+from holdfast.kernel.records import Told
 from holdfast.kernel.runs import Run
 from holdfast.kernel.state import Parts
 
@@ -25,6 +26,7 @@ class About(NamedTuple):
     status: str = ""
     label: str = ""
     mark: Mark | None = None
+    record: Told | None = None
 
 
 def check_size(data: bytes, name: str, limit: int) -> None:

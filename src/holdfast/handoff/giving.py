@@ -24,7 +24,7 @@ from holdfast.handoff.continuation import (
 from holdfast.handoff.policy import HandoffPolicy
 from holdfast.handoff.rollback import consequences, rollback_instructions
 from holdfast.kernel.effects import SETTLED, Effect
-from holdfast.kernel.record_proofs import sealed
+from holdfast.kernel.record_proofs import with_hash
 from holdfast.kernel.records import Metadata, Record, Recovery
 from holdfast.kernel.waits import WaitStatus
 from holdfast.telemetry import log
@@ -62,9 +62,9 @@ class Leaving:
                 rollback_instructions=await self._rollback(effects),
             ),
         )
-        prompt = await self._prompt(sealed(record), effects)
+        prompt = await self._prompt(with_hash(record), effects)
         recovery = msgspec.structs.replace(record.recovery, continuation_prompt=prompt.text)
-        return sealed(msgspec.structs.replace(record, recovery=recovery))
+        return with_hash(msgspec.structs.replace(record, recovery=recovery))
 
     async def _prompt(self, record: Record, effects: Sequence[Effect]) -> Continuation:
         whole = continuation_of(
@@ -120,3 +120,17 @@ def _shown(given: Any) -> str:
     if isinstance(given, str):
         return given
     return json.dumps(given, ensure_ascii=False, default=str)
+
+
+def summary_of(record: Record) -> str:
+    """A record in a line, to be found by."""
+    state = record.execution_state
+    told = [f"{state.phase}"]
+    for what, items in (
+        ("done", state.completed_items),
+        ("open", state.pending_items),
+        ("blocked", state.blocked_items),
+    ):
+        if items:
+            told.append(f"{what}: {', '.join(item.text or item.id for item in items)}")
+    return "; ".join(told)

@@ -29,9 +29,9 @@ from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outbox import NotHere
 from holdfast.engine.replies import intact_entry
 from holdfast.errors import CheckpointNotFound, IntegrityError, UnsupportedValue
-from holdfast.handoff.giving import Leaving
+from holdfast.handoff.giving import Leaving, summary_of
 from holdfast.handoff.policy import HandoffPolicy, Succession
-from holdfast.kernel import indexes, record_proofs, runs
+from holdfast.kernel import indexes, record_proofs, record_schema, records, runs
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.records import Record
 from holdfast.kernel.runs import Run, Status
@@ -67,7 +67,7 @@ class HandoffProtocol:
             context_parts=policy.context_parts,
             prompt=record.recovery.continuation_prompt,
         )
-        held.set(record_proofs.PART, record_proofs.fields_of(record))
+        held.set(records.PART, record_schema.fields_of(record))
         held.set(PART, taken)
         offering = Offering(
             checkpoint_id=checkpoint_id,
@@ -76,6 +76,9 @@ class HandoffProtocol:
             to=trigger.to,
             note=trigger.text,
             label=giving.label,
+            agent_type=policy.agent_type,
+            summary=summary_of(record),
+            hash=record.compliance.hash,
         )
         await held.handoffs.give(offering)
         faults.point("handoff.given")
@@ -109,6 +112,8 @@ class HandoffProtocol:
             record = await self._verified(run_id, given)
             faults.point("handoff.verified")
             to = await self._select(run, given, record)
+            if not to:
+                return  # a task that is worked on outside: somebody there acknowledges it
             await self._check_takes(run, to)
             faults.point("handoff.selected")
         except (IntegrityError, CheckpointNotFound, UnsupportedValue) as error:
@@ -131,12 +136,12 @@ class HandoffProtocol:
         if checkpoint is None or checkpoint.checkpoint_id != UUID(str(given.checkpoint_id)):
             raise CheckpointNotFound(f"run {run_id} has no version {given.version} any more")
         parts = await load_parts(self._context, checkpoint)
-        fields: Any = parts.decode_part(record_proofs.PART)
+        fields: Any = parts.decode_part(records.PART)
         return None if fields is None else record_proofs.verified(fields)
 
     async def _select(self, run: Run, given: runs.Given, record: Record | None) -> str:
         if given.to or not run.agent:
-            return given.to or run.agent
+            return given.to
         policy = _policy_of(self._agents.get(run.agent).rules.handoff)
         succession = Succession(
             run_id=run.run_id,

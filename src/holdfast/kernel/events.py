@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import HoldfastError, MisuseError
-from holdfast.kernel import indexes, journal
+from holdfast.kernel import indexes, journal, runs
 from holdfast.kernel.journal import Entry
 
 SPECVERSION: Final = "1.0"
@@ -165,9 +165,20 @@ def _data_of(fed: Fed) -> dict[str, Any]:
         facts = indexes.facts_of(entry)
     except HoldfastError:
         return known
-    told = cast("dict[str, Any]", _plain(facts))
+    told = cast("dict[str, Any]", _plain(facts)) | _also_named(facts)
     # The agent of a checkpoint is the one that made it, which may not be the run's any more.
     return known | told | {"agentId": told.get("agent") or fed.agent}
+
+
+def _also_named(facts: object) -> dict[str, Any]:
+    """What seed 003 calls by other names than the facts do."""
+    match facts:
+        case runs.Given():
+            return {"fromCheckpoint": str(facts.checkpoint_id), "toAgent": facts.to}
+        case runs.RecoveryCompleted():
+            return {"newAgentId": facts.agent or facts.worker}
+        case _:
+            return {}
 
 
 def _plain(value: Any) -> Any:

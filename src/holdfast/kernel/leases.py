@@ -16,7 +16,7 @@ from holdfast.kernel.recoveries import Cause, Failure, Point
 from holdfast.kernel.runs import Run, Status
 
 BREAKER_ATTEMPTS: Final = 3
-_GIVEN_AWAY: Final = frozenset({Kind.AGENT_HANDOFF, Kind.HANDOFF_REVERTED})
+_GIVEN_AWAY: Final = frozenset({Kind.AGENT_HANDOFF, Kind.HANDOFF_REVERTED, Kind.RECOVERY_INITIATED})
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -64,7 +64,7 @@ def check_not_fenced(lease_seq: int, later: Iterable[Entry]) -> None:
             )
         if entry.kind in _GIVEN_AWAY and entry.seq > lease_seq:
             raise Fenced(
-                f"run {entry.run_id} was handed over, or taken back, at entry {entry.seq}, after "
+                f"run {entry.run_id} was handed over, taken back or recovered at entry {entry.seq}, after "
                 f"your lease {lease_seq}: stop working on it, another agent goes on"
             )
         if entry.kind == Kind.RUN_REWOUND and entry.seq > lease_seq:

@@ -7,30 +7,29 @@ import msgspec
 
 from holdfast import codec
 from holdfast.errors import IntegrityError
+from holdfast.kernel import record_schema
+from holdfast.kernel.record_schema import Fields
 from holdfast.kernel.records import Record
 
-PART: Final = "holdfast.record"
-Fields = dict[str, Any]
 _NOT_HASHED: Final = ("hash", "signature")
 
 
-def fields_of(record: Record) -> Fields:
-    """A record as it is stored."""
-    fields: Fields = msgspec.to_builtins(record)
-    return {name: value for name, value in fields.items() if name != "extra"}
+def hash_of(record: Record) -> str:
+    """SHA-256, in hex, of a record's fields with their keys sorted, as MessagePack."""
+    return hash_of_fields(record_schema.fields_of(record))
 
 
 def hash_of_fields(fields: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of a record's fields with their keys sorted, as MessagePack."""
+    """The same for a record as it is stored, whatever version of the schema that is."""
     compliance = dict(fields.get("compliance", {}))
     for name in _NOT_HASHED:
         compliance.pop(name, None)
     return codec.canonical_digest({**fields, "compliance": compliance}, name="record").hex()
 
 
-def sealed(record: Record) -> Record:
+def with_hash(record: Record) -> Record:
     """A record whose hash is that of its content."""
-    proof = msgspec.structs.replace(record.compliance, hash=hash_of_fields(fields_of(record)))
+    proof = msgspec.structs.replace(record.compliance, hash=hash_of(record))
     return msgspec.structs.replace(record, compliance=proof)
 
 
@@ -42,4 +41,4 @@ def verified(fields: object) -> Record:
     told: Any = known.get("compliance", {})
     if told.get("hash") != hash_of_fields(known):
         raise IntegrityError("the hash of the record is not that of its content")
-    return msgspec.convert(known, Record)
+    return record_schema.record_of(known)

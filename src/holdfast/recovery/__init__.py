@@ -1,5 +1,6 @@
 """Checkpoints that tell of the work itself, and going on from them (seed 003)."""
 
+from holdfast.kernel.record_proofs import hash_of
 from holdfast.kernel.records import (
     Compliance,
     ContextSummary,
@@ -14,7 +15,6 @@ from holdfast.kernel.records import (
     TestsStatus,
 )
 from holdfast.recovery.checkpoint_service import CheckpointService
-from holdfast.recovery.hashing import hash_of
 from holdfast.recovery.stored import CheckpointQuery, SearchResult, StoredRecord
 
 __all__ = [

@@ -21,9 +21,9 @@ from holdfast.errors import (
     RecordInvalid,
 )
 from holdfast.kernel import indexes, records
+from holdfast.kernel import record_schema as schema
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.records import AGENT_TYPES, MAX_SUMMARY, Record
-from holdfast.recovery import schema
 from holdfast.recovery.reading import Reading
 from holdfast.recovery.stored import CheckpointQuery, SearchResult, StoredRecord
 from holdfast.recovery.writing import Creating, Writing

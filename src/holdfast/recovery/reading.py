@@ -11,12 +11,13 @@ from holdfast.engine.checkpoints import checked_body, load_parts
 from holdfast.engine.context import Context
 from holdfast.errors import BodyErased, CheckpointCorrupted, IntegrityError
 from holdfast.kernel import checkpoints, indexes, records, state
+from holdfast.kernel import record_schema as schema
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.journal import Entry, Kind
+from holdfast.kernel.record_proofs import verified, with_hash
+from holdfast.kernel.record_schema import Fields
 from holdfast.kernel.records import Compliance, Metadata, Phase, Record, Recovery
 from holdfast.kernel.state import Parts
-from holdfast.recovery import hashing, schema
-from holdfast.recovery.schema import Fields
 from holdfast.recovery.stored import StoredRecord
 from holdfast.stores.contract import FoundRecord, Linked
 
@@ -128,17 +129,6 @@ class Reading:
         return str(parent.checkpoint_id) if parent else ""
 
 
-def verified(fields: object) -> Record:
-    """The record of stored fields, if its hash is right; raises IntegrityError."""
-    if not isinstance(fields, dict):
-        raise IntegrityError("what is stored is no record")
-    known = cast(Fields, fields)
-    told: Any = known.get("compliance", {})
-    if told.get("hash") != hashing.hash_of_fields(known):
-        raise IntegrityError("the hash of the record is not that of its content")
-    return schema.record_of(known)
-
-
 def stored_record(found: FoundRecord, record: Record, parent_id: str) -> StoredRecord:
     """A record, and what its rows tell of it."""
     checkpoint, row = found.checkpoint, found.row
@@ -173,12 +163,6 @@ def _made_of(checkpoint: Checkpoint, fields: Fields, agent: str, parent_id: str)
         compliance=Compliance(event_log_ref=place(checkpoint.run_id, checkpoint.seq)),
     )
     return with_hash(made)
-
-
-def with_hash(record: Record) -> Record:
-    """A record whose hash is that of its content."""
-    proof = msgspec.structs.replace(record.compliance, hash=hashing.hash_of(record))
-    return msgspec.structs.replace(record, compliance=proof)
 
 
 def _seqs(found: FoundRecord) -> set[int]:

@@ -20,13 +20,14 @@ from holdfast.errors import (
     RunExists,
 )
 from holdfast.kernel import checkpoints, records, runs
+from holdfast.kernel import record_schema as schema
 from holdfast.kernel.checkpoints import Created, Delta
 from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.record_proofs import with_hash
+from holdfast.kernel.record_schema import Fields
 from holdfast.kernel.records import Finalized, LinkedTo, Record, RecordRow, Told, Updated
 from holdfast.kernel.runs import Run
-from holdfast.recovery import schema
-from holdfast.recovery.reading import Reading, moment, place, stored_record, with_hash
-from holdfast.recovery.schema import Fields
+from holdfast.recovery.reading import Reading, moment, place, stored_record
 from holdfast.recovery.stored import StoredRecord
 from holdfast.stores.contract import FoundRecord, RunAtHead
 
