@@ -163,8 +163,10 @@ class Handoffs:
 
         def drafts(run: Run) -> tuple[Draft, ...]:
             handoffs.check_open(run, handoff_id)
-            assigned = handoffs.assign(run, handoff_id, agent)
-            return (*assigned, *handoffs.acknowledge(run, agent=agent, worker=by or agent))
+            # A task that is worked on outside has no agent that workers serve.
+            of_workers = agent if run.giver else ""
+            assigned = handoffs.assign(run, handoff_id, of_workers)
+            return (*assigned, *handoffs.acknowledge(run, agent=of_workers, worker=agent))
 
         await self._decide(run_id, drafts, by, handoff_id)
 
@@ -240,7 +242,7 @@ def _tell(views: dict[str, HandoffView], entry: Entry, facts: object) -> None:
             views[handoff_id].status, views[handoff_id].to = "assigned", to
         case runs.Acknowledged(handoff_id, agent, worker):
             view = views[handoff_id]
-            view.status, view.to, view.worker = "acknowledged", agent, worker
+            view.status, view.to, view.worker = "acknowledged", agent or worker, worker
             view.ended_at = entry.at
         case runs.Reverted(handoff_id, note=reason):
             view = views[handoff_id]

@@ -17,7 +17,13 @@ from holdfast.engine.context import Context
 from holdfast.engine.erasures import erased_among
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.travel import Change
-from holdfast.errors import ConflictError, HoldfastError, IntegrityError, RunNotFound
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    IntegrityError,
+    LeaseHeld,
+    RunNotFound,
+)
 from holdfast.kernel import journal, recoveries, runs
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.journal import ORIGIN, Draft, Kind, Problem
@@ -104,8 +110,13 @@ class Recoveries:
             if now.status is Status.BLOCKED:
                 unblocked = Draft(Kind.RUN_UNBLOCKED, runs.Released(note=note))
                 return Decision(None, (unblocked, *initiated))
-            runs.check_move(now, Kind.RUN_UNBLOCKED)
-            return Decision(None)
+            runs.check_move(now, Kind.RECOVERY_INITIATED)
+            if now.status is Status.RUNNING and snapshot.holder_expires_at > snapshot.now:
+                raise LeaseHeld(
+                    f"run {now.run_id} is held by worker {now.worker}, which is alive; wait until "
+                    "it is done, or lost"
+                )
+            return Decision(None, initiated)
 
         await self._context.decide_late(run.run_id, decide, by=by)
 

@@ -64,8 +64,8 @@ def check_not_fenced(lease_seq: int, later: Iterable[Entry]) -> None:
             )
         if entry.kind in _GIVEN_AWAY and entry.seq > lease_seq:
             raise Fenced(
-                f"run {entry.run_id} was handed over, taken back or recovered at entry {entry.seq}, after "
-                f"your lease {lease_seq}: stop working on it, another agent goes on"
+                f"run {entry.run_id} was handed over, taken back or recovered at entry "
+                f"{entry.seq}, after your lease {lease_seq}: stop working on it, another goes on"
             )
         if entry.kind == Kind.RUN_REWOUND and entry.seq > lease_seq:
             raise Fenced(

@@ -105,7 +105,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Compliance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What proves the record. `hash` is the SHA-256 of the rest of it; see `kernel.record_proofs`."""
+    """What proves the record. `hash` is the SHA-256 of the rest of it: see `record_proofs`."""
 
     event_log_ref: str = ""
     hash: str = ""

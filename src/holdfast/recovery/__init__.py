@@ -15,7 +15,13 @@ from holdfast.kernel.records import (
     TestsStatus,
 )
 from holdfast.recovery.checkpoint_service import CheckpointService
-from holdfast.recovery.stored import CheckpointQuery, SearchResult, StoredRecord
+from holdfast.recovery.stored import (
+    CheckpointQuery,
+    HandoffResult,
+    RecoveryResult,
+    SearchResult,
+    StoredRecord,
+)
 
 __all__ = [
     "CheckpointQuery",
@@ -24,12 +30,14 @@ __all__ = [
     "ContextSummary",
     "Decision",
     "ExecutionState",
+    "HandoffResult",
     "Item",
     "Metadata",
     "Metrics",
     "Phase",
     "Record",
     "Recovery",
+    "RecoveryResult",
     "SearchResult",
     "StoredRecord",
     "TestsStatus",

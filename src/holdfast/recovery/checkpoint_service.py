@@ -25,7 +25,14 @@ from holdfast.kernel import record_schema as schema
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.records import AGENT_TYPES, MAX_SUMMARY, Record
 from holdfast.recovery.reading import Reading
-from holdfast.recovery.stored import CheckpointQuery, SearchResult, StoredRecord
+from holdfast.recovery.stored import (
+    CheckpointQuery,
+    HandoffResult,
+    RecoveryResult,
+    SearchResult,
+    StoredRecord,
+)
+from holdfast.recovery.succession import Succession
 from holdfast.recovery.writing import Creating, Writing
 from holdfast.stores.contract import FoundRecord, RecordFilter
 
@@ -50,6 +57,7 @@ class CheckpointService:
         self._context = hf._context  # pyright: ignore[reportPrivateUsage] - it is part of the app, one layer up
         self._reading = Reading(self._context)
         self._writing = Writing(self._context, self._reading, tuple(agent_types))
+        self._succession = Succession(self._context, self._reading, self._writing)
 
     # Writing.
 
@@ -217,6 +225,59 @@ class CheckpointService:
         )
         cursor = str(page[-1].checkpoint.checkpoint_id) if len(found) > limit and page else ""
         return SearchResult(whole, cursor, damaged)
+
+    # Handing over, and recovering.
+
+    async def initiate_handoff(
+        self,
+        checkpoint_id: UUID | str,
+        *,
+        to: str = "",
+        acknowledge_seconds: float = 30.0,
+        note: str = "",
+        by: str = "",
+    ) -> HandoffResult:
+        """End the present context of a task: its latest checkpoint is final, and another goes on.
+
+        An agent that acknowledges in time goes on; `to` may be one that workers serve. A run of an
+        agent on Holdfast is asked to hand over at the end of its turn instead.
+        """
+        return await self._succession.initiate(
+            await self._found(checkpoint_id),
+            to=to and names.check(to, what="the agent to hand over to"),
+            seconds=acknowledge_seconds,
+            note=names.check_text(note, what="note"),
+            by=by and names.check(by, what="by"),
+        )
+
+    async def acknowledge_handoff(self, checkpoint_id: UUID | str, new_agent_id: str) -> None:
+        """Say that an agent goes on from here; again is the same as once.
+
+        Raises ConflictError if another agent was first, or nobody was in time.
+        """
+        names.check(new_agent_id, what="agent id")
+        await self._succession.acknowledge(await self._found(checkpoint_id), new_agent_id)
+
+    async def find_recovery_point(self, task_id: str) -> StoredRecord | None:
+        """The newest checkpoint that a task can go on from; `skipped` are damaged newer ones.
+
+        Damage is put on the record. None if there is no checkpoint that verifies.
+        """
+        return await self._succession.recovery_point(names.check(task_id, what="task id"))
+
+    async def execute_recovery(
+        self, checkpoint_id: UUID | str, *, by: str = "", note: str = ""
+    ) -> RecoveryResult:
+        """Let a task go on from a checkpoint; what came after it is left as it is, on the record.
+
+        Raises ConflictError if the chain of its journal is broken: `holdfast runs recover` asks a
+        person then.
+        """
+        return await self._succession.recover(
+            await self._found(checkpoint_id),
+            by=by and names.check(by, what="by"),
+            note=names.check_text(note, what="note"),
+        )
 
     async def _found(self, checkpoint_id: UUID | str) -> FoundRecord:
         wanted = _id_of(checkpoint_id)

@@ -57,3 +57,28 @@ class SearchResult(msgspec.Struct, frozen=True):
     checkpoints: tuple[StoredRecord, ...]
     cursor: str = ""
     damaged: tuple[str, ...] = ()
+
+
+class HandoffResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of asking for a handoff: `given`, or `requested` of an agent on Holdfast.
+
+    Until `until` somebody has to acknowledge it, else the task goes back.
+    """
+
+    task_id: str
+    checkpoint_id: str
+    status: str
+    from_agent: str
+    handoff_id: str = ""
+    to_agent: str = ""
+    continuation_prompt: str = ""
+    until: str = ""
+
+
+class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that goes on: from which checkpoint, and the version that it goes on as."""
+
+    task_id: str
+    checkpoint_id: str
+    status: str
+    version: int

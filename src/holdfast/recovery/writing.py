@@ -1,6 +1,6 @@
 """Writing records: what each operation appends, decided at the end of the task's journal."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from holdfast.kernel.checkpoints import Created, Delta
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.record_proofs import with_hash
 from holdfast.kernel.record_schema import Fields
-from holdfast.kernel.records import Finalized, LinkedTo, Record, RecordRow, Told, Updated
+from holdfast.kernel.records import Finalized, LinkedTo, Phase, Record, RecordRow, Told, Updated
 from holdfast.kernel.runs import Run
 from holdfast.recovery.reading import Reading, moment, place, stored_record
 from holdfast.recovery.stored import StoredRecord
@@ -62,7 +62,10 @@ class Writing:
             newest = await self._newest(asked.task_id, head.position.seq)
             self._check_latest(asked, newest)
             made[:] = [await self._made(asked, newest, head.position.seq + 1, now)]
-            return [self._draft(asked, made[0], newest)]
+            return [
+                self._draft(asked, made[0], newest),
+                *_completed(head.run, asked.agent_id, newest),
+            ]
 
         while True:
             if await self._context.store.runs.get(asked.task_id) is None:
@@ -128,23 +131,37 @@ class Writing:
             present = await self._present(found)
             await check_not_final(self._context, present.checkpoint)
             record: Record = await self._reading.one(present)
-            checkpoint, revision = present.checkpoint, present.row.revision
             drafts: list[Draft] = []
             if not present.row.agent_type:
                 # It was made of an agent's state and its run's row: from here on it is its own.
                 record = self._revised(record, {}, head.position.seq + 1)
                 drafts.append(self._updated(present, record, [], present.row.summary))
-                revision += 1
-            facts = Finalized(
-                checkpoint.checkpoint_id,
-                checkpoint.version,
-                revision,
-                status,
-                record.compliance.hash,
-            )
-            return [*drafts, Draft(Kind.CHECKPOINT_FINALIZED, facts)]
+            return [*drafts, _final(present, record, status, len(drafts))]
 
         await at_head.decide_at_head(self._context, found.checkpoint.run_id, plan, by=by)
+
+    async def finalizing(
+        self,
+        present: FoundRecord,
+        head: RunAtHead,
+        phase: Phase,
+        prompt_of: Callable[[StoredRecord], str],
+    ) -> tuple[list[Draft], Record]:
+        """What makes a checkpoint the last one of its context, and its record then.
+
+        It says how to go on, if it did not yet. One that is final already is used as it is.
+        """
+        await self._check_may_grow(head.run)
+        before = await self._reading.one(present)
+        if present.row.is_final:
+            return [], before
+        told: Fields = {"execution_state": {"phase": phase.value}}
+        if not before.recovery.continuation_prompt:
+            told["recovery"] = {"continuation_prompt": prompt_of(before)}
+        after = self._revised(before, told, head.position.seq + 1)
+        changed = _changed(before, after, has_summary=False)
+        updated = self._updated(present, after, changed, present.row.summary)
+        return [updated, _final(present, after, phase.value, 1)], after
 
     async def link(self, parent: FoundRecord, child: FoundRecord, *, by: str) -> None:
         """Let a checkpoint continue another one."""
@@ -351,6 +368,26 @@ class Writing:
                 return
             seen.add((here.run_id, nearest))
             at = await self._context.store.records.by_id(UUID(linked[nearest]))
+
+
+def _completed(run: Run, agent_id: str, newest: FoundRecord | None) -> list[Draft]:
+    """What is put on record when somebody goes on with a task that is being recovered."""
+    if not run.is_recovering:
+        return []
+    at = (newest.checkpoint.checkpoint_id, newest.checkpoint.version) if newest else (None, 0)
+    return [Draft(Kind.RECOVERY_COMPLETED, runs.RecoveryCompleted(*at, run.agent, agent_id))]
+
+
+def _final(present: FoundRecord, record: Record, status: str, later: int) -> Draft:
+    """What makes a checkpoint final, with a revision that is so many after the present one."""
+    facts = Finalized(
+        present.checkpoint.checkpoint_id,
+        present.checkpoint.version,
+        present.row.revision + later,
+        status,
+        record.compliance.hash,
+    )
+    return Draft(Kind.CHECKPOINT_FINALIZED, facts)
 
 
 def _changed(before: Record, after: Record, has_summary: bool) -> list[str]:

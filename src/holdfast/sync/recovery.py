@@ -7,7 +7,13 @@ from uuid import UUID
 
 from holdfast.kernel.records import AGENT_TYPES, Record
 from holdfast.recovery import checkpoint_service
-from holdfast.recovery.stored import CheckpointQuery, SearchResult, StoredRecord
+from holdfast.recovery.stored import (
+    CheckpointQuery,
+    HandoffResult,
+    RecoveryResult,
+    SearchResult,
+    StoredRecord,
+)
 from holdfast.sync.app import Holdfast
 from holdfast.sync.loop import Face, blocking
 
@@ -67,6 +73,35 @@ class CheckpointService(Face[checkpoint_service.CheckpointService]):
         self, parent_id: UUID | str, child_id: UUID | str, *, by: str = ""
     ) -> None:
         return self._call(self._inner.link_checkpoints, parent_id, child_id, by=by)
+
+    def initiate_handoff(
+        self,
+        checkpoint_id: UUID | str,
+        *,
+        to: str = "",
+        acknowledge_seconds: float = 30.0,
+        note: str = "",
+        by: str = "",
+    ) -> HandoffResult:
+        return self._call(
+            self._inner.initiate_handoff,
+            checkpoint_id,
+            to=to,
+            acknowledge_seconds=acknowledge_seconds,
+            note=note,
+            by=by,
+        )
+
+    def acknowledge_handoff(self, checkpoint_id: UUID | str, new_agent_id: str) -> None:
+        return self._call(self._inner.acknowledge_handoff, checkpoint_id, new_agent_id)
+
+    def find_recovery_point(self, task_id: str) -> StoredRecord | None:
+        return self._call(self._inner.find_recovery_point, task_id)
+
+    def execute_recovery(
+        self, checkpoint_id: UUID | str, *, by: str = "", note: str = ""
+    ) -> RecoveryResult:
+        return self._call(self._inner.execute_recovery, checkpoint_id, by=by, note=note)
 
     def get_checkpoint(
         self, checkpoint_id: UUID | str, *, revision: int | None = None
