@@ -169,7 +169,9 @@ class Pass:
         """Let the agent work on its input, and end the run with what it returns."""
         run = self.begin(agent, memo)
         try:
-            arguments = agent.arguments_of(given)
+            about = self.held.run
+            is_anothers = about.contexts > 1 or bool(about.forked_from)
+            arguments = agent.arguments_of(given, is_anothers=is_anothers)
         except UnsupportedValue as error:
             return await self._fail(error, trace="")
         try:

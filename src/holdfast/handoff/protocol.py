@@ -155,7 +155,7 @@ class HandoffProtocol:
         if to in self._agents:
             given = await turns.input_of(self._context, run.run_id)
             if not is_session(given):
-                self._agents.get(to).arguments_of(given)
+                self._agents.get(to).arguments_of(given, is_anothers=True)
 
 
 def _policy_of(rules: HandoffRules | None) -> HandoffPolicy:
