@@ -11,7 +11,7 @@ import holdfast
 from holdfast import HandoffPolicy, Settings
 from holdfast.errors import ConflictError, Fenced, IllegalMove, RunBlocked, RunCancelled
 from holdfast.testing.store_suite import async_test
-from tests.agents.crashing import advance, kinds, start
+from tests.agents.crashing import kinds, start
 from tests.backends import Backend
 from tests.handoff.relays import Seen, builder, handed
 
@@ -36,16 +36,24 @@ async def given(
     seen = Seen()
     agents = [giver_to(to, seen, seconds=seconds), builder(seen, name="qa")]
     async with holdfast.Holdfast(store, agents=agents, settings=SOON) as hf:
-        if not assigned:
-            hf.leases.outbox.orchestrate = None
         await start(hf, agents[0], "it")
         orchestrate = hf.leases.outbox.orchestrate
+        if not assigned:
+            hf.leases.outbox.orchestrate = None
         task = hf._work.start_pass(await hf.leases.take("r"))
         await task
         hf.leases.outbox.orchestrate = orchestrate
         run = await hf.runs.get("r")
         assert run.status == ("ready" if assigned else "waiting")
         yield hf, run.handoff, seen
+
+
+async def orchestrate(hf: holdfast.Holdfast, handoff_id: str) -> None:
+    """Decide who goes on, however often that was decided before."""
+    found = await hf._context.store.journal.read("r", after=0, limit=100)  # may be damaged
+    (entry,) = [entry for entry in found if entry.kind == "AGENT_HANDOFF"]
+    assert hf.leases.outbox.orchestrate is not None
+    await hf.leases.outbox.orchestrate("r", handoff_id, entry.seq)
 
 
 async def expire(hf: holdfast.Holdfast) -> None:
@@ -134,14 +142,15 @@ async def test_damaged_checkpoint_is_not_handed_over(backend: Backend) -> None:
                 "SELECT seq FROM checkpoints WHERE run_id = 'r' AND version = ?", version
             )[0]
             assert raw.execute(DAMAGE, b"\x00", seq) == 1
-        await hf.leases.outbox.deliver()
+        await orchestrate(hf, handoff_id)
         run = await hf.runs.get("r")
         assert (run.handoff, run.agent) == ("", "builder")
-        assert "HANDOFF_ASSIGNED" not in await kinds(hf, "r")
         (view,) = await hf.handoffs.of_run("r")
         assert view.status == "reverted"
         assert await hf.run(hf.agent("builder"), "it", run_id="r", timeout=60) == "4 parts of it"
-        told = await kinds(hf, "r")
+        found = await hf._context.store.journal.read("r", after=0, limit=100)
+        told = [entry.kind for entry in found]
+        assert "HANDOFF_REVERTED" in told[: told.index("RECOVERY_INITIATED")]
         assert "CHECKPOINT_CORRUPTED" in told
         assert "RECOVERY_INITIATED" in told
 
@@ -155,8 +164,8 @@ async def test_what_a_giver_writes_later_is_refused(store: str) -> None:
         held = await hf.leases.take("r")
         old = await hf.another_worker().leases.take("r", takeover=True)
         await hf._work.start_pass(old)
+        held.append("log", "late")
         with pytest.raises(Fenced):
-            held.append("log", "late")
             await held.checkpoint()
         assert "log" not in (await hf.checkpoints.load("r")).parts
 
@@ -196,10 +205,8 @@ async def test_a_second_acknowledgement_is_refused(store: str) -> None:
 @async_test
 async def test_two_who_decide_at_once_decide_once(store: str) -> None:
     async with given(store, assigned=False) as (hf, handoff_id, _):
-        (entry,) = [e for e in await hf.journal.read("r") if e.kind == "AGENT_HANDOFF"]
         deciders = [hf, *(hf.another_worker() for _ in range(4))]
-        decide = [d.leases.outbox.orchestrate for d in deciders]
-        await asyncio.gather(*(o("r", handoff_id, entry.seq) for o in decide if o is not None))
+        await asyncio.gather(*(orchestrate(decider, handoff_id) for decider in deciders))
         assert await handed(hf) == ["AGENT_HANDOFF", "HANDOFF_ASSIGNED"]
 
 
@@ -234,12 +241,12 @@ async def test_acknowledging_against_the_deadline_has_one_winner(store: str, rou
 @pytest.mark.parametrize("assigned", [False, True])
 @async_test
 async def test_run_is_cancelled_while_it_is_handed_over(store: str, assigned: bool) -> None:
-    async with given(store, assigned=assigned, seconds=SECONDS) as (hf, _, _):
+    async with given(store, assigned=assigned, seconds=SECONDS) as (hf, handoff_id, _):
         await hf.runs.cancel("r")
         run = await hf.runs.get("r")
         assert (run.status, run.handoff, run.giver) == ("cancelled", "", "")
         assert [w.status for w in await hf.waits.of_run("r")] == ["cancelled"]
-        await hf.leases.outbox.deliver()
+        await orchestrate(hf, handoff_id)
         assert await hf.waits.expire_due() == 0
         assert (await kinds(hf, "r"))[-1] == "RUN_CANCELLED"
         with pytest.raises(RunCancelled):
@@ -258,7 +265,6 @@ async def test_rows_of_a_pending_handoff_are_rebuilt_from_the_journal(
             tables = ("runs", "waits", "wait_groups", "messages", "checkpoints")
             before = {t: sorted(map(repr, raw.rows(f"SELECT * FROM {t}"))) for t in tables}
             raw.execute("UPDATE runs SET handoff = '', giver = '', wish = 'x', contexts = 9")
-            raw.execute("UPDATE waits SET deadline = 0")
             await hf.reindex("r")
             after = {t: sorted(map(repr, raw.rows(f"SELECT * FROM {t}"))) for t in tables}
         assert after == before
@@ -271,9 +277,11 @@ async def test_blocked_run_stays_blocked_when_its_handoff_is_not_acknowledged(
     store: str, assigned: bool
 ) -> None:
     """An operator has stopped it: only an operator lets it go on."""
-    async with given(store, assigned=assigned, seconds=SECONDS) as (hf, _, _):
+    async with given(store, assigned=assigned, seconds=SECONDS) as (hf, handoff_id, _):
         await hf.runs.block("r", "breaker", note="let me look")
-        await hf.leases.outbox.deliver()
+        (view,) = await hf.handoffs.of_run("r")
+        assert (view.status, view.reason) == ("reverted", "the run was blocked")
+        await orchestrate(hf, handoff_id)
         await asyncio.sleep(SECONDS * 1.5)
         await hf.waits.expire_due()
         run = await hf.runs.get("r")
