@@ -18,6 +18,7 @@ from holdfast.testing.store_suite import async_test
 from tests import forked
 from tests.agents import test_budget_kills, test_kill_sweep
 from tests.backends import BACKENDS, Backend, Raw
+from tests.handoff import test_kills
 from tests.peers import test_peer_kills
 from tests.processes import Child
 
