@@ -14,8 +14,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast import faults, ids
+from holdfast import faults, ids, names
 from holdfast.agents.agent import Agents
+from holdfast.agents.calls import describe, storable_text
 from holdfast.agents.handing_over import CONTEXT, WISH, HandoffRules
 from holdfast.agents.handover import PART, Giving, Taken
 from holdfast.agents.progress import Progress
@@ -28,7 +29,7 @@ from holdfast.engine.handoffs import Handoffs, Offering
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outbox import NotHere
 from holdfast.engine.replies import intact_entry
-from holdfast.errors import CheckpointNotFound, IntegrityError, UnsupportedValue
+from holdfast.errors import CheckpointNotFound, IntegrityError, MisuseError, UnsupportedValue
 from holdfast.handoff.giving import Leaving, summary_of
 from holdfast.handoff.policy import HandoffPolicy, Succession
 from holdfast.kernel import indexes, record_proofs, record_schema, records, runs
@@ -116,7 +117,7 @@ class HandoffProtocol:
                 return  # a task that is worked on outside: somebody there acknowledges it
             await self._check_takes(run, to)
             faults.point("handoff.selected")
-        except (IntegrityError, CheckpointNotFound, UnsupportedValue) as error:
+        except (IntegrityError, CheckpointNotFound, MisuseError) as error:
             log.error("handoff %s of run %s is refused: %s", handoff_id, run_id, error)
             await self._handoffs.refuse(run_id, handoff_id, str(error)[:1000])
             return
@@ -150,17 +151,21 @@ class HandoffProtocol:
             record=record or Record(),
             agents=tuple(self._agents.names),
         )
-        to = policy.successor(succession)
-        if inspect.isawaitable(to):
-            to = await to
-        return to
+        try:
+            to = policy.successor(succession)
+            if inspect.isawaitable(to):
+                to = await to
+        except Exception as error:
+            told = f"who goes on could not be chosen: {describe(error)}"
+            raise UnsupportedValue(storable_text(told)) from error
+        return names.check(to, what="the agent that was chosen to go on")
 
     async def _check_takes(self, run: Run, to: str) -> None:
         """Raise if the receiver is known here and cannot be started with the run's input."""
         if to in self._agents:
             given = await turns.input_of(self._context, run.run_id)
             if not is_session(given):
-                self._agents.get(to).arguments_of(given)
+                self._agents.get(to).arguments_of(given, is_anothers=True)
 
 
 def _policy_of(rules: HandoffRules | None) -> HandoffPolicy:
