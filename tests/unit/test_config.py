@@ -182,6 +182,7 @@ def test_every_key_can_be_given_by_file_and_by_variable(files: Files) -> None:
         "prepared_statements": "false",
         "transport": "nats://127.0.0.1:4222",
         "on_store_failure": "memory",
+        "on_corruption": "block",
         "spool_folder": "/var/spool/holdfast",
     }
     numbers = {name: "7" for name, key in KEYS.items() if key.kind in (int, float)}

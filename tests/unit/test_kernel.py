@@ -14,6 +14,7 @@ from holdfast.errors import IllegalMove, IntegrityError, JournalCorrupted, RunEn
 from holdfast.kernel import checkpoints, edits, effects, indexes, journal, leases, runs, waits
 from holdfast.kernel.checkpoints import END, Delta, Splice
 from holdfast.kernel.journal import ORIGIN, Draft, Kind, NoFacts, Origin, Position
+from holdfast.kernel.recoveries import Point
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.state import Parts
 
@@ -140,13 +141,17 @@ def test_erased_body_is_accepted_only_on_the_record() -> None:
 
 
 def test_lost_workers_are_counted_and_the_breaker_opens() -> None:
-    held = msgspec.structs.replace(a_run(Status.RUNNING), worker="w1", attempts=1)
-    (lost,) = leases.expire(held, progressed=False, now=5)
+    held = msgspec.structs.replace(a_run(Status.RUNNING), worker="w1", attempts=1, lease_seq=7)
+    before, after = Point(6, 1, None), Point(8, 2, None)
+    lost, initiated = leases.expire(held, before, now=5)
     assert lost.facts == runs.LeaseExpired("w1", 2, 5)
+    assert initiated.kind is Kind.RECOVERY_INITIATED
     again = msgspec.structs.replace(held, attempts=2)
-    lost, blocked = leases.expire(again, progressed=False, now=5)
-    assert blocked.kind is Kind.RUN_BLOCKED
-    assert len(leases.expire(again, progressed=True, now=5)) == 1
+    _, failed, blocked = leases.expire(again, before, now=5)
+    assert (failed.kind, blocked.kind) == (Kind.RECOVERY_FAILED, Kind.RUN_BLOCKED)
+    _, first = leases.expire(again, after, now=5)
+    assert isinstance(first.facts, runs.RecoveryInitiated)
+    assert (first.facts.attempts, first.facts.ready_at) == (1, 5)
 
 
 def raws(items: list[Any]) -> list[msgspec.Raw]:

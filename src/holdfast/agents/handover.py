@@ -1,14 +1,23 @@
 """Where a pass gives its run away, or takes one over. `handoff/` does what is promised here."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
-from holdfast.agents.handing_over import HandoffRules, Trigger, Wish, asked_for
+from holdfast.agents.handing_over import (
+    HandingOver,
+    HandoffRules,
+    Trigger,
+    Wish,
+    asked_for,
+)
+from holdfast.agents.leaving import Block, Gate, HandedOver, Suspend
 from holdfast.agents.tools import Tool
 from holdfast.engine.leased_run import LeasedRun
+from holdfast.errors import ContextTooSmall, HoldfastError
 from holdfast.kernel.handoffs import ANYBODY
+from holdfast.kernel.runs import BlockedReason
 
 if TYPE_CHECKING:
     from holdfast.agents.run import Run
@@ -60,3 +69,52 @@ def asked_from_outside(held: LeasedRun) -> Trigger | None:
         return None
     to = "" if wish == ANYBODY else wish
     return asked_for(Wish(to, "it was asked for from outside", is_asked=True))
+
+
+class Departing:
+    """Ends the context of a pass between two turns, when there is a reason."""
+
+    def __init__(
+        self,
+        held: LeasedRun,
+        gate: Gate,
+        handing_over: HandingOver,
+        *,
+        handover: Handover | None,
+        tools: Mapping[str, Tool[..., Any]],
+    ) -> None:
+        self._held = held
+        self._gate = gate
+        self._handing_over = handing_over
+        self._handover = handover
+        self._tools = tools
+        self.is_between_turns = False
+        """Whether the agent's code has done nothing yet in its turn."""
+
+    def why(self) -> Trigger | None:
+        """Why a fresh context should go on; None if it should not."""
+        if self._handover is None:
+            return None
+        return asked_from_outside(self._held) or self._handing_over.due()
+
+    async def give_if_due(self, run: "Run") -> None:
+        """Leave the run to a fresh context before another turn begins, if there is a reason."""
+        trigger = self.why() if self.is_between_turns else None
+        self.is_between_turns = False
+        if trigger is None:
+            return
+        try:
+            await self.give(run, trigger)
+        except HoldfastError as error:
+            self._gate.leave(error)
+
+    async def give(self, run: "Run", trigger: Trigger, label: str = "") -> NoReturn:
+        """Give the run away, with what changed in this turn, and leave the agent's code."""
+        assert self._handover is not None, "it was found to be due"
+        rules = self._handing_over.rules
+        giving = Giving(run, self._held, rules, self._tools, trigger, label)
+        try:
+            await self._handover.give(giving)
+        except ContextTooSmall as error:
+            self._gate.leave(Suspend(Block(BlockedReason.BREAKER, str(error))))
+        self._gate.leave(Suspend(HandedOver()))

@@ -3,7 +3,7 @@
 Of a batch the calls that need nobody are made at once; the run is left for the others.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
 
 from holdfast.agents.approvals import Gatekeeper
@@ -61,11 +61,6 @@ class Requests:
         self._progress = progress
         self._handing_over = handing_over
         self._repeats = Value(held, _REPEATS, Repeats, Repeats())
-
-    @property
-    def tools(self) -> Mapping[str, Tool[..., Any]]:
-        """Those that a model may ask for."""
-        return self._rules.tools
 
     async def make_all(self, calls: Sequence[ToolCall]) -> list[Message]:
         """Make the calls a model asked for; a message for each, in order."""

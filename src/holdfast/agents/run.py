@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from holdfast import faults
 from holdfast.agents import shapes
@@ -18,14 +18,12 @@ from holdfast.agents.blobs import Blobs
 from holdfast.agents.cadence import Pace
 from holdfast.agents.calls import Call
 from holdfast.agents.effects import Effects
-from holdfast.agents.handing_over import HandingOver, Trigger
+from holdfast.agents.handing_over import HandingOver
 from holdfast.agents.handover import PART as HANDOFF
-from holdfast.agents.handover import Giving, Handover, Taken, asked_from_outside
+from holdfast.agents.handover import Departing, Handover, Taken
 from holdfast.agents.leaving import (
-    Block,
     Gate,
     HandBack,
-    HandedOver,
     Suspend,
     end_all,
     first_of,
@@ -52,7 +50,6 @@ from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outlasting import goes_on_in_memory, outlast
 from holdfast.errors import (
     ConflictError,
-    ContextTooSmall,
     HoldfastError,
     IntegrityError,
     MisuseError,
@@ -65,7 +62,6 @@ from holdfast.errors import (
 )
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.edits import OWN_PARTS
-from holdfast.kernel.runs import BlockedReason
 from holdfast.kernel.versions import Versions
 from holdfast.telemetry import log
 
@@ -93,7 +89,6 @@ class Run:
     ) -> None:
         self.context = context
         self._held = held
-        self._handover = handover
         policy = rules.recovery
         self.turn_clock = TurnClock(None if policy is None else policy.turn_seconds)
         self.gate = gate
@@ -109,12 +104,23 @@ class Run:
         )
         self.called_effects = self._effects.called
         """Effects whose tools were called in this pass."""
+        self.keep_reads = self._effects.keep_reads
+        """Puts on record what tools have read in this turn, because the run is left."""
         self._waiting = Waiting(context, held, gate, self._places, self.record)
         self._peers = Peers(context, held, self._places, self._waiting)
         self._blobs = Blobs(context, held, self.record)
         self.progress = Progress(held, counts=rules.handoff is not None)
         """How far the work is, for whoever goes on with it."""
         self.handing_over = HandingOver(held, rules.handoff, self.progress)
+        left = held.part(HANDOFF)
+        self.continuation: Taken | None = (
+            None if left is None else shapes.convert(left, Taken, what=HANDOFF)
+        )
+        """What the context before this one left, if it handed the run over; else None."""
+        self.departing = Departing(
+            held, gate, self.handing_over, handover=handover, tools=rules.tools
+        )
+        self.departing.is_between_turns = memo.is_untouched
         self._requests = Requests(
             held,
             gate,
@@ -129,7 +135,6 @@ class Run:
             handing_over=self.handing_over,
         )
         self._was_blank = memo.is_blank
-        self._is_between_turns = memo.is_untouched
         held.stamp[PART] = part_of(rules.versions)
         self._stop_note = ""
         self._views: dict[str, Log[Any] | Value[Any]] = {}
@@ -159,12 +164,6 @@ class Run:
     def is_fresh(self) -> bool:
         """Whether nothing was stored yet since this input (or message of a session) came."""
         return self._is_fresh
-
-    @property
-    def continuation(self) -> Taken | None:
-        """What the context before this one left, if it handed the run over; else None."""
-        stored = self._held.part(HANDOFF)
-        return None if stored is None else shapes.convert(stored, Taken, what=HANDOFF)
 
     @property
     def usage(self) -> Usage:
@@ -436,14 +435,14 @@ class Run:
         if self.gate.is_concurrent:
             raise MisuseError("run.checkpoint() cannot end a turn while run.gather() works")
         self.handing_over.end_turn()
-        trigger = self._why_to_hand_over()
+        trigger = self.departing.why()
         if not self._pace.end_turn(must=bool(label or self._stop_note or trigger)):
             self._leave_if_stopping()
             return None
         try:
             self.check_claimed()
             if trigger is not None:
-                await self._give_away(trigger, label)
+                await self.departing.give(self, trigger, label)
             stored = await self._store(phase, label)
         except HoldfastError as error:
             self.gate.leave(error)
@@ -455,38 +454,11 @@ class Run:
             faults.point("handoff.continued")
         self._is_fresh = False
         self._begin_turn(Memo())
-        self._is_between_turns = True
         # Somebody may have asked for it meanwhile: the commit was the first to see that.
-        await self.hand_over_if_due()
+        self.departing.is_between_turns = True
+        await self.departing.give_if_due(self)
         self._leave_if_stopping()
         return stored
-
-    async def hand_over_if_due(self) -> None:
-        """Leave the run to a fresh context before another turn begins, if there is a reason."""
-        trigger = self._why_to_hand_over() if self._is_between_turns else None
-        self._is_between_turns = False
-        if trigger is None:
-            return
-        try:
-            await self._give_away(trigger)
-        except HoldfastError as error:
-            self.gate.leave(error)
-
-    def _why_to_hand_over(self) -> Trigger | None:
-        if self._handover is None:
-            return None
-        return asked_from_outside(self._held) or self.handing_over.due()
-
-    async def _give_away(self, trigger: Trigger, label: str = "") -> NoReturn:
-        assert self._handover is not None, "it was found to be due"
-        giving = Giving(
-            self, self._held, self.handing_over.rules, self._requests.tools, trigger, label
-        )
-        try:
-            await self._handover.give(giving)
-        except ContextTooSmall as error:
-            self.gate.leave(Suspend(Block(BlockedReason.BREAKER, str(error))))
-        self.gate.leave(Suspend(HandedOver()))
 
     async def _store(self, phase: str, label: str) -> Checkpoint | None:
         """Store the turn; None if the store is away, and the run goes on without it."""
@@ -513,10 +485,6 @@ class Run:
         """The whole text of a result that was cut because it was long."""
         self.gate.check()
         return await self._blobs.read(blob_id)
-
-    def keep_reads(self) -> None:
-        """Put on record what tools have read in this turn, because the run is left."""
-        self._effects.keep_reads()
 
     def check_claimed(self) -> None:
         """Raise TurnDiverged if something is on record that the agent did not do again."""
