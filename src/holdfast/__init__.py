@@ -18,6 +18,7 @@ from holdfast.agents.peer_tools import Peer
 from holdfast.agents.people import ask_person
 from holdfast.agents.progress import Progress
 from holdfast.agents.progress_tools import hand_over, progress_tools
+from holdfast.agents.recovering import RecoveryPolicy
 from holdfast.agents.run import Run
 from holdfast.agents.schedules import Schedule
 from holdfast.agents.sessions import Session
@@ -30,8 +31,10 @@ from holdfast.codec import Ref
 from holdfast.engine.checkpoints import State
 from holdfast.engine.costs import Budget, Cost, Costs
 from holdfast.engine.effects import Begun, EffectRequest
+from holdfast.engine.handoffs import HandoffView
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.owed import Owed
+from holdfast.engine.recoveries import RecoveryPoint
 from holdfast.engine.replies import PeerReply
 from holdfast.engine.travel import PlannedEffect, TravelPlan
 from holdfast.engine.waits import WaitSpec
@@ -79,6 +82,7 @@ __all__ = [
     "Every",
     "Handle",
     "HandoffPolicy",
+    "HandoffView",
     "Happened",
     "Holdfast",
     "Key",
@@ -97,6 +101,8 @@ __all__ = [
     "Progress",
     "Reasoning",
     "Receipt",
+    "RecoveryPoint",
+    "RecoveryPolicy",
     "Ref",
     "Reservation",
     "Result",

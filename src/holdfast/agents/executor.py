@@ -365,7 +365,7 @@ async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any])
     """Call the agent; what it is left by comes out, whatever its code made of that."""
     run.gate.open()
     try:
-        await run.departing.give_if_due(run)
+        await run.departing.give_if_due()
         if run.is_fresh and run.continuation is not None:
             faults.point("handoff.resumed")
         async with run.turn_clock.running():

@@ -5,14 +5,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
-from holdfast.agents.handing_over import (
-    HandingOver,
-    HandoffRules,
-    Trigger,
-    Wish,
-    asked_for,
-)
+from holdfast.agents import shapes
+from holdfast.agents.handing_over import HandoffRules, Trigger, Wish, asked_for
 from holdfast.agents.leaving import Block, Gate, HandedOver, Suspend
+from holdfast.agents.memo import Memo
+from holdfast.agents.rules import Rules
 from holdfast.agents.tools import Tool
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import ContextTooSmall, HoldfastError
@@ -71,48 +68,55 @@ def asked_from_outside(held: LeasedRun) -> Trigger | None:
     return asked_for(Wish(to, "it was asked for from outside", is_asked=True))
 
 
+def left_in(held: LeasedRun) -> Taken | None:
+    """What the context before left in a run's state, if it handed the run over."""
+    left = held.part(PART)
+    return None if left is None else shapes.convert(left, Taken, what=PART)
+
+
 class Departing:
     """Ends the context of a pass between two turns, when there is a reason."""
 
     def __init__(
         self,
+        run: "Run",
         held: LeasedRun,
         gate: Gate,
-        handing_over: HandingOver,
         *,
+        rules: Rules,
         handover: Handover | None,
-        tools: Mapping[str, Tool[..., Any]],
+        memo: Memo,
     ) -> None:
+        self._run = run
         self._held = held
         self._gate = gate
-        self._handing_over = handing_over
+        self._rules = rules
         self._handover = handover
-        self._tools = tools
-        self.is_between_turns = False
+        self.is_between_turns = memo.is_untouched
         """Whether the agent's code has done nothing yet in its turn."""
 
     def why(self) -> Trigger | None:
         """Why a fresh context should go on; None if it should not."""
         if self._handover is None:
             return None
-        return asked_from_outside(self._held) or self._handing_over.due()
+        return asked_from_outside(self._held) or self._run.handing_over.due()
 
-    async def give_if_due(self, run: "Run") -> None:
+    async def give_if_due(self) -> None:
         """Leave the run to a fresh context before another turn begins, if there is a reason."""
         trigger = self.why() if self.is_between_turns else None
         self.is_between_turns = False
         if trigger is None:
             return
         try:
-            await self.give(run, trigger)
+            await self.give(trigger)
         except HoldfastError as error:
             self._gate.leave(error)
 
-    async def give(self, run: "Run", trigger: Trigger, label: str = "") -> NoReturn:
+    async def give(self, trigger: Trigger, label: str = "") -> NoReturn:
         """Give the run away, with what changed in this turn, and leave the agent's code."""
         assert self._handover is not None, "it was found to be due"
-        rules = self._handing_over.rules
-        giving = Giving(run, self._held, rules, self._tools, trigger, label)
+        rules = self._rules
+        giving = Giving(self._run, self._held, rules.handoff, rules.tools, trigger, label)
         try:
             await self._handover.give(giving)
         except ContextTooSmall as error:

@@ -19,8 +19,7 @@ from holdfast.agents.cadence import Pace
 from holdfast.agents.calls import Call
 from holdfast.agents.effects import Effects
 from holdfast.agents.handing_over import HandingOver
-from holdfast.agents.handover import PART as HANDOFF
-from holdfast.agents.handover import Departing, Handover, Taken
+from holdfast.agents.handover import Departing, Handover, left_in
 from holdfast.agents.leaving import (
     Gate,
     HandBack,
@@ -112,15 +111,9 @@ class Run:
         self.progress = Progress(held, counts=rules.handoff is not None)
         """How far the work is, for whoever goes on with it."""
         self.handing_over = HandingOver(held, rules.handoff, self.progress)
-        left = held.part(HANDOFF)
-        self.continuation: Taken | None = (
-            None if left is None else shapes.convert(left, Taken, what=HANDOFF)
-        )
+        self.continuation = left_in(held)
         """What the context before this one left, if it handed the run over; else None."""
-        self.departing = Departing(
-            held, gate, self.handing_over, handover=handover, tools=rules.tools
-        )
-        self.departing.is_between_turns = memo.is_untouched
+        self.departing = Departing(self, held, gate, rules=rules, handover=handover, memo=memo)
         self._requests = Requests(
             held,
             gate,
@@ -442,7 +435,7 @@ class Run:
         try:
             self.check_claimed()
             if trigger is not None:
-                await self.departing.give(self, trigger, label)
+                await self.departing.give(trigger, label)
             stored = await self._store(phase, label)
         except HoldfastError as error:
             self.gate.leave(error)
@@ -456,7 +449,7 @@ class Run:
         self._begin_turn(Memo())
         # Somebody may have asked for it meanwhile: the commit was the first to see that.
         self.departing.is_between_turns = True
-        await self.departing.give_if_due(self)
+        await self.departing.give_if_due()
         self._leave_if_stopping()
         return stored
 

@@ -4,7 +4,7 @@ The giver's last checkpoint, the end of its lease and the handoff are one commit
 receiver's acknowledgement and the checkpoint that begins its context.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -33,6 +33,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     handoff_id: str
     checkpoint_id: UUID
     version: int
+    seq: int
 
 
 class Offering(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +58,7 @@ class HeldHandoffs:
         context: Context,
         head: Head,
         *,
-        save: Callable[[Saving], Awaitable[object]],
+        save: Callable[[Saving], Awaitable[Sequence[Entry]]],
         saving: MakeSaving,
     ) -> None:
         self._context = context
@@ -99,8 +100,11 @@ class HeldHandoffs:
             record=Told(offer.agent_type, offer.summary[:MAX_SUMMARY]),
         )
         saving = self._saving(about, following, offer.checkpoint_id)
-        await outlast(self._context, lambda: self._save(saving))
-        return Given(handoff_id=handoff_id, checkpoint_id=offer.checkpoint_id, version=version)
+        entries = await outlast(self._context, lambda: self._save(saving))
+        seq = next(entry.seq for entry in entries if entry.kind == Kind.AGENT_HANDOFF)
+        return Given(
+            seq=seq, handoff_id=handoff_id, checkpoint_id=offer.checkpoint_id, version=version
+        )
 
     async def acknowledge(self) -> None:
         """Say that this context goes on; the edits are the checkpoint it begins with.

@@ -25,11 +25,17 @@ from holdfast.agents.versions import PART as VERSIONS
 from holdfast.engine import turns
 from holdfast.engine.checkpoints import load_parts
 from holdfast.engine.context import Context
-from holdfast.engine.handoffs import Handoffs, Offering
+from holdfast.engine.handoffs import Given, Handoffs, Offering
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outbox import NotHere
 from holdfast.engine.replies import intact_entry
-from holdfast.errors import CheckpointNotFound, IntegrityError, MisuseError, UnsupportedValue
+from holdfast.errors import (
+    CheckpointNotFound,
+    HoldfastError,
+    IntegrityError,
+    MisuseError,
+    UnsupportedValue,
+)
 from holdfast.handoff.giving import Leaving, summary_of
 from holdfast.handoff.policy import HandoffPolicy, Succession
 from holdfast.kernel import indexes, record_proofs, record_schema, records, runs
@@ -81,9 +87,17 @@ class HandoffProtocol:
             summary=summary_of(record),
             hash=record.compliance.hash,
         )
-        await held.handoffs.give(offering)
+        given = await held.handoffs.give(offering)
         faults.point("handoff.given")
         log.info("run %s was handed over: %s", held.run_id, trigger.text)
+        await self._orchestrate_at_once(held.run_id, given)
+
+    async def _orchestrate_at_once(self, run_id: str, given: Given) -> None:
+        """Whoever gives knows the agent, so nobody need wait; if it fails, the message is left."""
+        try:
+            await self.orchestrate(run_id, given.handoff_id, given.seq)
+        except HoldfastError as error:
+            log.warning("who goes on with run %s is decided later: %s", run_id, error)
 
     async def take(self, held: LeasedRun) -> None:
         """Steps 10 and 11, by whoever was given the run."""
