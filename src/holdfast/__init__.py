@@ -47,6 +47,7 @@ from holdfast.kernel.records import Phase
 from holdfast.kernel.runs import BlockedReason
 from holdfast.kernel.runs import Run as RunRow
 from holdfast.kernel.runs import Status as RunStatus
+from holdfast.kernel.segments import Effort, Segment
 from holdfast.kernel.signals import Receipt, Signal
 from holdfast.kernel.state import LogDiff, StateDiff
 from holdfast.kernel.versions import Versions
@@ -71,6 +72,7 @@ __all__ = [
     "Effect",
     "EffectRequest",
     "EffectStatus",
+    "Effort",
     "Entry",
     "Every",
     "Handle",
@@ -100,6 +102,7 @@ __all__ = [
     "RunRow",
     "RunStatus",
     "Schedule",
+    "Segment",
     "Session",
     "Settings",
     "Signal",
