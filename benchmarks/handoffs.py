@@ -109,11 +109,13 @@ async def _handoffs(place: Place, many: int, name: str, here: tuple[str, ...]) -
         await working
         other.tell("")
     taken, replied = taken[1:], replied[1:]
+    p99, median = percentile(taken, 99), statistics.median(taken)
     note = (
-        f"p99 {percentile(taken, 99):.0f} ms; {statistics.median(replied):.0f} ms to the first "
-        f"reply; limit {_LIMIT} ms"
+        f"p99 of {many}, limit {_LIMIT} ms, {_LIMIT / p99:.1f} times to spare; median "
+        f"{median:.1f} ms, {statistics.median(replied):.1f} ms to the first reply, "
+        f"slowest {max(replied):.0f} ms"
     )
-    return judged(name, statistics.median(taken), "ms", at_most=_LIMIT / 10, note=note)
+    return judged(name, p99, "ms", at_most=_LIMIT / 10, note=note)
 
 
 async def _recoveries(place: Place, many: int) -> list[Row]:
@@ -139,7 +141,7 @@ async def _recoveries(place: Place, many: int) -> list[Row]:
     note = f"with leases of {_LEASE_SECONDS:g} s; the slowest {worst:.2f} s"
     down = _FAILURES_A_YEAR * worst
     told = (
-        f"1 − {_FAILURES_A_YEAR} crashes a year × {worst:.2f} s ÷ a year, for one run: a crash a "
+        f"1 - {_FAILURES_A_YEAR} crashes a year * {worst:.2f} s / a year, for one run: a crash a "
         "day, the slowest recovery each time, a store that is there and another worker that is free"
     )
     return [
