@@ -12,6 +12,7 @@ from benchmarks import (
     cadence,
     effects,
     fan_in,
+    handoffs,
     imports,
     mcp,
     plans,
@@ -51,6 +52,7 @@ MEASUREMENTS = (
     Measurement(("new_store_plans",), plans.of_new_store),
     Measurement(waiting.names(FULL.waiting), waiting.waiting),
     Measurement(workflows.NAMES, workflows.workflows),
+    Measurement(handoffs.NAMES, handoffs.handoffs),
     Measurement(mcp.NAMES, mcp.mcp),
     Measurement(("import",), imports.imports, is_of_a_store=False),
 )

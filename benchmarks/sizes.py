@@ -31,6 +31,9 @@ class Sizes:
     workflow_pauses: int = 60
     workflow_waves: int = 100
     paused_workflows: int = 10_000
+    handoffs: int = 60
+    recoveries: int = 10
+    sustained_seconds: float = 600.0
 
 
 QUICK = Sizes(
@@ -55,6 +58,9 @@ QUICK = Sizes(
     workflow_pauses=15,
     workflow_waves=50,
     paused_workflows=300,
+    handoffs=8,
+    recoveries=2,
+    sustained_seconds=5.0,
 )
 USUAL = Sizes()
 FULL = Sizes(

@@ -51,6 +51,7 @@ from holdfast.kernel.records import Phase
 from holdfast.kernel.runs import BlockedReason
 from holdfast.kernel.runs import Run as RunRow
 from holdfast.kernel.runs import Status as RunStatus
+from holdfast.kernel.segments import Effort, Segment
 from holdfast.kernel.signals import Receipt, Signal
 from holdfast.kernel.state import LogDiff, StateDiff
 from holdfast.kernel.versions import Versions
@@ -77,6 +78,7 @@ __all__ = [
     "Effect",
     "EffectRequest",
     "EffectStatus",
+    "Effort",
     "Entry",
     "Event",
     "Every",
@@ -110,6 +112,7 @@ __all__ = [
     "RunRow",
     "RunStatus",
     "Schedule",
+    "Segment",
     "Session",
     "Settings",
     "Signal",

@@ -87,6 +87,12 @@ def test_costs_are_told_by_turn_call_agent_and_run(store: Path) -> None:
     }
     assert list(costs["by_agent"]) == ["spender"]
     assert list(costs["by_run"]) == ["r"]
+    (segment,) = costs["segments"]
+    assert (segment["number"], segment["agent"], segment["last_version"]) == (1, "spender", 2)
+    assert (segment["usd"], segment["model_calls"], segment["effects"]) == ("0.60", 2, 2)
+    assert segment["busy_seconds"] <= segment["wall_seconds"]
+    assert costs["by_phase"][""]["usd"] == costs["effort"]["usd"] == "0.60"
+    assert "segment" in run("runs", "costs", "r", store=store).stdout
     assert "tool   " in run("runs", "costs", "r", store=store).stdout.replace("call", "tool")
 
 

@@ -16,6 +16,7 @@ from holdfast.clock import SystemClock
 from holdfast.engine.costs import Budget, Costs
 from holdfast.kernel import budgets
 from holdfast.kernel.budgets import LIMITS, MICRO, Account, Amounts
+from holdfast.kernel.segments import Effort, Segment
 from holdfast.sync import Holdfast
 
 _AMOUNT: Final = re.compile(r"\$?(\d[\d_,]*(?:\.\d+)?|\.\d+) *([a-zA-Z]*)")
@@ -42,6 +43,23 @@ _COSTS: Final = {
     "INPUT": "input_tokens",
     "OUTPUT": "output_tokens",
     "TURNS": "turns",
+}
+
+
+_EFFORTS: Final = {
+    "PER": "per",
+    "OF": "of",
+    "USD": "usd",
+    "INPUT": "input_tokens",
+    "OUTPUT": "output_tokens",
+    "TURNS": "turns",
+    "MODEL": "model_calls",
+    "TOOLS": "tools",
+    "EFFECTS": "effects",
+    "BUSY": "busy_seconds",
+    "RECOVERING": "recovering_seconds",
+    "WALL": "wall_seconds",
+    "VERSIONS": "versions",
 }
 
 
@@ -169,7 +187,11 @@ def _is_unlimited(account: Account, name: str) -> bool:
 @click.argument("run")
 @common
 def costs(options: Options, *, run: str) -> None:
-    """Show what a run has cost: in all, and for each turn, model or tool, agent and run."""
+    """Show what a run has cost: in all, and for each turn, model or tool and run.
+
+    Then what it took, with calls and time: for each of its contexts (from its beginning or a
+    handoff to the next one), each agent and each phase of the work.
+    """
     with options.open_existing() as hf:
         record = _costs(run, hf.budgets.costs(run))
     options.output.one(record, ids="run_id", draw=_draw_costs)
@@ -219,8 +241,43 @@ def _costs(run_id: str, found: Costs) -> Record:
         "lost": _amounts(found.lost),
         "by_turn": {str(turn): _amounts(of) for turn, of in found.by_turn.items()},
         "by_call": {call: _amounts(of) for call, of in found.by_call.items()},
-        "by_agent": {agent: _amounts(of) for agent, of in found.by_agent.items()},
         "by_run": {run: _amounts(of) for run, of in found.by_run.items()},
+        "by_agent": {agent: _effort(of) for agent, of in found.by_agent.items()},
+        "by_phase": {phase: _effort(of) for phase, of in found.by_phase.items()},
+        "segments": [_segment(segment) for segment in found.segments],
+        "effort": _effort(found.effort),
+    }
+
+
+def _segment(segment: Segment) -> Record:
+    return {
+        "number": segment.number,
+        "agent": segment.agent,
+        "phases": list(segment.phases),
+        "began_at": moment(segment.began_at),
+        "ended_at": moment(segment.ended_at),
+        "began_with": None if segment.began_with is None else str(segment.began_with),
+        "ended_with": None if segment.ended_with is None else str(segment.ended_with),
+        "first_version": segment.first_version,
+        "last_version": segment.last_version,
+        "handoff_id": segment.handoff_id,
+        "trigger": segment.trigger,
+        **_effort(segment.effort),
+    }
+
+
+def _effort(effort: Effort) -> Record:
+    return {
+        **_amounts(effort.amounts),
+        "model_calls": effort.model_calls,
+        "tools": effort.tools,
+        "effects": effort.effects,
+        "checkpoints": effort.checkpoints,
+        "recoveries": effort.recoveries,
+        "wall_seconds": effort.wall / MICRO,
+        "busy_seconds": effort.busy / MICRO,
+        "recovering_seconds": effort.recovering / MICRO,
+        "handing_over_seconds": effort.handing_over / MICRO,
     }
 
 
@@ -248,10 +305,40 @@ def _draw_budgets(record: Record) -> None:
 
 
 def _draw_costs(record: Record) -> None:
-    named = {"turn": "by_turn", "call": "by_call", "agent": "by_agent", "run": "by_run"}
+    named = {"turn": "by_turn", "call": "by_call", "run": "by_run"}
     rows = [{"per": "in all", "of": ""} | record["total"]]
     if record["lost"] != _amounts(budgets.NOTHING):
         rows.append({"per": "lost", "of": "nobody saw the end of it"} | record["lost"])
     for per, key in named.items():
         rows += [{"per": per, "of": of} | amounts for of, amounts in record[key].items()]
     output.table(_COSTS, empty="")(rows)
+    write("")
+    _draw_efforts(record)
+
+
+def _draw_efforts(record: Record) -> None:
+    rows: list[Record] = [
+        segment
+        | {
+            "per": "segment",
+            "of": f"{segment['number']} {segment['agent']}",
+            "versions": _versions(segment["first_version"], segment["last_version"]),
+        }
+        for segment in record["segments"]
+    ]
+    for per, key in {"agent": "by_agent", "phase": "by_phase"}.items():
+        efforts: dict[str, Record] = record[key]
+        rows += [
+            effort | {"per": per, "of": of or "(none told)", "versions": ""}
+            for of, effort in efforts.items()
+        ]
+    output.table(_EFFORTS, empty="")([_timed(row) for row in rows])
+
+
+def _versions(first: int, last: int) -> str:
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
+def _timed(row: Record) -> Record:
+    """Times as people read them."""
+    return {k: f"{v:.3f} s" if k.endswith("_seconds") else v for k, v in row.items()}

@@ -1,16 +1,16 @@
 """Budgets: what runs may cost and have cost, and raising what is spent."""
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from holdfast import names
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget, Costs
 from holdfast.engine.head import read_after
 from holdfast.errors import RunNotFound
-from holdfast.kernel import budgets, indexes, runs
+from holdfast.kernel import budgets, indexes, runs, segments
 from holdfast.kernel.budgets import Account, Amounts, Limits, Recorded, Reservation
-from holdfast.kernel.journal import ORIGIN, Draft, Kind
+from holdfast.kernel.journal import ORIGIN, Draft, Entry, Kind
 from holdfast.kernel.runs import BlockedReason, Run, Status
 from holdfast.stores.contract import Decision, RunFilter, Snapshot
 
@@ -72,8 +72,7 @@ class Budgets:
         """What is on a run's record of costs: its own, and what descendants drew on its budget."""
         await self._check(run_id)
         entries = await read_after(self._context, run_id, ORIGIN)
-        costs = [entry for entry in entries if entry.kind == Kind.COST_RECORDED]
-        return costs_of(run_id, list(map(indexes.facts_of, costs)))
+        return costs_of(run_id, [(entry, indexes.facts_of(entry)) for entry in entries])
 
     async def _check(self, run_id: str) -> None:
         names.check(run_id, what="run id")
@@ -104,27 +103,30 @@ class Budgets:
         return found
 
 
-def costs_of(run_id: str, found: list[Recorded]) -> Costs:
-    """Costs added up in every way."""
+def costs_of(run_id: str, entries: Sequence[tuple[Entry, Any]]) -> Costs:
+    """What a run's journal tells of costs, added up in every way."""
+    found = [facts for _, facts in entries if isinstance(facts, Recorded)]
     by_turn: dict[int, Amounts] = {}
     by_call: dict[str, Amounts] = {}
-    by_agent: dict[str, Amounts] = {}
     by_run: dict[str, Amounts] = {}
     for cost in found:
         if not cost.amounts:
             continue
         _add(by_call, cost.what, cost.amounts)
-        _add(by_agent, cost.agent, cost.amounts)
         _add(by_run, cost.spender, cost.amounts)
         if cost.spender == run_id:
             _add(by_turn, cost.version, cost.amounts)
+    attribution = segments.attribute(entries)
     return Costs(
         total=budgets.total(cost.amounts for cost in found),
         lost=budgets.total(cost.amounts for cost in found if cost.is_lost),
+        effort=segments.total(segment.effort for segment in attribution.segments),
         by_turn=dict(sorted(by_turn.items())),
         by_call=by_call,
-        by_agent=by_agent,
         by_run=by_run,
+        by_agent=attribution.by_agent,
+        by_phase=attribution.by_phase,
+        segments=attribution.segments,
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 from holdfast import names
 from holdfast.errors import MisuseError
 from holdfast.kernel.budgets import MICRO, Amounts, Limits
+from holdfast.kernel.segments import Effort, Segment
 
 _NOISE: Final = Decimal("0.000000001")
 _MOST: Final = 2**62
@@ -68,14 +69,19 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """What a run has cost, with what its descendants drew on its budget.
 
     `lost` is the part of the total that counts as spent because nobody saw the end of the call.
+    `segments` are what each context of the run took, the first one first; they add up to `effort`,
+    as do agents and phases. What descendants drew counts where the run's journal tells of it.
     """
 
     total: Amounts
     lost: Amounts
+    effort: Effort
     by_turn: dict[int, Amounts]
     by_call: dict[str, Amounts]
-    by_agent: dict[str, Amounts]
     by_run: dict[str, Amounts]
+    by_agent: dict[str, Effort]
+    by_phase: dict[str, Effort]
+    segments: tuple[Segment, ...]
 
 
 def _check_number(given: object, what: str) -> None:
