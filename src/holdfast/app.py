@@ -27,6 +27,7 @@ from holdfast.engine.heart import Heart
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
 from holdfast.engine.owed import Messages
+from holdfast.engine.recoveries import Recoveries
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
@@ -123,6 +124,7 @@ class Holdfast:
         protocol = HandoffProtocol(self._context, self._agents)
         self.leases.outbox.orchestrate = protocol.orchestrate
         self.handoffs = Handoffs(self._context)
+        self.recoveries = Recoveries(self._context)
         self._work = Work(self._context, self.leases, self.runs, self._agents, protocol)
         self._twins: list[Holdfast] = []
         self._exchange: Exchange | None = None

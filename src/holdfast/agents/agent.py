@@ -131,9 +131,16 @@ class Agent(Generic[P, R]):
         }
         return defaults | dict(arguments)
 
-    def arguments_of(self, stored: Any) -> dict[str, Any]:
-        """The arguments of the function from a stored input; raises UnsupportedValue."""
+    def arguments_of(self, stored: Any, *, is_anothers: bool = False) -> dict[str, Any]:
+        """The arguments of the function from a stored input; raises UnsupportedValue.
+
+        If it was given to another agent, its one value may have another name here.
+        """
         wanted = self.parameters
+        if is_anothers and self.takes_one_input and isinstance(stored, dict):
+            named = cast("dict[str, Any]", stored)
+            if len(named) == 1 and not set(named) <= set(wanted):
+                (stored,) = named.values()
         given: dict[str, Any]
         if isinstance(stored, dict) and set(cast("dict[str, Any]", stored)) <= set(wanted):
             given = cast("dict[str, Any]", stored)

@@ -23,7 +23,7 @@ from holdfast.agents.versions import Change, InFlight, judge
 from holdfast.agents.views import UNSET
 from holdfast.engine import budgets as engine_budgets
 from holdfast.engine import effects as engine_effects
-from holdfast.engine import recoveries, sweeper, turns
+from holdfast.engine import recoveries, turns
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outlasting import outlast
@@ -169,7 +169,9 @@ class Pass:
         """Let the agent work on its input, and end the run with what it returns."""
         run = self.begin(agent, memo)
         try:
-            arguments = agent.arguments_of(given)
+            about = self.held.run
+            is_anothers = about.contexts > 1 or bool(about.forked_from)
+            arguments = agent.arguments_of(given, is_anothers=is_anothers)
         except UnsupportedValue as error:
             return await self._fail(error, trace="")
         try:
@@ -328,7 +330,7 @@ class Pass:
                 await self._forget_edits()
                 await self.held.block(BlockedReason.BREAKER, note=str(error)[: names.MAX_TEXT])
             elif isinstance(error, IntegrityError):
-                await sweeper.block_damaged(self.context, self.run_id, error)
+                await recoveries.mend_or_block(self.context, self.run_id, error)
             elif isinstance(error, MisuseError):
                 return await self._fail(error)  # it would be the same again
             else:

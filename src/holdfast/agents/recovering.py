@@ -53,7 +53,9 @@ class RecoveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """How a run failed that may be tried again; None if it may not."""
         if isinstance(error, TurnTimedOut):
             return Cause.TIMEOUT
-        if isinstance(error, TurnDiverged | self.give_up_on) or not isinstance(error, self.errors):
+        if isinstance(error, (TurnDiverged, *self.give_up_on)) or not isinstance(
+            error, self.errors
+        ):
             return None
         return Cause.ERROR
 

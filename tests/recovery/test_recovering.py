@@ -1,0 +1,373 @@
+"""Recovery: what fails goes on from its last good checkpoint, or waits for people with a reason."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Settings
+from holdfast.agents.breaker import AgentBreaker
+from holdfast.agents.recovering import RecoveryPolicy
+from holdfast.engine.scrubber import Scrubber
+from holdfast.errors import ConflictError, IntegrityError, RunBlocked, RunFailed
+from holdfast.testing.store_suite import async_test
+from tests.agents.crashing import Crash, advance, start
+from tests.agents.ledger import Ledger
+from tests.backends import Backend
+
+SOON = Settings(lease_seconds=0.2, wakeup_poll_seconds=0.05)
+QUICK = RecoveryPolicy(backoff_seconds=0.01)
+TOLD = ("LEASE_EXPIRED", "RUN_BLOCKED", "RUN_UNBLOCKED", "RUN_FAILED", "CHECKPOINT_CORRUPTED")
+
+
+async def told(hf: holdfast.Holdfast, run_id: str = "r") -> list[str]:
+    """What the journal of a run says of failures, be it damaged or not."""
+    found = await hf._context.store.journal.read(run_id, after=0, limit=1000)
+    kinds = [entry.kind for entry in found]
+    return [kind for kind in kinds if kind.startswith("RECOVERY") or kind in TOLD]
+
+
+def worker_of(
+    ledger: Ledger, *, fail: Any = None, policy: RecoveryPolicy | None = QUICK, name: str = "payer"
+) -> holdfast.Agent[[int], int]:
+    """Pays once in each turn. `fail` is called with the turn before its checkpoint."""
+
+    @holdfast.tool
+    async def pay(run: str, turn: int) -> str:
+        ledger.write("pay", run, turn)
+        return "paid"
+
+    @holdfast.agent(name=name, tools=[pay], recovery=policy)
+    async def agent(run: holdfast.Run, turns: int) -> int:
+        done = run.value("done", int, 0)
+        while done.get() < turns:
+            await run.call(pay, run.run_id, done.get())
+            if fail is not None:
+                await fail(done.get())
+            done.set(done.get() + 1)
+            await run.checkpoint()
+        return done.get()
+
+    return agent
+
+
+def paid(ledger: Ledger) -> list[int]:
+    return [line.turn for line in ledger.lines()]
+
+
+class Failing:
+    """Fails so often in a turn, in some way."""
+
+    def __init__(self, turn: int, times: int, error: BaseException | None = None) -> None:
+        self.turn, self.left, self.error = turn, times, error or ValueError("no luck")
+
+    async def __call__(self, turn: int) -> None:
+        if turn == self.turn and self.left:
+            self.left -= 1
+            raise self.error
+
+
+@pytest.mark.mission(
+    "S3-068", "S3-070", "S3-072", "S3-149", "S3-152", "S3-154", "S3-186", "S3-187", "S3-201"
+)
+@async_test
+async def test_agent_that_raises_goes_on_from_its_last_checkpoint(
+    store: str, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    agent = worker_of(ledger, fail=Failing(1, 2))
+    async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
+        assert await hf.run(agent, 3, run_id="r", timeout=30) == 3
+        assert await told(hf) == ["RECOVERY_INITIATED", "RECOVERY_COMPLETED"] * 2
+        run = await hf.runs.get("r")
+        assert not run.is_recovering
+        assert await hf.journal.verify("r") == []
+    assert paid(ledger) == [0, 1, 2], "what was done before it failed is not done again"
+
+
+@pytest.mark.mission("S3-071", "S3-153", "S3-155", "S3-198")
+@async_test
+async def test_agent_that_fails_again_and_again_is_left_to_people(
+    store: str, tmp_path: Path
+) -> None:
+    ledger, failing = Ledger(tmp_path / "ledger"), Failing(1, 3)
+    agent = worker_of(ledger, fail=failing)
+    async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
+        with pytest.raises(
+            RunBlocked, match="3 tries failed without progress: ValueError: no luck"
+        ):
+            await hf.run(agent, 3, run_id="r", timeout=30)
+        tries = ["RECOVERY_INITIATED", "RECOVERY_COMPLETED"] * 2
+        assert await told(hf) == [*tries, "RECOVERY_FAILED", "RUN_BLOCKED"]
+        run = await hf.runs.get("r")
+        assert (run.blocked_reason, failing.left) == ("breaker", 0)
+        await hf.runs.unblock("r", by="ann", note="mended")
+        assert await hf.run(agent, 3, run_id="r", timeout=30) == 3
+    assert paid(ledger) == [0, 1, 2]
+
+
+@async_test
+async def test_progress_gives_new_tries(store: str, tmp_path: Path) -> None:
+    """Three tries are meant in a row: a run that comes further each time is not stuck."""
+    failed: set[int] = set()
+
+    async def fail_once(turn: int) -> None:
+        if turn not in failed:
+            failed.add(turn)
+            raise ValueError("no luck")
+
+    agent = worker_of(Ledger(tmp_path / "ledger"), fail=fail_once)
+    async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
+        assert await hf.run(agent, 6, run_id="r", timeout=30) == 6
+
+
+@pytest.mark.parametrize("way", ["no policy", "give_up_on", "not among errors"])
+@async_test
+async def test_errors_that_are_not_worth_a_try_fail_the_run(
+    store: str, tmp_path: Path, way: str
+) -> None:
+    policy = {
+        "no policy": None,
+        "give_up_on": RecoveryPolicy(give_up_on=(ValueError,)),
+        "not among errors": RecoveryPolicy(errors=(OSError,)),
+    }[way]
+    agent = worker_of(Ledger(tmp_path / "ledger"), fail=Failing(1, 1), policy=policy)
+    async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
+        with pytest.raises(RunFailed, match="no luck"):
+            await hf.run(agent, 3, run_id="r", timeout=30)
+        assert await told(hf) == ["RUN_FAILED"]
+
+
+@pytest.mark.mission("S3-151", "S3-161")
+@async_test
+async def test_turn_that_takes_too_long_is_broken_off_and_its_call_is_in_doubt(
+    store: str, tmp_path: Path
+) -> None:
+    ledger, hung = Ledger(tmp_path / "ledger"), list[int]()
+
+    @holdfast.tool
+    async def pay(turn: int) -> str:
+        ledger.write("pay", "r", turn)
+        if not hung:
+            hung.append(turn)
+            await asyncio.sleep(60)
+        return "paid"
+
+    policy = RecoveryPolicy(backoff_seconds=0.01, turn_seconds=0.3)
+
+    @holdfast.agent(tools=[pay], recovery=policy)
+    async def payer(run: holdfast.Run) -> str:
+        return await run.call(pay, 0)
+
+    async with holdfast.Holdfast(store, agents=[payer], settings=SOON) as hf:
+        with pytest.raises(RunBlocked, match="unknown_effect"):
+            await hf.run(payer, run_id="r", timeout=30)
+        found = await hf._context.store.journal.read("r", after=0, limit=100)
+        kinds = [entry.kind for entry in found]
+        assert "RECOVERY_INITIATED" in kinds
+        (effect,) = await hf.effects.of_run("r")
+        assert effect.status == "unknown"
+        await hf.effects.settle(effect.effect_id, "completed", result="paid", by="ann")
+        assert await hf.run(payer, run_id="r", timeout=30) == "paid"
+    assert paid(ledger) == [0], "nobody knew whether it happened, so it was not sent again"
+
+
+@async_test
+async def test_turns_that_are_short_enough_are_not_broken_off(store: str) -> None:
+    """The limit is of each turn, not of all."""
+
+    @holdfast.agent(recovery=RecoveryPolicy(turn_seconds=0.5))
+    async def slow(run: holdfast.Run) -> int:
+        done = run.value("done", int, 0)
+        while done.get() < 6:
+            await asyncio.sleep(0.15)
+            done.set(done.get() + 1)
+            await run.checkpoint()
+        return done.get()
+
+    async with holdfast.Holdfast(store, agents=[slow], settings=SOON) as hf:
+        assert await hf.run(slow, run_id="r", timeout=30) == 6
+        assert await told(hf) == []
+
+
+@pytest.mark.mission("S3-068", "S3-149", "S3-155")
+@async_test
+async def test_worker_that_is_lost_is_on_record_and_three_of_them_block(
+    store: str, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    agent = worker_of(ledger, fail=Failing(1, 3, Crash()))
+    async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
+        await start(hf, agent, 3)
+        for _ in range(3):
+            assert await advance(hf, "r") is None
+            await lose(hf)
+        tries = ["LEASE_EXPIRED", "RECOVERY_INITIATED"] * 2  # nobody came as far as to go on
+        assert await told(hf) == [*tries, "LEASE_EXPIRED", "RECOVERY_FAILED", "RUN_BLOCKED"]
+        assert (await hf.runs.get("r")).blocked_reason == "breaker"
+        await hf.runs.unblock("r")
+        assert await hf.run(agent, 3, run_id="r", timeout=30) == 3
+    assert paid(ledger) == [0, 1, 2]
+
+
+@pytest.mark.mission("S3-187")
+@async_test
+async def test_worker_that_goes_on_after_another_was_lost_says_so(
+    store: str, tmp_path: Path
+) -> None:
+    agent = worker_of(Ledger(tmp_path / "ledger"), fail=Failing(1, 1, Crash()))
+    async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
+        await start(hf, agent, 3)
+        assert await advance(hf, "r") is None
+        await lose(hf)
+        assert await hf.run(agent, 3, run_id="r", timeout=30) == 3
+        wanted = ["LEASE_EXPIRED", "RECOVERY_INITIATED", "RECOVERY_COMPLETED"]
+        assert await told(hf) == wanted
+        assert not (await hf.runs.get("r")).is_recovering
+
+
+async def lose(hf: holdfast.Holdfast) -> None:
+    """Let whoever holds a run be lost."""
+    for twin in hf._twins:
+        await twin.leases.close()
+    await hf.leases.expire_lost()
+    async with asyncio.timeout(30):
+        while (await hf.runs.get("r")).status == "running":
+            await asyncio.sleep(0.01)
+            await hf.leases.expire_lost()
+
+
+def seq_of(raw: Any, kind: str, nth: int = -1) -> int:
+    sql = "SELECT seq FROM journal WHERE run_id = 'r' AND kind = ? ORDER BY seq"
+    return raw.rows(sql, kind)[nth][0]
+
+
+DAMAGE = "UPDATE journal SET body = ? WHERE run_id = 'r' AND seq = ?"
+
+
+async def stopped(hf: holdfast.Holdfast, agent: holdfast.Agent[..., Any]) -> None:
+    """A run of four turns whose worker is lost in its third one, after it has paid."""
+    await start(hf, agent, 4)
+    assert await advance(hf, "r") is None
+    await lose(hf)
+
+
+@pytest.mark.mission("S3-069", "S3-073", "S3-074", "S3-076", "S3-150", "S3-151", "S3-161", "S3-188")
+@async_test
+async def test_damaged_version_is_passed_over_openly(backend: Backend, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    agent = worker_of(ledger, fail=Failing(2, 1, Crash()))
+    async with holdfast.Holdfast(backend.url, agents=[agent], settings=SOON) as hf:
+        await stopped(hf, agent)
+        with backend.raw() as raw:
+            raw.execute(DAMAGE, b"\x00", seq_of(raw, "CHECKPOINT_CREATED"))
+        assert await hf.run(agent, 4, run_id="r", timeout=30) == 4
+        kinds = await told(hf)
+        before = kinds[: kinds.index("RECOVERY_COMPLETED")]
+        assert before == [
+            "LEASE_EXPIRED",
+            "RECOVERY_INITIATED",
+            "CHECKPOINT_CORRUPTED",
+            "RECOVERY_INITIATED",
+        ]
+        assert (await hf.checkpoints.load("r"))["done"] == 4
+    assert paid(ledger) == [0, 1, 2, 3], "effects since the older version are not sent again"
+
+
+@pytest.mark.mission("S3-075", "S3-076", "S3-180", "S3-181")
+@pytest.mark.parametrize("what", ["an effect", "a hole", "by its settings"])
+@async_test
+async def test_damage_that_only_people_can_accept_blocks_the_run(
+    backend: Backend, tmp_path: Path, what: str
+) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    agent = worker_of(ledger, fail=Failing(2, 1, Crash()))
+    strict = Settings(lease_seconds=0.2, wakeup_poll_seconds=0.05, on_corruption="block")
+    settings = strict if what == "by its settings" else SOON
+    async with holdfast.Holdfast(backend.url, agents=[agent], settings=settings) as hf:
+        await stopped(hf, agent)
+        with backend.raw() as raw:
+            if what == "an effect":
+                raw.execute(DAMAGE, b"\x00", seq_of(raw, "EFFECT_COMPLETED"))
+                raw.execute(DAMAGE, b"\x00", seq_of(raw, "CHECKPOINT_CREATED"))
+            elif what == "a hole":
+                seq = seq_of(raw, "CHECKPOINT_CREATED")
+                raw.execute("DELETE FROM journal WHERE run_id = 'r' AND seq = ?", seq)
+            else:
+                raw.execute(DAMAGE, b"\x00", seq_of(raw, "CHECKPOINT_CREATED"))
+        with pytest.raises((RunBlocked, IntegrityError)):
+            await hf.run(agent, 4, run_id="r", timeout=30)
+        run = await hf.runs.get("r")
+        assert (run.status, run.blocked_reason) == ("blocked", "corruption")
+        point = await hf.recoveries.find_point("r")
+        if what != "by its settings":
+            assert point.why_not
+            with pytest.raises(ConflictError, match="--accept-gap"):
+                await hf.recoveries.execute("r")
+        await hf.recoveries.execute("r", accept_gap=True, by="ann", note="seen")
+        if what == "an effect":
+            with pytest.raises(
+                RunBlocked, match=r"result of effect .* is damaged; it was not used"
+            ):
+                await hf.run(agent, 4, run_id="r", timeout=30)
+            *_, lost = await hf.effects.of_run("r")
+            await hf.runs.rewind("r", 1, resend=[lost.effect_id], by="ann")
+        assert await hf.run(agent, 4, run_id="r", timeout=30) == 4
+    assert sorted(set(paid(ledger))) == [0, 1, 2, 3]
+
+
+@pytest.mark.mission("S3-073")
+@async_test
+async def test_scrubber_finds_damage_that_nobody_has_read(backend: Backend, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    agent = worker_of(ledger)
+    async with holdfast.Holdfast(backend.url, agents=[agent], settings=SOON) as hf:
+        for run_id in ("r", "s", "t"):
+            assert await hf.run(agent, 2, run_id=run_id) == 2
+        scrubber = Scrubber(hf._context)
+        assert await scrubber.scrub() == []
+        with backend.raw() as raw:
+            raw.execute(DAMAGE, b"\x00", seq_of(raw, "CHECKPOINT_CREATED"))
+        assert await scrubber.scrub() == ["r"]
+        assert await scrubber.scrub() == ["r"]
+        assert (await told(hf)).count("CHECKPOINT_CORRUPTED") == 1
+        assert await told(hf, "s") == []
+
+
+@pytest.mark.mission("S3-155")
+@async_test
+async def test_breaker_of_an_agent_opens_and_closes(store: str, tmp_path: Path) -> None:
+    failing = {"on": True}
+
+    async def fail(turn: int) -> None:
+        if failing["on"]:
+            raise ValueError("no luck")
+
+    ledger = Ledger(tmp_path / "ledger")
+    policy = RecoveryPolicy(backoff_seconds=0.01, tries=1000)
+    bad = worker_of(ledger, fail=fail, name="bad", policy=policy)
+    good = worker_of(ledger, name="good")
+    settings = Settings(lease_seconds=1.0, breaker_runs=2, breaker_seconds=0.05)
+    async with holdfast.Holdfast(store, agents=[bad, good], settings=settings) as hf:
+        for run_id in ("a", "b"):
+            await start(hf, bad, 1, run_id=run_id)
+            for _ in range(2):
+                await fail_once(hf, run_id)
+        breaker = AgentBreaker(hf._context)
+        assert await breaker.allowed(["bad", "good"]) == ["bad", "good"], "one is tried"
+        breaker.took("bad")
+        assert await breaker.allowed(["bad", "good"]) == ["good"]
+        failing["on"] = False
+        for run_id in ("a", "b"):
+            assert await hf.run(bad, 1, run_id=run_id, timeout=30) == 1
+        breaker._looked_at = -1e9
+        assert await breaker.allowed(["bad", "good"]) == ["bad", "good"]
+
+
+async def fail_once(hf: holdfast.Holdfast, run_id: str) -> None:
+    async with asyncio.timeout(30):
+        while (await hf.runs.get(run_id)).ready_at > hf._context.now():
+            await asyncio.sleep(0.005)
+    await hf._work.start_pass(await hf.leases.take(run_id))
