@@ -102,6 +102,7 @@ def record(*, items: int = 3, long: str = "", poison: str | None = None, **chang
 def built(found: Record, **more: Any) -> Continuation:
     given: dict[str, Any] = {
         "task": "build the parser",
+        "why": "its context was full",
         "version": 7,
         "effects": [effect()],
         "pending": [Pending("w-1", "may I deploy?")],
@@ -116,6 +117,7 @@ def test_prompt_tells_all_that_whoever_goes_on_must_know() -> None:
     assert told.origin == ORIGIN
     assert told.sections == {
         "The original task": ["build the parser"],
+        "Why the context before ended": ["its context was full"],
         "Open effects: calls of which nobody knows yet what became of them": [
             f"charge (unknown, effect {EFFECT_ID})"
         ],

@@ -130,7 +130,7 @@ class AgentLoop(Agent[[str], str]):
 def _first_message(run: Run, request: str) -> Message:
     """The request; a context that goes on is told what the one before it left, as data."""
     left = run.continuation
-    told = [Text(left.prompt)] if left is not None and left.prompt else []
+    told = [Text(f"\n\n{left.prompt}")] if left is not None and left.prompt else []
     return Message(role="user", blocks=[Text(request), *told])
 
 

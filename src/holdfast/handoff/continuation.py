@@ -29,6 +29,7 @@ DROPPED: Final = (
     "remains",
     "constraints",
     "budget",
+    "why",
     "next",
 )
 """In this order sections lose what does not fit. The task, blockers, open effects and requests that
@@ -37,6 +38,7 @@ are pending are never left out."""
 _MAX_STEPS: Final = 10
 _TITLES: Final = {
     "task": "The original task",
+    "why": "Why the context before ended",
     "effects": "Open effects: calls of which nobody knows yet what became of them",
     "pending": "Requests that wait for a person or another agent",
     "blockers": "Blockers",
@@ -150,6 +152,7 @@ def continuation_of(
     record: Record,
     *,
     task: str,
+    why: str = "",
     version: int = 0,
     effects: Sequence[Effect] = (),
     pending: Sequence[Pending] = (),
@@ -164,6 +167,7 @@ def continuation_of(
     )
     parts: dict[str, tuple[str, ...]] = {
         "task": (task,),
+        "why": (why,) if why else (),
         "effects": tuple(f"{e.tool} ({e.status}, effect {e.effect_id})" for e in effects),
         "pending": tuple(f"{p.text or 'a request'} (wait {p.wait_id})" for p in pending),
         "blockers": tuple(f"{_told(item)}: {item.blocker}" for item in state.blocked_items),

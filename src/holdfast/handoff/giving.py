@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -29,6 +29,8 @@ from holdfast.kernel.records import Metadata, Record, Recovery
 from holdfast.kernel.waits import WaitStatus
 from holdfast.telemetry import log
 
+_MAX_WHY: Final = 1000
+
 
 class Leaving:
     """What one context leaves behind, put together from its run's state and record."""
@@ -38,6 +40,7 @@ class Leaving:
         self._run: Run = giving.run
         self._held = giving.held
         self._tools: Mapping[str, Tool[..., Any]] = giving.tools
+        self._why = giving.trigger.text[:_MAX_WHY]
         self._policy = policy
 
     async def record(self, checkpoint_id: UUID) -> Record:
@@ -70,6 +73,7 @@ class Leaving:
         whole = continuation_of(
             record,
             task=_shown(await turns.input_of(self._context, self._held.run_id)),
+            why=self._why,
             version=self._held.version + 1,
             effects=[effect for effect in effects if effect.status not in SETTLED],
             pending=await self._pending(),
