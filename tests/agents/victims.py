@@ -6,8 +6,8 @@ MAKE is a function from a `Ledger` to the agents of the worker; the spender unle
 
 The process imports everything once and forks a worker for each command, so that the next victim is
 there at once. A command is [fault point or "", how often to pass it, and "stop" if it is not to be
-killed there, but stopped as by Ctrl-Z]; the answer is the worker's pid. "wait" waits until it is
-gone, and answers how it ended.
+killed there, but stopped as by Ctrl-Z]; the point "a>b" is b, the next time after a. The answer is
+the worker's pid. "wait" waits until it is gone, and answers how it ended.
 """
 
 import asyncio
@@ -124,11 +124,26 @@ def main(begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if pid == 0:
             if command[2:]:
                 stop_at(*command[:2])
+            elif ">" in command[0]:
+                kill_after(*command[0].split(">"))
             elif command[0]:
                 arm(command[0], "kill", skip=command[1])
             asyncio.run(begin())
             os._exit(0)
         say(pid)
+
+
+def kill_after(first: str, then: str) -> None:
+    """Die at a point of those that every commit passes: the next time after another one."""
+    passed: list[str] = []
+
+    def kill(reached: str) -> None:
+        if passed and reached == then:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if reached == first:
+            passed.append(first)
+
+    install(kill)
 
 
 def stop_at(point: str, skip: int) -> None:

@@ -18,6 +18,7 @@ from holdfast.testing.store_suite import async_test
 from tests import forked
 from tests.agents import test_budget_kills, test_kill_sweep
 from tests.backends import BACKENDS, Backend, Raw
+from tests.handoff import test_kills
 from tests.peers import test_peer_kills
 from tests.processes import Child
 
@@ -231,7 +232,7 @@ def test_every_point_strikes_in_some_test_or_is_said_to_be_absent(name: str) -> 
     struck = {point for backend, _, point, _ in CASES if backend == name}
     agents = {*test_kill_sweep.AGENT_POINTS, *test_budget_kills.BUDGET_POINTS}
     peers = {*test_peer_kills.OUTBOX, *test_peer_kills.RELAY, *test_peer_kills.RECEIVER}
-    elsewhere = {*MIGRATION, *REINDEX, *agents, *peers}
+    elsewhere = {*MIGRATION, *REINDEX, *agents, *peers, *test_kills.POINTS}
     assert struck | elsewhere | set(ABSENT[name]) == set(faults.POINTS)
     assert not struck & set(ABSENT[name])
 

@@ -212,6 +212,9 @@ _KINDS: Final = frozenset(
         Kind.HANDOFF_ASSIGNED,
         Kind.HANDOFF_ACKNOWLEDGED,
         Kind.HANDOFF_REVERTED,
+        Kind.RUN_BLOCKED,
+        Kind.RUN_CANCELLED,
+        Kind.RUN_REWOUND,
     }
 )
 
@@ -240,5 +243,11 @@ def _tell(views: dict[str, HandoffView], entry: Entry, facts: object) -> None:
         case runs.Reverted(handoff_id, note=reason):
             view = views[handoff_id]
             view.status, view.reason, view.ended_at = "reverted", reason, entry.at
+        case runs.Blocked() | runs.Ended() | runs.Rewound() if views:
+            last = views[next(reversed(views))]
+            if last.status in ("given", "assigned"):
+                told = entry.kind.removeprefix("RUN_").lower()
+                last.status, last.reason = "reverted", f"the run was {told}"
+                last.ended_at = entry.at
         case _:
             pass

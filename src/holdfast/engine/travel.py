@@ -189,7 +189,10 @@ async def standing_at(context: Context, run: Run, seq: int) -> Standing:
     if run.contexts == 1:
         return Standing(giver, 1)
     entries = await read_after(context, run.run_id, ORIGIN)
-    told = [(entry, indexes.facts_of(entry)) for entry in entries if entry.seq <= seq]
+    # A receiver acknowledges right after the checkpoint that begins its context, in one commit.
+    begun = [e for e in entries if e.seq == seq + 1 and e.kind == Kind.HANDOFF_ACKNOWLEDGED]
+    before = [entry for entry in entries if entry.seq <= seq]
+    told = [(entry, indexes.facts_of(entry)) for entry in (*before, *begun)]
     first = indexes.facts_of(entries[0])
     return handoffs.standing_at(told, first.agent)
 

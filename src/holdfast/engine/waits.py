@@ -11,8 +11,8 @@ from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.engine.head import Beginning
 from holdfast.engine.journal import body_of
-from holdfast.errors import IntegrityError, MisuseError, WaitNotFound
-from holdfast.kernel import indexes, journal, peers, runs, waits
+from holdfast.errors import IllegalMove, IntegrityError, MisuseError, WaitNotFound
+from holdfast.kernel import handoffs, indexes, journal, peers, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.waits import Answer, Wait, WaitStatus
 from holdfast.stores.contract import ClaimWait, Decision, ExtendWait, NoteDuplicate, Snapshot
@@ -210,6 +210,10 @@ class Waits:
             group = _group(snapshot, known)
             if known.status is not WaitStatus.OPEN:
                 return Decision(_answer(known, group), touches=(NoteDuplicate(wait_id),))
+            if known.kind == handoffs.WAIT_KIND:
+                raise IllegalMove(
+                    f"wait {wait_id} is a handoff of run {known.run_id}: acknowledge or refuse that"
+                )
             assert snapshot.run is not None, "a wait has a run"
             drafts = waits.settle(snapshot.run, known, group, status, body=body)
             answer = Answer(

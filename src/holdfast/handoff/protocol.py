@@ -14,8 +14,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast import faults, ids
+from holdfast import faults, ids, names
 from holdfast.agents.agent import Agents
+from holdfast.agents.calls import describe, storable_text
 from holdfast.agents.handing_over import CONTEXT, WISH, HandoffRules
 from holdfast.agents.handover import PART, Giving, Taken
 from holdfast.agents.progress import Progress
@@ -28,7 +29,13 @@ from holdfast.engine.handoffs import Handoffs, Offering
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outbox import NotHere
 from holdfast.engine.replies import intact_entry
-from holdfast.errors import CheckpointNotFound, IntegrityError, UnsupportedValue
+from holdfast.errors import (
+    CheckpointNotFound,
+    Fenced,
+    IntegrityError,
+    MisuseError,
+    UnsupportedValue,
+)
 from holdfast.handoff.giving import Leaving
 from holdfast.handoff.policy import HandoffPolicy, Succession
 from holdfast.kernel import indexes, record_proofs, runs
@@ -84,6 +91,7 @@ class HandoffProtocol:
     async def take(self, held: LeasedRun) -> None:
         """Steps 10 and 11, by whoever was given the run."""
         faults.point("handoff.read")
+        await self._refuse_unless_fit(held)
         stored = held.part(PART)
         parts = _DEFAULT.context_parts
         if stored is not None:
@@ -96,22 +104,31 @@ class HandoffProtocol:
         await held.handoffs.acknowledge()
         faults.point("handoff.acknowledged")
 
+    async def _refuse_unless_fit(self, held: LeasedRun) -> None:
+        """Give back what this agent cannot go on with: whoever chose it may not have known it."""
+        run = held.run
+        try:
+            await self._check_takes(run, run.agent)
+        except UnsupportedValue as error:
+            await self._handoffs.refuse(run.run_id, run.handoff, str(error)[:1000])
+            raise Fenced(f"run {run.run_id} was given back to {run.giver!r}: {error}") from error
+
     async def orchestrate(self, run_id: str, handoff_id: str, seq: int) -> None:
         """Steps 5 to 9, by any process that serves the giver's agent; again is harmless."""
         faults.point("handoff.received")
         run = await self._context.store.runs.get(run_id)
         if run is None or run.handoff != handoff_id or run.status is not Status.WAITING:
             return
-        if run.agent and run.agent not in self._agents:
-            raise NotHere(f"agent {run.agent!r} is not known here")
         given = await self._given(run_id, handoff_id, seq)
+        if run.agent and not given.to and run.agent not in self._agents:
+            raise NotHere(f"agent {run.agent!r} is not known here")
         try:
             record = await self._verified(run_id, given)
             faults.point("handoff.verified")
             to = await self._select(run, given, record)
             await self._check_takes(run, to)
             faults.point("handoff.selected")
-        except (IntegrityError, CheckpointNotFound, UnsupportedValue) as error:
+        except (IntegrityError, CheckpointNotFound, MisuseError) as error:
             log.error("handoff %s of run %s is refused: %s", handoff_id, run_id, error)
             await self._handoffs.refuse(run_id, handoff_id, str(error)[:1000])
             return
@@ -145,17 +162,21 @@ class HandoffProtocol:
             record=record or Record(),
             agents=tuple(self._agents.names),
         )
-        to = policy.successor(succession)
-        if inspect.isawaitable(to):
-            to = await to
-        return to
+        try:
+            to = policy.successor(succession)
+            if inspect.isawaitable(to):
+                to = await to
+        except Exception as error:
+            told = f"who goes on could not be chosen: {describe(error)}"
+            raise UnsupportedValue(storable_text(told)) from error
+        return names.check(to, what="the agent that was chosen to go on")
 
     async def _check_takes(self, run: Run, to: str) -> None:
         """Raise if the receiver is known here and cannot be started with the run's input."""
         if to in self._agents:
             given = await turns.input_of(self._context, run.run_id)
             if not is_session(given):
-                self._agents.get(to).arguments_of(given)
+                self._agents.get(to).arguments_of(given, is_anothers=True)
 
 
 def _policy_of(rules: HandoffRules | None) -> HandoffPolicy:

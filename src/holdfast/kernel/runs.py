@@ -299,9 +299,10 @@ def fold(run: Run | None, entry: Entry, facts: object) -> Run:
         case Suspended(group_id):
             return _moved(run, entry, waiting_on=group_id, attempts=0)
         case Blocked(reason):
-            return _moved(run, entry, blocked_reason=reason.value)
+            return _moved(run, entry, blocked_reason=reason.value, **_given_back(run))
         case Ended():
-            return _moved(run, entry, result_seq=entry.seq, **_NO_HANDOFF)
+            back = _NO_HANDOFF | _given_back(run)
+            return _moved(run, entry, result_seq=entry.seq, **back)
         case Rewound():
             agent, contexts = facts.agent or run.agent, facts.contexts
             if not facts.agent:
@@ -314,6 +315,11 @@ def fold(run: Run | None, entry: Entry, facts: object) -> Run:
 
 
 _NO_HANDOFF: Final[dict[str, object]] = {"handoff": "", "giver": "", "wish": ""}
+
+
+def _given_back(run: Run) -> dict[str, object]:
+    """A run that is blocked or ends before a handoff is acknowledged is its giver's again."""
+    return {**_NO_HANDOFF, "agent": run.giver} if run.handoff else {}
 
 
 def _fold_handoff(run: Run, entry: Entry, facts: object) -> Run:

@@ -1,0 +1,233 @@
+"""The handoff protocol: one context of a run ends, another goes on, and nothing is forgotten."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import AgentLoop, Budget, HandoffPolicy, Message, Phase, ToolCall, Usage
+from holdfast.handoff.policy import Succession
+from holdfast.testing.store_suite import async_test
+from tests.agents.ledger import Ledger
+from tests.handoff.relays import Seen, builder, handed
+
+CYCLE = ["AGENT_HANDOFF", "HANDOFF_ASSIGNED", "HANDOFF_ACKNOWLEDGED"]
+
+
+@pytest.mark.mission(
+    "S3-057", "S3-058", "S3-059", "S3-064", "S3-065", "S3-067", "S3-146", "S3-160", "S3-185"
+)
+@async_test
+async def test_a_fresh_context_goes_on_from_what_the_last_one_stored(store: str) -> None:
+    seen = Seen()
+    agent = builder(seen, turns=4, hand_over_at={2: ""})
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        assert await hf.run(agent, "a house", run_id="r") == "4 parts of a house"
+        assert await handed(hf) == CYCLE
+        (handoff,) = await hf.handoffs.of_run("r")
+        of = {c.version: c for c in await hf.checkpoints.history("r")}
+        run = await hf.runs.get("r")
+        assert await hf.journal.verify("r") == []
+    assert (handoff.status, handoff.giver, handoff.to) == ("acknowledged", "builder", "builder")
+    assert (handoff.trigger, handoff.note) == ("explicit", "as it was told")
+    given, taken = of[handoff.version], of[handoff.version + 1]
+    assert (given.phase, given.checkpoint_id) == ("handoff", handoff.checkpoint_id)
+    assert (taken.parent, taken.agent) == (handoff.version, "builder")
+    assert (run.contexts, run.handoff, run.giver, run.wish) == (2, "", "", "")
+    talked = [("builder", 1, 1), ("builder", 2, 2), ("builder", 3, 1), ("builder", 4, 2)]
+    assert seen.turns == talked, "the talk begins anew, the work goes on"
+
+
+@pytest.mark.mission("S3-006", "S3-063", "S3-066", "S3-148")
+@async_test
+async def test_what_was_done_and_told_is_carried_over_and_the_talk_is_not(
+    store: str, tmp_path: Path
+) -> None:
+    seen, ledger = Seen(), Ledger(tmp_path / "ledger")
+    agent = builder(seen, hand_over_at={1: "", 3: ""}, ledger=ledger)
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        budget = Budget(usd=1.0)
+        assert await hf.run(agent, "a house", run_id="r", budget=budget) == "4 parts of a house"
+        account = await hf.budgets.get("r")
+        state = await hf.checkpoints.load("r")
+        effects = await hf.effects.of_run("r")
+        assert (await hf.runs.get("r")).contexts == 3
+    assert [(line.what, line.turn) for line in ledger.lines()] == [("pay", n) for n in range(1, 5)]
+    assert {effect.status for effect in effects} == {"completed"}
+    assert len(state["transcript"]) == 1
+    assert state["done"] == 4
+    assert account is not None
+    assert account.spent_usd == 40_000
+    first, second = seen.prompts
+    assert "part 1 of a house" in first
+    assert "part 2 of a house" not in first
+    assert "part 3 of a house" in second
+
+
+@pytest.mark.mission("S3-061", "S3-147")
+@pytest.mark.parametrize("way", ["wish", "policy", "phase", "select", "async select"])
+@async_test
+async def test_another_agent_goes_on(store: str, way: str) -> None:
+    seen, asked = Seen(), list[Succession]()
+
+    def select(succession: Succession) -> str:
+        asked.append(succession)
+        return "qa"
+
+    async def select_slowly(succession: Succession) -> str:
+        await asyncio.sleep(0)
+        return select(succession)
+
+    policy = {
+        "wish": None,
+        "policy": HandoffPolicy(to="qa"),
+        "phase": HandoffPolicy(by_phase={"testing": "qa"}, to="nobody"),
+        "select": HandoffPolicy(select=select),
+        "async select": HandoffPolicy(select=select_slowly),
+    }[way]
+
+    async def each(run: holdfast.Run, turn: int) -> None:
+        if way == "phase" and turn == 2:
+            run.progress.finish_phase(Phase.TESTING)
+
+    wish = {"wish": {2: "qa"}, "phase": {}}.get(way, {2: ""})
+    giver = builder(seen, hand_over_at=wish, handoff=policy, each=each)
+    receiver = builder(seen, name="qa")
+    async with holdfast.Holdfast(store, agents=[giver, receiver]) as hf:
+        assert await hf.run(giver, "it", run_id="r") == "4 parts of it"
+        assert await handed(hf) == CYCLE
+        (handoff,) = await hf.handoffs.of_run("r")
+        assert (await hf.runs.get("r")).agent == "qa"
+        # The run is the task: whoever asks for it again is answered, by its first agent.
+        assert await hf.run(giver, "it", run_id="r") == "4 parts of it"
+        assert len(await hf.handoffs.of_run("r")) == 1
+    assert [name for name, _, _ in seen.turns] == ["builder"] * 2 + ["qa"] * 2
+    assert handoff.trigger == ("phase_complete" if way == "phase" else "explicit")
+    if asked:
+        (succession,) = asked
+        assert (succession.giver, succession.agents) == ("builder", ("builder", "qa"))
+        done = succession.record.execution_state.completed_items
+        assert [item.id for item in done] == ["part-1", "part-2"]
+
+
+@pytest.mark.mission("S3-010", "S3-055", "S3-131", "S3-132", "S3-136")
+@async_test
+async def test_use_of_the_window_stays_below_the_limit_over_many_contexts(store: str) -> None:
+    """The model tells what it was given: all it has ever said would be far more than its window."""
+    window, used = 10_000, list[float]()
+
+    @holdfast.tool(effect="read")
+    def look(at: int) -> str:
+        return "what is there " * 100
+
+    async def model(talk: list[Message]) -> Message:
+        tokens = sum(len(str(message)) for message in talk) // 3
+        used.append(tokens / window)
+        if len(used) == 60:
+            return Message.assistant("done")
+        call = ToolCall(f"c{len(used)}", "look", {"at": len(used)})
+        return Message.assistant("", [call], usage=Usage(input_tokens=tokens, output_tokens=100))
+
+    policy = HandoffPolicy(window=window, context=0.7)
+    loop = AgentLoop(model, tools=[look], max_turns=1000, handoff=policy)
+    async with holdfast.Holdfast(store, agents=[loop]) as hf:
+        assert await hf.run(loop, "look around", run_id="r", timeout=60) == "done"
+        handoffs = await hf.handoffs.of_run("r")
+        contexts = (await hf.runs.get("r")).contexts
+    assert max(used) < 0.7
+    assert {handoff.trigger for handoff in handoffs} == {"context"}
+    assert len(handoffs) == contexts - 1 >= 3
+
+
+@pytest.mark.mission("S3-134")
+@async_test
+async def test_a_context_in_which_tools_fail_is_given_up(store: str) -> None:
+    @holdfast.tool(effect="read")
+    def look() -> str:
+        raise OSError("nothing is there")
+
+    asked: list[int] = []
+
+    async def model(talk: list[Message]) -> Message:
+        asked.append(len(talk))
+        if len(asked) == 8:
+            return Message.assistant("gave up")
+        return Message.assistant("", [ToolCall(f"c{len(asked)}", "look", {})])
+
+    loop = AgentLoop(model, tools=[look], handoff=HandoffPolicy(errors=2), loop_limit=0)
+    async with holdfast.Holdfast(store, agents=[loop]) as hf:
+        assert await hf.run(loop, "look", run_id="r") == "gave up"
+        assert [h.trigger for h in await hf.handoffs.of_run("r")] == ["errors", "errors"]
+    assert asked == [1, 3, 5, 1, 3, 5, 1, 3]
+
+
+@pytest.mark.mission("S3-135")
+@async_test
+async def test_a_model_hands_over_by_a_tool(store: str) -> None:
+    first: list[Message] = []
+
+    async def model(talk: list[Message]) -> Message:
+        call = ToolCall("h", "hand_over", {"to": "qa", "reason": "it is to be tested"})
+        return Message.assistant("", [call])
+
+    async def other(talk: list[Message]) -> Message:
+        first.extend(talk)
+        return Message.assistant("tested")
+
+    giver = AgentLoop(model, tools=[holdfast.hand_over], name="dev")
+    receiver = AgentLoop(other, name="qa", system="You test.")
+    async with holdfast.Holdfast(store, agents=[giver, receiver]) as hf:
+        assert await hf.run(giver, "build it", run_id="r") == "tested"
+        (handoff,) = await hf.handoffs.of_run("r")
+    assert (handoff.to, handoff.note) == ("qa", "it is to be tested")
+    system, request = first
+    assert (system.role, system.text) == ("system", "You test."), "nothing is put in there"
+    assert request.role == "user"
+    assert request.text.startswith("build it\n\n")
+    assert "it is to be tested" in request.text
+
+
+@pytest.mark.mission("S3-061", "S3-066")
+@async_test
+async def test_agents_of_several_kinds_go_on_with_each_other(store: str) -> None:
+    from pydantic_ai.messages import (
+        ModelMessage,
+        ModelRequest,
+        ModelResponse,
+        TextPart,
+        ToolCallPart,
+        UserPromptPart,
+    )
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+    from holdfast.integrations.pydantic_ai import PydanticAIModel
+
+    asked: list[str] = []
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        (request,) = messages
+        assert isinstance(request, ModelRequest)
+        assert {type(part) for part in request.parts} == {UserPromptPart}
+        asked.append(str([part.content for part in request.parts]))
+        call = ToolCallPart("hand_over", {"to": "closer", "reason": "enough"}, "c")
+        return ModelResponse(parts=[TextPart("on it"), call])
+
+    async def close(talk: list[Message]) -> Message:
+        asked.append(talk[0].text)
+        return Message.assistant("closed")
+
+    seen = Seen()
+    first = builder(seen, hand_over_at={2: "framework"})
+    second = AgentLoop(
+        PydanticAIModel(FunctionModel(respond)), tools=[holdfast.hand_over], name="framework"
+    )
+    third = AgentLoop(close, name="closer")
+    async with holdfast.Holdfast(store, agents=[first, second, third]) as hf:
+        assert await hf.run(first, "a house", run_id="r") == "closed"
+        givers = [handoff.giver for handoff in await hf.handoffs.of_run("r")]
+        state = await hf.checkpoints.load("r")
+    assert givers == ["builder", "framework"]
+    assert len(asked) == 2
+    assert all("part 2 of a house" in prompt for prompt in asked)
+    assert state["done"] == 2, "what the first one stored is still there"
