@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
@@ -173,18 +174,22 @@ async def test_model_tells_of_its_work_by_tools_that_leave_no_entry(store: str) 
     ]
     answers: list[Any] = []
 
+    async def done(talk: list[Message]) -> Message:
+        return Message.assistant("done")
+
     async def model(talk: list[Message]) -> Message:
-        if len(talk) > 1:
-            answers.extend(result for message in talk for result in message.results)
-            return Message.assistant("done")
         calls = [ToolCall(str(at), name, args) for at, (name, args) in enumerate(said)]
         return Message.assistant(tool_calls=calls)
 
     loop = holdfast.AgentLoop(model, tools=[*holdfast.progress_tools, holdfast.hand_over])
-    async with holdfast.Holdfast(store, agents=[loop]) as hf:
-        handle = await hf.start(loop, "go", run_id="r")
-        await handle.result()
-        work, state = await stored(hf), await hf.checkpoints.load("r", version=1)
+    qa = holdfast.AgentLoop(done, name="qa")
+    async with holdfast.Holdfast(store, agents=[loop, qa]) as hf:
+        assert await hf.run(loop, "go", run_id="r") == "done"
+        state = await hf.checkpoints.load("r", version=1)
+        work = work_of(state[PART])
+        for message in state["transcript"]:
+            told = msgspec.convert(message, Message)
+            answers.extend(told.results)
         assert not [kind for kind in await kinds(hf, "r") if kind.startswith("EFFECT")]
     assert [a.call_id for a in answers if a.is_error] == ["1", "4", "9", "11"]
     assert answers[0].content == "0 items are completed, 1 pending, 0 blocked"
@@ -336,27 +341,33 @@ async def test_without_usage_the_counter_counts_what_the_model_was_given(store: 
 
 
 @async_test
-async def test_wish_of_the_code_is_due_at_the_boundary_and_survives_it(store: str) -> None:
-    seen: list[Any] = []
+async def test_wish_of_the_code_is_acted_upon_at_the_boundary(store: str) -> None:
+    played: list[str] = []
 
     @holdfast.agent
-    async def build(run: holdfast.Run) -> None:
-        assert run.handing_over.due() is None or run.version
-        if run.version == 0:
-            with pytest.raises(InvalidIdentifier):
-                run.hand_over(to="a\nb")
-            run.hand_over(to="qa", note="ready for tests")
-            await run.checkpoint()
-            raise Crash
-        seen.append(run.handing_over.due())
-        run.handing_over.begin_context()
+    async def build(run: holdfast.Run) -> str:
+        played.append("build")
         assert run.handing_over.due() is None
+        with pytest.raises(InvalidIdentifier):
+            run.hand_over(to="a\nb")
+        run.hand_over(to="qa", note="ready for tests")
+        due = run.handing_over.due()
+        assert due is not None
+        assert (due.kind, due.text, due.to) == ("explicit", "ready for tests", "qa")
+        await run.checkpoint()
+        raise AssertionError("nothing is done after the boundary")
 
-    async with holdfast.Holdfast(store, agents=[build]) as hf:
-        await start(hf, build)
-        assert await advance(hf, "r") is None
-        assert await advance(hf, "r") is not None
-    assert [(t.kind, t.text, t.to) for t in seen] == [("explicit", "ready for tests", "qa")]
+    @holdfast.agent
+    async def qa(run: holdfast.Run) -> str:
+        played.append("qa")
+        assert run.handing_over.due() is None, "the wish was fulfilled"
+        await run.checkpoint()
+        return "tested"
+
+    async with holdfast.Holdfast(store, agents=[build, qa]) as hf:
+        handle = await hf.start(build, run_id="r")
+        assert await handle.result(timeout=30) == "tested"
+    assert played == ["build", "qa"]
 
 
 def test_policy_that_is_no_policy_is_refused() -> None:
