@@ -6,7 +6,7 @@ went on, is printed.
 
 import asyncio
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -68,7 +68,7 @@ def lost(raw: Raw) -> int:
     return raw.rows("SELECT count(*) FROM journal WHERE kind = 'LEASE_EXPIRED'")[0][0]
 
 
-def tell(raw: Raw, runs: Iterable[str], killed_at: Sequence[float]) -> None:
+def tell(raw: Raw, runs: Iterable[str], killed_at: Mapping[str, float]) -> None:
     """From a kill until it was noticed, and from there until somebody else went on."""
     detected: list[float] = []
     taken: list[float] = []
@@ -77,8 +77,8 @@ def tell(raw: Raw, runs: Iterable[str], killed_at: Sequence[float]) -> None:
         for kind, at, facts in raw.rows(TIMES, run_id):
             moment = at / 1e6
             if kind == "LEASE_EXPIRED":
-                detected.append(moment - max(killed for killed in killed_at if killed < moment))
-                _, attempts, *_ = msgspec.msgpack.decode(facts)
+                worker, attempts, *_ = msgspec.msgpack.decode(facts)
+                detected.append(moment - killed_at[worker])
                 expired_at = moment if attempts == 1 else 0.0  # others are put off on purpose
             elif expired_at:
                 taken.append(moment - expired_at)
