@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Sweep:
         self.agent, *_ = named(make)(self.ledger)
         self.chance = random.Random(seed)
         self.kills = 0
+        self.killed_at: dict[str, float] = {}
         self.unblocked = 0
         self.runs: dict[str, int] = {}
         self._child = Child("tests.agents.victims", store, str(folder / "ledger"), make)
@@ -59,6 +61,8 @@ class Sweep:
         pid = await self._ask(["", 0])
         await self._see_working(before)
         await asyncio.sleep(self.chance.uniform(0.0, 0.1))
+        killed = {worker.worker for worker in await self.hf.leases.workers()} - before
+        self.killed_at |= dict.fromkeys(killed, time.time())
         os.kill(pid, signal.SIGKILL)
         assert await self._ask("wait") == -signal.SIGKILL
         self.kills += 1

@@ -6,7 +6,7 @@ MAKE is a function from a `Ledger` to the agents of the worker; the spender unle
 
 The process imports everything once and forks a worker for each command, so that the next victim is
 there at once. A command is [fault point or "", how often to pass it, and "stop" if it is not to be
-killed there, but stopped as by Ctrl-Z]; a point as "a>b" is b, the next time after a. The answer is
+killed there, but stopped as by Ctrl-Z]; the point "a>b" is b, the next time after a. The answer is
 the worker's pid. "wait" waits until it is gone, and answers how it ended.
 """
 

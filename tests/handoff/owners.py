@@ -45,6 +45,9 @@ class Owners:
         elif kind == "LEASE_EXPIRED":
             self._check(self._holder == facts[0], f"it was {self._holder or 'nobody'}'s")
             self._holder = ""
+        elif kind == "RUN_BLOCKED":  # by anybody; it is its giver's again
+            self.reverted |= {self._open} - {""}
+            self._open, self._holder = "", ""
         elif kind in ENDS:
             self._check(self._holder == actor, f"{actor} does not hold it")
             self._holder = ""

@@ -1,7 +1,7 @@
 """Handoffs that do not come about: the run goes back to its giver, or to people; never nowhere."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,7 +31,7 @@ def giver_to(
 @asynccontextmanager
 async def given(
     store: str, *, to: str = "qa", seconds: float = 30.0, assigned: bool = True
-) -> AsyncIterator[tuple[holdfast.Holdfast, str, Seen]]:
+) -> AsyncGenerator[tuple[holdfast.Holdfast, str, Seen]]:
     """A run that is handed over, and that nobody has taken yet; the id of its handoff."""
     seen = Seen()
     agents = [giver_to(to, seen, seconds=seconds), builder(seen, name="qa")]
@@ -54,6 +54,12 @@ async def orchestrate(hf: holdfast.Holdfast, handoff_id: str) -> None:
     (entry,) = [entry for entry in found if entry.kind == "AGENT_HANDOFF"]
     assert hf.leases.outbox.orchestrate is not None
     await hf.leases.outbox.orchestrate("r", handoff_id, entry.seq)
+
+
+async def pass_deadline(hf: holdfast.Holdfast) -> None:
+    """Wait until the handoff should have been acknowledged."""
+    while (await hf.waits.of_run("r"))[0].deadline > hf._context.now():
+        await asyncio.sleep(0.002)
 
 
 async def expire(hf: holdfast.Holdfast) -> None:
@@ -217,8 +223,7 @@ async def test_acknowledging_against_the_deadline_has_one_winner(store: str, rou
     async with given(store, seconds=0.01) as (hf, _, _):
         held = await hf.leases.take("r")
         sweeper = hf.another_worker()
-        while (await hf.waits.of_run("r"))[0].deadline > hf._context.now():
-            await asyncio.sleep(0.002)
+        await pass_deadline(hf)
 
         async def acknowledge() -> str:
             await asyncio.sleep(0.0005 * (round % 5))
@@ -282,7 +287,7 @@ async def test_blocked_run_stays_blocked_when_its_handoff_is_not_acknowledged(
         (view,) = await hf.handoffs.of_run("r")
         assert (view.status, view.reason) == ("reverted", "the run was blocked")
         await orchestrate(hf, handoff_id)
-        await asyncio.sleep(SECONDS * 1.5)
+        await pass_deadline(hf)
         await hf.waits.expire_due()
         run = await hf.runs.get("r")
         assert (run.status, run.blocked_reason) == ("blocked", "breaker")

@@ -11,7 +11,7 @@ from holdfast import Settings
 from holdfast.agents.breaker import AgentBreaker
 from holdfast.agents.recovering import RecoveryPolicy
 from holdfast.engine.scrubber import Scrubber
-from holdfast.errors import ConflictError, RunBlocked, RunFailed
+from holdfast.errors import ConflictError, IntegrityError, RunBlocked, RunFailed
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, start
 from tests.agents.ledger import Ledger
@@ -82,7 +82,7 @@ async def test_agent_that_raises_goes_on_from_its_last_checkpoint(
         assert await hf.run(agent, 3, run_id="r", timeout=30) == 3
         assert await told(hf) == ["RECOVERY_INITIATED", "RECOVERY_COMPLETED"] * 2
         run = await hf.runs.get("r")
-        assert (run.attempts, run.is_recovering) == (0, False)
+        assert not run.is_recovering
         assert await hf.journal.verify("r") == []
     assert paid(ledger) == [0, 1, 2], "what was done before it failed is not done again"
 
@@ -204,12 +204,28 @@ async def test_worker_that_is_lost_is_on_record_and_three_of_them_block(
         for _ in range(3):
             assert await advance(hf, "r") is None
             await lose(hf)
-        tries = ["LEASE_EXPIRED", "RECOVERY_INITIATED", "RECOVERY_COMPLETED"] * 2
+        tries = ["LEASE_EXPIRED", "RECOVERY_INITIATED"] * 2  # nobody came as far as to go on
         assert await told(hf) == [*tries, "LEASE_EXPIRED", "RECOVERY_FAILED", "RUN_BLOCKED"]
         assert (await hf.runs.get("r")).blocked_reason == "breaker"
         await hf.runs.unblock("r")
         assert await hf.run(agent, 3, run_id="r", timeout=30) == 3
     assert paid(ledger) == [0, 1, 2]
+
+
+@pytest.mark.mission("S3-187")
+@async_test
+async def test_worker_that_goes_on_after_another_was_lost_says_so(
+    store: str, tmp_path: Path
+) -> None:
+    agent = worker_of(Ledger(tmp_path / "ledger"), fail=Failing(1, 1, Crash()))
+    async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
+        await start(hf, agent, 3)
+        assert await advance(hf, "r") is None
+        await lose(hf)
+        assert await hf.run(agent, 3, run_id="r", timeout=30) == 3
+        wanted = ["LEASE_EXPIRED", "RECOVERY_INITIATED", "RECOVERY_COMPLETED"]
+        assert await told(hf) == wanted
+        assert not (await hf.runs.get("r")).is_recovering
 
 
 async def lose(hf: holdfast.Holdfast) -> None:
@@ -281,14 +297,23 @@ async def test_damage_that_only_people_can_accept_blocks_the_run(
                 raw.execute("DELETE FROM journal WHERE run_id = 'r' AND seq = ?", seq)
             else:
                 raw.execute(DAMAGE, b"\x00", seq_of(raw, "CHECKPOINT_CREATED"))
-        with pytest.raises(RunBlocked, match="corruption"):
+        with pytest.raises((RunBlocked, IntegrityError)):
             await hf.run(agent, 4, run_id="r", timeout=30)
+        run = await hf.runs.get("r")
+        assert (run.status, run.blocked_reason) == ("blocked", "corruption")
         point = await hf.recoveries.find_point("r")
         if what != "by its settings":
             assert point.why_not
             with pytest.raises(ConflictError, match="--accept-gap"):
                 await hf.recoveries.execute("r")
         await hf.recoveries.execute("r", accept_gap=True, by="ann", note="seen")
+        if what == "an effect":
+            with pytest.raises(
+                RunBlocked, match=r"result of effect .* is damaged; it was not used"
+            ):
+                await hf.run(agent, 4, run_id="r", timeout=30)
+            *_, lost = await hf.effects.of_run("r")
+            await hf.runs.rewind("r", 1, resend=[lost.effect_id], by="ann")
         assert await hf.run(agent, 4, run_id="r", timeout=30) == 4
     assert sorted(set(paid(ledger))) == [0, 1, 2, 3]
 

@@ -31,6 +31,7 @@ from holdfast.engine.outbox import NotHere
 from holdfast.engine.replies import intact_entry
 from holdfast.errors import (
     CheckpointNotFound,
+    Fenced,
     HoldfastError,
     IntegrityError,
     MisuseError,
@@ -102,6 +103,7 @@ class HandoffProtocol:
     async def take(self, held: LeasedRun) -> None:
         """Steps 10 and 11, by whoever was given the run."""
         faults.point("handoff.read")
+        await self._refuse_unless_fit(held)
         stored = held.part(PART)
         parts = _DEFAULT.context_parts
         if stored is not None:
@@ -114,15 +116,24 @@ class HandoffProtocol:
         await held.handoffs.acknowledge()
         faults.point("handoff.acknowledged")
 
+    async def _refuse_unless_fit(self, held: LeasedRun) -> None:
+        """Give back what this agent cannot go on with: whoever chose it may not have known it."""
+        run = held.run
+        try:
+            await self._check_takes(run, run.agent)
+        except UnsupportedValue as error:
+            await self._handoffs.refuse(run.run_id, run.handoff, str(error)[:1000])
+            raise Fenced(f"run {run.run_id} was given back to {run.giver!r}: {error}") from error
+
     async def orchestrate(self, run_id: str, handoff_id: str, seq: int) -> None:
         """Steps 5 to 9, by any process that serves the giver's agent; again is harmless."""
         faults.point("handoff.received")
         run = await self._context.store.runs.get(run_id)
         if run is None or run.handoff != handoff_id or run.status is not Status.WAITING:
             return
-        if run.agent and run.agent not in self._agents:
-            raise NotHere(f"agent {run.agent!r} is not known here")
         given = await self._given(run_id, handoff_id, seq)
+        if run.agent and not given.to and run.agent not in self._agents:
+            raise NotHere(f"agent {run.agent!r} is not known here")
         try:
             record = await self._verified(run_id, given)
             faults.point("handoff.verified")
