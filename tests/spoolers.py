@@ -21,6 +21,16 @@ from tests.agents.ledger import Ledger
 from tests.outages import Outage, spooling
 
 CHARGED = 3
+POINTS = {
+    "spool.before_write": (0, 1),
+    "spool.after_write": (0, 1),
+    "spool.after_sync": (0, 1),
+    "spool.before_submit": (0, 3),
+    "spool.after_submit": (0, 3),
+    "spool.before_cut": (0,),
+    "spool.after_cut": (0,),
+}
+EVIDENCE = "spool.after_evidence"
 """Every so many turns something is changed outside."""
 
 

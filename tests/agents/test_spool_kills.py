@@ -16,18 +16,9 @@ from tests.agents.ledger import Ledger
 from tests.backends import Backend, Raw
 from tests.faults.test_crashes import check_chain
 from tests.processes import Child
-from tests.spoolers import CHARGED
+from tests.spoolers import CHARGED, EVIDENCE, POINTS
 
 TURNS = 6
-POINTS = {
-    "spool.before_write": (0, 1),
-    "spool.after_write": (0, 1),
-    "spool.after_sync": (0, 1),
-    "spool.before_submit": (0, 3),
-    "spool.after_submit": (0, 3),
-    "spool.before_cut": (0,),
-    "spool.after_cut": (0,),
-}
 
 
 class Spooling:
@@ -118,9 +109,7 @@ def test_process_killed_at_a_point_of_its_spool_loses_nothing_it_said(
 
 @pytest.mark.mission("S3-084", "S3-163", "S3-203")
 @pytest.mark.chaos(backend=["postgres"])
-@pytest.mark.parametrize(
-    "point", ["", "spool.after_evidence", "spool.before_cut", "spool.after_cut"]
-)
+@pytest.mark.parametrize("point", ["", EVIDENCE, "spool.before_cut", "spool.after_cut"])
 @async_test
 async def test_run_of_a_killed_process_that_was_taken_over_leaves_evidence(
     backend: Backend, tmp_path: Path, point: str

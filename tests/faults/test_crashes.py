@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast import faults
 from holdfast.testing.store_suite import async_test
-from tests import forked
+from tests import forked, spoolers
 from tests.agents import test_budget_kills, test_kill_sweep
 from tests.backends import BACKENDS, Backend, Raw
 from tests.events import test_webhooks
@@ -233,8 +233,8 @@ def test_every_point_strikes_in_some_test_or_is_said_to_be_absent(name: str) -> 
     struck = {point for backend, _, point, _ in CASES if backend == name}
     agents = {*test_kill_sweep.AGENT_POINTS, *test_budget_kills.BUDGET_POINTS}
     peers = {*test_peer_kills.OUTBOX, *test_peer_kills.RELAY, *test_peer_kills.RECEIVER}
-    own = {*test_webhooks.POINTS, *test_kills.POINTS}
-    elsewhere = {*MIGRATION, *REINDEX, *agents, *peers, *own}
+    own = {*test_webhooks.POINTS, *test_kills.POINTS, *spoolers.POINTS}
+    elsewhere = {*MIGRATION, *REINDEX, *agents, *peers, *own, spoolers.EVIDENCE}
     assert struck | elsewhere | set(ABSENT[name]) == set(faults.POINTS)
     assert not struck & set(ABSENT[name])
 

@@ -37,6 +37,7 @@ _KINDS: Final = frozenset(
         Kind.EFFECT_COMPLETED,
         Kind.EFFECT_NOT_DONE,
         Kind.EFFECT_UNKNOWN,
+        Kind.RECOVERY_COMPLETED,
     }
 )
 _FIRST_PAUSE: Final = 0.05
