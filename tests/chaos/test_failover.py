@@ -4,6 +4,8 @@ import asyncio
 import random
 from pathlib import Path
 
+import pytest
+
 from holdfast.testing.postgres import PostgresServer
 from tests.chaos.judging import faults_in
 from tests.chaos.oracle import Oracle
@@ -19,6 +21,7 @@ def url_of(*servers: PostgresServer) -> str:
     return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
 
 
+@pytest.mark.mission("S3-081")
 def test_synchronous_standby_has_all_that_was_acknowledged(
     own_postgres: OwnPostgres, tmp_path: Path, seed: int, is_chaos: bool
 ) -> None:

@@ -7,6 +7,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from holdfast.testing.postgres import PostgresServer
 from tests.chaos.judging import faults_in
 from tests.chaos.oracle import Oracle
@@ -68,6 +70,7 @@ class Killing:
         return f"seed {self._seed}, {self.kills} kills; {self._ledger}"
 
 
+@pytest.mark.mission("S3-082", "S3-105")
 def test_what_was_acknowledged_outlives_every_kill(
     own_postgres: OwnPostgres, seed: int, is_chaos: bool
 ) -> None:

@@ -105,6 +105,7 @@ def built(found: Record, **more: Any) -> Continuation:
         "why": "its context was full",
         "version": 7,
         "effects": [effect()],
+        "calls": ["charge ada: charged"],
         "pending": [Pending("w-1", "may I deploy?")],
         "budget": ["usd: 1.20 of 5.00"],
     }
@@ -133,6 +134,9 @@ def test_prompt_tells_all_that_whoever_goes_on_must_know() -> None:
         ],
         "What remains": ["p0: to do 0", "p1: to do 1", "p2: to do 2"],
         "What was accomplished": ["c0: done 0", "c1: done 1", "c2: done 2"],
+        "Calls that were made, and what they came to; the same again is given back, not made": [
+            "charge ada: charged"
+        ],
         "Key decisions": [f"decided {n} (because why)" for n in range(3)],
         "Constraints": ["offline"],
         "Assumptions": ["it is small"],
@@ -184,7 +188,7 @@ def test_least_important_is_left_out_first_and_counted() -> None:
         assert begun[: len(gone)] == gone == list(DROPPED)[: len(gone)]
         assert len(begun) <= len(gone) + 1, "one section is begun at a time"
         was_gone = gone
-    assert was_gone[:3] == ["accomplished", "touched", "dependencies"]
+    assert was_gone[:4] == ["calls", "accomplished", "touched", "dependencies"]
 
 
 def test_newest_of_what_was_done_and_first_of_what_is_to_be_done_stay() -> None:

@@ -84,6 +84,7 @@ async def check_is_found(hf: holdfast.Holdfast, seq: int, states: dict[int, Any]
 STRIDES = {"sqlite": 5, "postgres": 17}
 
 
+@pytest.mark.mission("S3-004", "S3-202", "S3-196")
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.mission("S3-038", "S3-073", "S3-076", "S3-085", "S3-106", "S3-123", "S3-158")
 @async_test

@@ -43,7 +43,7 @@ async def test_hash_is_that_of_defined_bytes(backend: Backend) -> None:
     assert hashlib.sha256(canonical).hexdigest() == made.compliance.hash == hash_of(made)
 
 
-@pytest.mark.mission("S3-084", "S3-108", "S3-119")
+@pytest.mark.mission("S3-090", "S3-108", "S3-119")
 @pytest.mark.parametrize(
     "statement",
     [

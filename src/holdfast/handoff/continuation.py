@@ -20,6 +20,7 @@ from holdfast.kernel.records import Item, Record
 Count = Callable[[str], int]
 
 DROPPED: Final = (
+    "calls",
     "accomplished",
     "touched",
     "dependencies",
@@ -45,6 +46,7 @@ _TITLES: Final = {
     "next": "Recommended next steps",
     "remains": "What remains",
     "accomplished": "What was accomplished",
+    "calls": "Calls that were made, and what they came to; the same again is given back, not made",
     "decisions": "Key decisions",
     "constraints": "Constraints",
     "assumptions": "Assumptions",
@@ -53,7 +55,7 @@ _TITLES: Final = {
     "touched": "Files and tests",
     "summary": "Summary, as a model wrote it",
 }
-_NEWEST_LAST: Final = frozenset({"accomplished", "decisions"})
+_NEWEST_LAST: Final = frozenset({"calls", "accomplished", "decisions"})
 """Of these the oldest are left out first, of the others the last."""
 
 _PREAMBLE: Final = """\
@@ -155,6 +157,7 @@ def continuation_of(
     why: str = "",
     version: int = 0,
     effects: Sequence[Effect] = (),
+    calls: Sequence[str] = (),
     pending: Sequence[Pending] = (),
     budget: Sequence[str] = (),
     summary: str = "",
@@ -174,6 +177,7 @@ def continuation_of(
         "next": next_steps(record, effects=effects, pending=pending),
         "remains": remains,
         "accomplished": tuple(_told(item) for item in state.completed_items),
+        "calls": tuple(calls),
         "decisions": tuple(decisions),
         "constraints": known.constraints,
         "assumptions": known.assumptions,

@@ -15,6 +15,7 @@ from holdfast.clock import to_datetime
 from holdfast.engine import turns
 from holdfast.engine.checkpoints import load_entries
 from holdfast.engine.context import Context
+from holdfast.engine.journal import body_of
 from holdfast.handoff.continuation import (
     Continuation,
     Pending,
@@ -23,13 +24,15 @@ from holdfast.handoff.continuation import (
 )
 from holdfast.handoff.policy import HandoffPolicy
 from holdfast.handoff.rollback import consequences, rollback_instructions
-from holdfast.kernel.effects import SETTLED, Effect
+from holdfast.kernel.effects import SETTLED, Effect, Status
 from holdfast.kernel.record_proofs import with_hash
 from holdfast.kernel.records import Metadata, Record, Recovery
 from holdfast.kernel.waits import WaitStatus
 from holdfast.telemetry import log
 
 _MAX_WHY: Final = 1000
+_MAX_CALLS: Final = 50
+_MAX_SHOWN: Final = 200
 
 
 class Leaving:
@@ -76,11 +79,24 @@ class Leaving:
             why=self._why,
             version=self._held.version + 1,
             effects=[effect for effect in effects if effect.status not in SETTLED],
+            calls=await self._calls(effects),
             pending=await self._pending(),
             budget=await self._budget(),
             summary=await self._summary(record),
         )
         return whole.fitted(self._policy.prompt_tokens, self._policy.tokens_of)
+
+    async def _calls(self, effects: Sequence[Effect]) -> list[str]:
+        """The newest calls that have happened, each in a line."""
+        made = [effect for effect in effects if effect.status is Status.COMPLETED][-_MAX_CALLS:]
+        seqs = {seq for effect in made for seq in (effect.issued_seq, effect.result_seq)}
+        entries = await load_entries(self._context, self._held.run_id, sorted(seqs))
+        bodies = {entry.seq: body_of(entry) for entry in entries}
+        return [
+            f"{effect.tool} {_short(bodies[effect.issued_seq])}: "
+            f"{_short(bodies[effect.result_seq])}"
+            for effect in made
+        ]
 
     async def _summary(self, record: Record) -> str:
         """What a model writes of the work, on record as any reply; nothing if it fails."""
@@ -115,6 +131,11 @@ class Leaving:
         accounts = await self._context.store.budgets.over(self._held.run_id)
         now = self._context.now()
         return [told for account in accounts for told in budget_left(account, now=now)]
+
+
+def _short(value: Any) -> str:
+    told = _shown(value)
+    return told if len(told) <= _MAX_SHOWN else f"{told[:_MAX_SHOWN]}…"
 
 
 def _shown(given: Any) -> str:

@@ -1,0 +1,73 @@
+"""`holdfast runs handoff`, `handoffs` and `recover`, as an operator types them."""
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast import sync
+from holdfast.cli.exits import Exit
+from tests.acceptance.test_cli import ask, run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A run with two versions that wants a worker, and one that has ended."""
+    path = tmp_path / "store.db"
+    with sync.open(str(path)) as hf:
+        held = hf.runs.open("build-7", agent="builder", input={"what": "house"})
+        for part in ("walls", "roof"):
+            held.append("talk", part)
+            held.checkpoint()
+        held.release()
+        hf.runs.open("done").complete(1)
+    return path
+
+
+@pytest.mark.mission("S3-135")
+def test_handoff_is_asked_for_and_listed(store: Path) -> None:
+    record = ask("runs", "handoff", "build-7", "--to", "qa", "--by", "ops", store=store)
+    assert record["wish"] == "qa"
+    assert ask("runs", "handoffs", "build-7", store=store) == []
+    told = run("runs", "handoff", "build-7", store=store)
+    assert "is to be handed over to a fresh context" in told.stdout
+
+
+def test_run_that_has_ended_cannot_be_handed_over(store: Path) -> None:
+    told = run("runs", "handoff", "done", store=store)
+    assert told.returncode == Exit.CONFLICT
+    assert "fork it" in told.stderr
+    missing = run("runs", "handoffs", "nobody", store=store)
+    assert missing.returncode == Exit.NOT_FOUND
+
+
+def _damage_newest(store: Path) -> None:
+    connection = apsw.Connection(str(store))
+    connection.execute(
+        "UPDATE journal SET nonce = zeroblob(16) WHERE run_id = 'build-7' AND seq ="
+        " (SELECT max(seq) FROM checkpoints WHERE run_id = 'build-7')"
+    )
+    connection.close()
+
+
+@pytest.mark.mission("S3-002", "S3-169", "S3-201")
+def test_damaged_run_is_recovered_by_its_runbook(store: Path) -> None:
+    _damage_newest(store)
+    plan = ask("runs", "recover", "build-7", "--plan", store=store)
+    assert (plan["version"], len(plan["skipped"]), plan["why_not"]) == (1, 1, "")
+    assert [problem["seq"] for problem in plan["problems"]]
+    record = ask("runs", "recover", "build-7", "--by", "ops", store=store)
+    assert (record["status"], record["version"]) == ("ready", 3)
+    with sync.open(str(store)) as hf:
+        assert hf.checkpoints.load("build-7")["talk"] == ["walls"]
+    told = run("runs", "recover", "build-7", "--to", "99", store=store)
+    assert told.returncode == Exit.NOT_FOUND
+
+
+def test_hole_in_the_chain_needs_a_person_who_says_so(store: Path) -> None:
+    connection = apsw.Connection(str(store))
+    connection.execute("DELETE FROM journal WHERE run_id = 'build-7' AND seq = 3")
+    connection.close()
+    refused = run("runs", "recover", "build-7", store=store)
+    assert refused.returncode == Exit.CONFLICT
+    assert "--accept-gap" in refused.stderr
