@@ -502,7 +502,9 @@ def test_run_of_a_killed_worker_is_taken_over_by_another(place: Place) -> None:
         "RUN_CREATED",
         "RUN_LEASED",
         "LEASE_EXPIRED",
+        "RECOVERY_INITIATED",
         "RUN_LEASED",
+        "RECOVERY_COMPLETED",
         "RUN_COMPLETED",
     ]
 

@@ -17,6 +17,7 @@ from holdfast.kernel import (
     indexes,
     journal,
     marks,
+    records,
     runs,
     signals,
     versions,
@@ -100,6 +101,41 @@ LINES: dict[Kind, tuple[msgspec.Struct, str]] = {
     Kind.COST_RECORDED: (
         budgets.Recorded("run", "model:m", "a", 1, COST, is_lost=True),
         "model:m cost 1.5 USD, 15 tokens, of which nobody saw the end",
+    ),
+    Kind.CHECKPOINT_UPDATED: (
+        records.Updated(EFFECT, 2, 3, [], "", ""),
+        "version 2 has revision 3",
+    ),
+    Kind.CHECKPOINT_FINALIZED: (
+        records.Finalized(EFFECT, 2, 3, "done", ""),
+        "version 2 is final: done",
+    ),
+    Kind.CHECKPOINT_LINKED: (
+        records.LinkedTo(EFFECT, EFFECT, 2),
+        f"version 2 continues checkpoint {EFFECT}",
+    ),
+    Kind.HANDOFF_REQUESTED: (runs.Requested("*", "tired"), "is to be handed over: tired"),
+    Kind.AGENT_HANDOFF: (
+        runs.Given("h", EFFECT, 2, "ann", "", "context", 0, "full"),
+        "ann hands it over: full",
+    ),
+    Kind.HANDOFF_ASSIGNED: (runs.Assigned("h", "qa"), "qa is to go on"),
+    Kind.HANDOFF_ACKNOWLEDGED: (
+        runs.Acknowledged("h", "qa", "w9"),
+        "qa goes on with a fresh context",
+    ),
+    Kind.HANDOFF_REVERTED: (runs.Reverted("h", "ann", 1, "late"), "ann has it again: late"),
+    Kind.RECOVERY_INITIATED: (
+        runs.RecoveryInitiated(None, 2, "lost", 1, 0, "gone"),
+        "is recovered from version 2 (lost): gone",
+    ),
+    Kind.RECOVERY_COMPLETED: (
+        runs.RecoveryCompleted(None, 2, "a", "w9"),
+        "goes on from version 2 after a failure",
+    ),
+    Kind.RECOVERY_FAILED: (
+        runs.RecoveryFailed(None, 2, "lost", 3, "again"),
+        "cannot be recovered (lost): again",
     ),
     Kind.BODIES_ERASED: (marks.Erased([(1, 9)], "old"), "what entries 1 to 9 held is erased: old"),
 }

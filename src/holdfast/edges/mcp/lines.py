@@ -197,6 +197,19 @@ WORDS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.BUDGET_RESERVED: lambda f: f"{f.what} may cost {_amounts(f.amounts)}",
     Kind.BUDGET_WARNED: lambda f: _about(f"nearly at its limit of {f.limit}", f.note),
     Kind.COST_RECORDED: _cost,
+    Kind.CHECKPOINT_UPDATED: lambda f: f"version {f.version} has revision {f.revision}",
+    Kind.CHECKPOINT_FINALIZED: lambda f: f"version {f.version} is final: {f.status}",
+    Kind.CHECKPOINT_LINKED: lambda f: f"version {f.version} continues checkpoint {f.parent_id}",
+    Kind.HANDOFF_REQUESTED: lambda f: _about("is to be handed over", f.note),
+    Kind.AGENT_HANDOFF: lambda f: _about(f"{f.giver or 'its agent'} hands it over", f.note),
+    Kind.HANDOFF_ASSIGNED: lambda f: f"{f.to} is to go on",
+    Kind.HANDOFF_ACKNOWLEDGED: lambda f: f"{f.agent or f.worker} goes on with a fresh context",
+    Kind.HANDOFF_REVERTED: lambda f: _about(f"{f.agent or 'its giver'} has it again", f.note),
+    Kind.RECOVERY_INITIATED: lambda f: _about(
+        f"is recovered from version {f.version} ({f.reason})", f.note
+    ),
+    Kind.RECOVERY_COMPLETED: lambda f: f"goes on from version {f.version} after a failure",
+    Kind.RECOVERY_FAILED: lambda f: _about(f"cannot be recovered ({f.reason})", f.note),
     Kind.BODIES_ERASED: lambda f: _about(f"what entries {_ranges(f.seqs)} held is erased", f.note),
 }
 """What the other kinds say, by their facts."""
