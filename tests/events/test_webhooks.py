@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast import codec
 from holdfast.errors import ConflictError, IllegalMove, MisuseError, WebhookNotFound
 from holdfast.peers.transports import open_transport
 from holdfast.testing.store_suite import async_test
@@ -181,7 +182,9 @@ def test_secret_is_nowhere_in_the_store_nor_in_what_is_said(
 def stored_bytes(backend: Backend) -> bytes:
     """Every row of every table, or the file; and what is compressed in bodies, unpacked."""
     with backend.raw() as raw:
-        found = [bytes(entry[11] or b"") + bytes(entry[9]) for entry in raw.entries()]
+        entries = raw.entries()
+        found = [bytes(entry[11] or b"") + bytes(entry[9]) for entry in entries]
+        found += [codec.unpack(e[7], bytes(e[11])) for e in entries if e[11] is not None]
         rows = [raw.rows(f"SELECT * FROM {table}") for table in ("runs", "checkpoints", "messages")]
     files = b""
     if backend.name == "sqlite":
