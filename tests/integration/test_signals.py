@@ -100,7 +100,7 @@ async def test_signal_of_another_process_wakes_a_worker(store: str) -> None:
 
 def test_signal_tells_those_who_watch_the_run_and_those_who_want_one() -> None:
     late = Late("default", "a", "me", lambda _: Decision(None), signal_ids=("one",))
-    assert topics_of(late, None) == ("run:a", "ready")
+    assert topics_of(late, None) == ("run:a", "ready", "journal")
 
 
 @async_test
