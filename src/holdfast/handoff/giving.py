@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.agents.handover import Giving
+from holdfast.agents.progress import Work
 from holdfast.agents.questions import FOR_PEOPLE
 from holdfast.agents.run import Run
 from holdfast.agents.tools import Tool
@@ -26,7 +27,7 @@ from holdfast.handoff.policy import HandoffPolicy
 from holdfast.handoff.rollback import consequences, rollback_instructions
 from holdfast.kernel.effects import SETTLED, Effect, Status
 from holdfast.kernel.record_proofs import with_hash
-from holdfast.kernel.records import Metadata, Record, Recovery
+from holdfast.kernel.records import Metadata, Phase, Record, Recovery
 from holdfast.kernel.waits import WaitStatus
 from holdfast.telemetry import log
 
@@ -69,8 +70,15 @@ class Leaving:
             ),
         )
         prompt = await self._prompt(with_hash(record), effects)
-        recovery = msgspec.structs.replace(record.recovery, continuation_prompt=prompt.text)
-        return with_hash(msgspec.structs.replace(record, recovery=recovery))
+        return with_hash(
+            msgspec.structs.replace(
+                record,
+                execution_state=msgspec.structs.replace(
+                    record.execution_state, phase=Phase.HANDOFF
+                ),
+                recovery=msgspec.structs.replace(record.recovery, continuation_prompt=prompt.text),
+            )
+        )
 
     async def _prompt(self, record: Record, effects: Sequence[Effect]) -> Continuation:
         whole = continuation_of(
@@ -147,9 +155,9 @@ def _shown(given: Any) -> str:
     return json.dumps(given, ensure_ascii=False, default=str)
 
 
-def summary_of(record: Record) -> str:
-    """A record in a line, to be found by."""
-    state = record.execution_state
+def summary_of(work: Work) -> str:
+    """How far the work is, in a line to be found by."""
+    state = work.execution_state
     told = [f"{state.phase}"]
     for what, items in (
         ("done", state.completed_items),

@@ -19,7 +19,8 @@ from holdfast.agents.agent import Agents
 from holdfast.agents.calls import describe, storable_text
 from holdfast.agents.handing_over import CONTEXT, WISH, HandoffRules
 from holdfast.agents.handover import PART, Giving, Taken
-from holdfast.agents.progress import Progress
+from holdfast.agents.progress import PART as WORK
+from holdfast.agents.progress import Progress, work_of
 from holdfast.agents.session_pass import is_session
 from holdfast.agents.versions import PART as VERSIONS
 from holdfast.engine import turns
@@ -85,7 +86,7 @@ class HandoffProtocol:
             note=trigger.text,
             label=giving.label,
             agent_type=policy.agent_type,
-            summary=summary_of(record),
+            summary=summary_of(giving.run.progress.state),
             hash=record.compliance.hash,
         )
         given = await held.handoffs.give(offering)
@@ -163,7 +164,13 @@ class HandoffProtocol:
             raise CheckpointNotFound(f"run {run_id} has no version {given.version} any more")
         parts = await load_parts(self._context, checkpoint)
         fields: Any = parts.decode_part(records.PART)
-        return None if fields is None else record_proofs.verified(fields)
+        if fields is None:
+            return None
+        record = record_proofs.verified(fields)
+        # That of the checkpoint is `handoff`; whoever is chosen goes on with that of the work.
+        work = work_of(parts.decode_part(WORK))
+        state = msgspec.structs.replace(record.execution_state, phase=work.execution_state.phase)
+        return msgspec.structs.replace(record, execution_state=state)
 
     async def _select(self, run: Run, given: runs.Given, record: Record | None) -> str:
         if given.to or not run.agent:
