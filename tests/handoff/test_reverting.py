@@ -346,3 +346,17 @@ async def test_going_back_before_a_handoff_gives_the_agent_of_that_time(
         assert (run.agent, run.status, run.handoff, run.contexts) == ("builder", "ready", "", 1)
         assert [w.status for w in await hf.waits.of_run("r")] == ["cancelled"]
         assert await hf.run(hf.agent("builder"), "it", run_id="r", timeout=60) == "4 parts of it"
+
+
+@pytest.mark.mission("S3-143")
+@async_test
+async def test_receiver_that_has_no_room_for_the_prompt_is_refused(store: str) -> None:
+    seen = Seen()
+    crowded = HandoffPolicy(window=1000, count=lambda text: 10 * len(text), prompt_tokens=100)
+    agents = [giver_to("qa", seen), builder(seen, name="qa", handoff=crowded)]
+    async with holdfast.Holdfast(store, agents=agents, settings=SOON) as hf:
+        await start(hf, agents[0], "it")
+        await hf._work.start_pass(await hf.leases.take("r"))
+        (view, *_) = await hf.handoffs.of_run("r")
+        assert (view.status, "tokens" in view.reason) == ("reverted", True)
+        assert (await hf.runs.get("r")).agent == "builder"

@@ -32,6 +32,7 @@ from holdfast.engine.outbox import NotHere
 from holdfast.engine.replies import intact_entry
 from holdfast.errors import (
     CheckpointNotFound,
+    ContextTooSmall,
     Fenced,
     HoldfastError,
     IntegrityError,
@@ -142,6 +143,7 @@ class HandoffProtocol:
             if not to:
                 return  # a task that is worked on outside: somebody there acknowledges it
             await self._check_takes(run, to)
+            self._check_fits(to, record)
             faults.point("handoff.selected")
         except (IntegrityError, CheckpointNotFound, MisuseError) as error:
             log.error("handoff %s of run %s is refused: %s", handoff_id, run_id, error)
@@ -191,6 +193,18 @@ class HandoffProtocol:
             told = f"who goes on could not be chosen: {describe(error)}"
             raise UnsupportedValue(storable_text(told)) from error
         return names.check(to, what="the agent that was chosen to go on")
+
+    def _check_fits(self, to: str, record: Record | None) -> None:
+        """Raise if what the receiver is told leaves it no room, as far as its policy is known."""
+        rules = self._agents.get(to).rules.handoff if to in self._agents else None
+        if record is None or not isinstance(rules, HandoffPolicy):
+            return
+        needed = rules.tokens_of(record.recovery.continuation_prompt)
+        if needed >= rules.limit_tokens:
+            raise ContextTooSmall(
+                f"the continuation prompt has {needed} tokens, and agent {to!r} may use "
+                f"{rules.limit_tokens}: give it a larger window, or its giver fewer prompt_tokens"
+            )
 
     async def _check_takes(self, run: Run, to: str) -> None:
         """Raise if the receiver is known here and cannot be started with the run's input."""
