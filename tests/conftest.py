@@ -7,6 +7,7 @@ the URL of a database in it whose user may create others.
 import asyncio
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,10 @@ from tests.backends import BACKENDS, Backend, PostgresBackend, SQLiteBackend
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 TEMPLATE = f"holdfast_template_{WORKER}"
 DATABASE = f"holdfast_test_{WORKER}"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell lets what it starts in the background ignore Ctrl-C, and so would every child.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if sys.dont_write_bytecode:
     # A thousand processes import Holdfast, and compiling it is more than half of a short life.

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
@@ -89,10 +89,23 @@ def canonical_digest(value: object, *, name: str = "value") -> bytes:
     return sha256(_canonical.encode(_plain(value, name)))
 
 
+def stored_digest(data: bytes | msgspec.Raw, without: Mapping[str, Collection[str]]) -> bytes:
+    """The canonical digest of a dict made by `encode`, less some names in those it holds."""
+    value: Any = _decoded(_as_stored, data)
+    for key, names in without.items():
+        inside: Any = value.get(key, {})
+        value[key] = {name: each for name, each in inside.items() if name not in names}
+    return sha256(_canonical.encode(value))
+
+
 def decode(data: bytes | msgspec.Raw) -> Any:
     """The value of MessagePack made by `encode`; raises IntegrityError for anything else."""
+    return _decoded(_decoder, data)
+
+
+def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: bytes | msgspec.Raw) -> Any:
     try:
-        return _decoder.decode(data)
+        return decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError, ArithmeticError) as error:
         raise IntegrityError(f"stored bytes are not a Holdfast value: {error}") from error
 
@@ -351,3 +364,4 @@ def _restore(code: int, data: memoryview) -> object:
 
 
 _decoder: Final = msgspec.msgpack.Decoder(ext_hook=_restore)
+_as_stored: Final = msgspec.msgpack.Decoder()  # leaves extensions as they are, to be encoded again

@@ -1,5 +1,6 @@
 """Records of older and newer versions of the schema, as bytes that this version did not write."""
 
+import hashlib
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,6 @@ from holdfast.kernel import checkpoints
 from holdfast.kernel import record_schema as schema
 from holdfast.kernel.checkpoints import Created, Delta
 from holdfast.kernel.journal import Draft, Kind
-from holdfast.kernel.record_proofs import hash_of_fields
 from holdfast.kernel.records import Told
 from holdfast.recovery import CheckpointService, Decision, Item
 from holdfast.testing.store_suite import async_test
@@ -52,7 +52,10 @@ NEW: dict[str, Any] = {
 
 async def write(hf: holdfast.Holdfast, fields: dict[str, Any], *, like: Any = None) -> None:
     """A checkpoint as another version would have stored it, with the hash of `like`."""
-    proof = {**fields["compliance"], "hash": hash_of_fields(like or fields)}
+    told = {**(like or fields)}
+    told["compliance"] = {n: v for n, v in told["compliance"].items() if n != "hash"}
+    digest = hashlib.sha256(msgspec.msgpack.encode(told, order="deterministic")).hexdigest()
+    proof = {**fields["compliance"], "hash": digest}
     hashed = {**fields, "compliance": proof}
     raw = msgspec.Raw(msgspec.msgpack.encode(hashed))
     body = checkpoints.encode_body(Delta({}, {"holdfast.record": raw}, []))

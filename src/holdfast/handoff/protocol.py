@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast import faults, ids, names
+from holdfast import codec, faults, ids, names
 from holdfast.agents.agent import Agents
 from holdfast.agents.calls import describe, storable_text
 from holdfast.agents.handing_over import CONTEXT, WISH, HandoffRules
@@ -168,7 +168,7 @@ class HandoffProtocol:
         fields: Any = parts.decode_part(records.PART)
         if fields is None:
             return None
-        record = record_proofs.verified(fields)
+        record = record_proofs.verified(codec.encode(fields))
         # That of the checkpoint is `handoff`; whoever is chosen goes on with that of the work.
         work = work_of(parts.decode_part(WORK))
         state = msgspec.structs.replace(record.execution_state, phase=work.execution_state.phase)

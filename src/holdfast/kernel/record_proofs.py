@@ -1,6 +1,5 @@
 """The hash of a record: what it tells, without the hash itself and the signature over it."""
 
-from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -11,20 +10,17 @@ from holdfast.kernel import record_schema
 from holdfast.kernel.record_schema import Fields
 from holdfast.kernel.records import Record
 
-_NOT_HASHED: Final = ("hash", "signature")
+_NOT_HASHED: Final = {"compliance": ("hash", "signature")}
 
 
 def hash_of(record: Record) -> str:
     """SHA-256, in hex, of a record's fields with their keys sorted, as MessagePack."""
-    return hash_of_fields(record_schema.fields_of(record))
+    return hash_of_stored(codec.encode(record_schema.fields_of(record), name="record"))
 
 
-def hash_of_fields(fields: Mapping[str, Any]) -> str:
+def hash_of_stored(body: bytes | msgspec.Raw) -> str:
     """The same for a record as it is stored, whatever version of the schema that is."""
-    compliance = dict(fields.get("compliance", {}))
-    for name in _NOT_HASHED:
-        compliance.pop(name, None)
-    return codec.canonical_digest({**fields, "compliance": compliance}, name="record").hex()
+    return codec.stored_digest(body, _NOT_HASHED).hex()
 
 
 def with_hash(record: Record) -> Record:
@@ -33,12 +29,12 @@ def with_hash(record: Record) -> Record:
     return msgspec.structs.replace(record, compliance=proof)
 
 
-def verified(fields: object) -> Record:
-    """The record of stored fields, if its hash is right; raises IntegrityError."""
-    if not isinstance(fields, dict):
+def verified(body: bytes | msgspec.Raw) -> Record:
+    """The record that is stored, if its hash is right; raises IntegrityError."""
+    fields: Any = codec.decode(body)
+    compliance: Any = cast(Fields, fields).get("compliance") if isinstance(fields, dict) else None
+    if not isinstance(compliance, dict):
         raise IntegrityError("what is stored is no record")
-    known = cast(Fields, fields)
-    told: Any = known.get("compliance", {})
-    if told.get("hash") != hash_of_fields(known):
+    if cast(Fields, compliance).get("hash") != hash_of_stored(body):
         raise IntegrityError("the hash of the record is not that of its content")
-    return record_schema.record_of(known)
+    return record_schema.record_of(cast(Fields, fields))

@@ -41,6 +41,8 @@ _COUNTS: Final = (
     "metrics.tests_status.skipped",
 )
 _MOST: Final = 2**63 - 1
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder()
 
 
 # What is given.
@@ -147,10 +149,15 @@ def _at(record: Record, path: str) -> Any:
 
 def fields_of(record: Record) -> Fields:
     """A record as it is stored: what a newer version wrote is back in its place."""
-    fields: Fields = {"version": record.version}
-    for section in SECTIONS:
-        fields[section] = _data(getattr(record, section))
-    return _with_extra(fields, record.extra)
+    fields: Fields = {name: _section(getattr(record, name)) for name in ("version", *SECTIONS)}
+    return _with_extra(fields, record.extra) if record.extra else fields
+
+
+def _section(value: Any) -> Any:
+    try:
+        return _DECODER.decode(_ENCODER.encode(value))
+    except (UnicodeEncodeError, OverflowError):
+        return _data(value)  # it cannot be stored, and whoever tries to says where
 
 
 def record_of(fields: Fields) -> Record:

@@ -303,7 +303,7 @@ class CheckpointService:
         row = msgspec.structs.replace(
             found.row, revision=revision, revised_seq=seq, final_seq=0, status="", summary=told
         )
-        return FoundRecord(checkpoint, row)
+        return FoundRecord(checkpoint, row, found.parent_id)
 
 
 def _told_by(facts: Any) -> str:

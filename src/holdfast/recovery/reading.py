@@ -57,31 +57,24 @@ class Reading:
         for run_id, seqs in by_run.items():
             for linked in await self._context.store.journal.named(run_id, sorted(seqs)):
                 entries[run_id, linked.entry.seq] = linked
-        known = {(f.checkpoint.run_id, f.checkpoint.version): f.checkpoint for f in found}
-        return [await self._read(each, entries, known) for each in found]
+        return [await self._read(each, entries) for each in found]
 
     async def _read(
-        self,
-        found: FoundRecord,
-        entries: Mapping[tuple[str, int], Linked],
-        known: Mapping[tuple[str, int], Checkpoint],
+        self, found: FoundRecord, entries: Mapping[tuple[str, int], Linked]
     ) -> StoredRecord | IntegrityError:
         checkpoint = found.checkpoint
         own = {seq: entries.get((checkpoint.run_id, seq)) for seq in _seqs(found)}
         try:
-            parent_id = found.row.linked or await self._parent_id(checkpoint, known)
-            record = await self._record(found, own, parent_id)
+            record = await self._record(found, own)
             _check_final(found, own, record)
         except (IntegrityError, msgspec.MsgspecError) as error:
             return CheckpointCorrupted(
                 f"checkpoint {checkpoint.checkpoint_id} (version {checkpoint.version} of run "
                 f"{checkpoint.run_id}) cannot be read: {error}"
             )
-        return stored_record(found, record, parent_id)
+        return stored_record(found, record)
 
-    async def _record(
-        self, found: FoundRecord, own: Mapping[int, Linked | None], parent_id: str
-    ) -> Record:
+    async def _record(self, found: FoundRecord, own: Mapping[int, Linked | None]) -> Record:
         checkpoint, row = found.checkpoint, found.row
         seq = row.revised_seq or checkpoint.seq
         linked = own[seq]
@@ -95,41 +88,30 @@ class Reading:
             body = b""  # the version was given a base of its own
         _check_facts(linked.entry, found)
         if row.revised_seq:
-            return verified(codec.decode(body))
+            return verified(body)
         raw = checkpoints.decode_delta(body).values.get(records.PART) if body else None
         if raw is not None and state.as_ref(raw) is None:
-            return verified(codec.decode(raw))
-        return await self._from_parts(
-            checkpoint, await load_parts(self._context, checkpoint), parent_id
-        )
+            return verified(raw)
+        return await self._from_parts(found, await load_parts(self._context, checkpoint))
 
-    async def _from_parts(self, checkpoint: Checkpoint, parts: Parts, parent_id: str) -> Record:
+    async def _from_parts(self, found: FoundRecord, parts: Parts) -> Record:
         """The record in a state, else what the state tells of the work."""
+        checkpoint = found.checkpoint
         held: Any = parts.decode_part(records.PART)
         if isinstance(held, dict):
             about: Any = cast(Fields, held).get("metadata", {})
             # One of an earlier version is still there, and tells of that.
             if about.get("checkpoint_id") == str(checkpoint.checkpoint_id):
-                return verified(cast(Fields, held))
+                return verified(codec.encode(cast(Fields, held)))
         run = await self._context.store.runs.get(checkpoint.run_id)
         progress: Any = parts.decode_part(records.PROGRESS)
         told: Fields = dict(cast(Fields, progress)) if isinstance(progress, dict) else {}
         fields: Fields = {n: told[n] for n in _FROM_PROGRESS if n in told}
         agent = checkpoint.agent or (run.agent if run else "")
-        return _made_of(checkpoint, fields, agent, parent_id)
-
-    async def _parent_id(
-        self, checkpoint: Checkpoint, known: Mapping[tuple[str, int], Checkpoint]
-    ) -> str:
-        if not checkpoint.parent:
-            return ""
-        parent = known.get((checkpoint.run_id, checkpoint.parent))
-        if parent is None:
-            parent = await self._context.store.checkpoints.get(checkpoint.run_id, checkpoint.parent)
-        return str(parent.checkpoint_id) if parent else ""
+        return _made_of(checkpoint, fields, agent, found.parent_id)
 
 
-def stored_record(found: FoundRecord, record: Record, parent_id: str) -> StoredRecord:
+def stored_record(found: FoundRecord, record: Record) -> StoredRecord:
     """A record, and what its rows tell of it."""
     checkpoint, row = found.checkpoint, found.row
     return StoredRecord(
@@ -141,7 +123,7 @@ def stored_record(found: FoundRecord, record: Record, parent_id: str) -> StoredR
         label=checkpoint.label,
         summary=row.summary,
         # A parent with a tombstone has no row any more; the record remembers it.
-        parent_id=parent_id or record.recovery.last_successful_state,
+        parent_id=found.parent_id or record.recovery.last_successful_state,
     )
 
 

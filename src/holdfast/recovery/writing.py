@@ -18,6 +18,7 @@ from holdfast.errors import (
     LeaseHeld,
     RunEnded,
     RunExists,
+    RunNotFound,
 )
 from holdfast.kernel import checkpoints, records, runs
 from holdfast.kernel import record_schema as schema
@@ -68,20 +69,24 @@ class Writing:
             ]
 
         while True:
-            if await self._context.store.runs.get(asked.task_id) is None:
+            try:
+                await at_head.decide_at_head(self._context, asked.task_id, plan, by=asked.agent_id)
+                return made[0]
+            except RunNotFound:
                 self._check_latest(asked, None)
-                now = self._context.now()
-                first = await self._made(asked, None, 2, now)
-                created = runs.Created("", codec.canonical_digest(None))
-                begun = Draft(Kind.RUN_CREATED, created, codec.encode(None))
-                drafts = [begun, self._draft(asked, first, None)]
-                try:
-                    await beginning.begin(self._context, asked.task_id, drafts, by=asked.agent_id)
-                except RunExists:
-                    continue  # somebody else was first: this is its second checkpoint
-                return first
-            await at_head.decide_at_head(self._context, asked.task_id, plan, by=asked.agent_id)
-            return made[0]
+            try:
+                return await self._begin(asked)
+            except RunExists:
+                continue  # somebody else was first: this is its second checkpoint
+
+    async def _begin(self, asked: Creating) -> StoredRecord:
+        """A run whose journal begins with the checkpoint that is asked for."""
+        first = await self._made(asked, None, 2, self._context.now())
+        created = runs.Created("", codec.canonical_digest(None))
+        begun = Draft(Kind.RUN_CREATED, created, codec.encode(None))
+        drafts = [begun, self._draft(asked, first, None)]
+        await beginning.begin(self._context, asked.task_id, drafts, by=asked.agent_id)
+        return first
 
     async def update(
         self,
@@ -116,8 +121,8 @@ class Writing:
                 revised_seq=head.position.seq + 1,
                 summary=text,
             )
-            told = FoundRecord(present.checkpoint, row)
-            made[:] = [stored_record(told, after, before.parent_id)]
+            told = FoundRecord(present.checkpoint, row, before.parent_id)
+            made[:] = [stored_record(told, after)]
             return [draft]
 
         await at_head.decide_at_head(self._context, found.checkpoint.run_id, plan, by=by)
@@ -218,7 +223,7 @@ class Writing:
         told = RecordRow(
             tenant=row.tenant, run_id=row.run_id, version=version, summary=asked.summary
         )
-        return stored_record(FoundRecord(row, told), with_hash(record), parent_id)
+        return stored_record(FoundRecord(row, told, parent_id), with_hash(record))
 
     def _draft(self, asked: Creating, made: StoredRecord, newest: FoundRecord | None) -> Draft:
         body = self._encoded(made)

@@ -279,10 +279,11 @@ class RecordFilter(CheckpointFilter, frozen=True, kw_only=True, gc=False):
 
 
 class FoundRecord(msgspec.Struct, frozen=True, gc=False):
-    """A checkpoint and its record's row; that of one which has none tells nothing."""
+    """A checkpoint, its record's row (that of one which has none tells nothing), and its parent."""
 
     checkpoint: Checkpoint
     row: RecordRow
+    parent_id: str
 
 
 class MarkFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):

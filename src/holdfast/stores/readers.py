@@ -218,11 +218,17 @@ class RecordReader(_Reads):
     def _found(self, row: Row) -> FoundRecord:
         checkpoint = self._shapes.checkpoint.value(row[:12])
         tenant, run_id, version = checkpoint.tenant, checkpoint.run_id, checkpoint.version
+        parent = _id(row[21])
         if row[12] is None:
             empty = RecordRow(tenant=tenant, run_id=run_id, version=version)
-            return FoundRecord(checkpoint, empty)
-        told = self._shapes.record.value((tenant, run_id, version, *row[12:]))
-        return FoundRecord(checkpoint, told)
+            return FoundRecord(checkpoint, empty, parent)
+        told = self._shapes.record.value((tenant, run_id, version, *row[12:21]))
+        return FoundRecord(checkpoint, told, told.linked or parent)
+
+
+def _id(stored: bytes | UUID | None) -> str:
+    """An id in its usual form, however the backend stores it."""
+    return str(UUID(bytes=stored) if isinstance(stored, bytes) else stored or "")
 
 
 class MarkReader(_Reads):

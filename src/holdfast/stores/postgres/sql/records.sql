@@ -50,7 +50,9 @@ SELECT set_config('holdfast.removing', 'on', true);
 -- One checkpoint by its id, and its record's row if it has one.
 SELECT c.tenant, c.run_id, c.version, c.seq, c.checkpoint_id, c.parent, c.base_seq, c.created_at,
        c.phase, c.agent, c.status, c.label, r.agent_type, r.phase, r.status, r.summary, r.words,
-       r.revision, r.revised_seq, r.final_seq, r.linked
+       r.revision, r.revised_seq, r.final_seq, r.linked,
+       (SELECT p.checkpoint_id FROM checkpoints p
+        WHERE p.tenant = c.tenant AND p.run_id = c.run_id AND p.version = c.parent)
 FROM checkpoints c
 LEFT JOIN records r ON r.tenant = c.tenant AND r.run_id = c.run_id AND r.version = c.version
 WHERE c.tenant = $1 AND c.checkpoint_id = $2;
@@ -59,7 +61,9 @@ WHERE c.tenant = $1 AND c.checkpoint_id = $2;
 -- A page of a run's versions with their records' rows, newest first, below the version given.
 SELECT c.tenant, c.run_id, c.version, c.seq, c.checkpoint_id, c.parent, c.base_seq, c.created_at,
        c.phase, c.agent, c.status, c.label, r.agent_type, r.phase, r.status, r.summary, r.words,
-       r.revision, r.revised_seq, r.final_seq, r.linked
+       r.revision, r.revised_seq, r.final_seq, r.linked,
+       (SELECT p.checkpoint_id FROM checkpoints p
+        WHERE p.tenant = c.tenant AND p.run_id = c.run_id AND p.version = c.parent)
 FROM checkpoints c
 LEFT JOIN records r ON r.tenant = c.tenant AND r.run_id = c.run_id AND r.version = c.version
 WHERE c.tenant = $1 AND c.run_id = $2 AND c.version < $3
@@ -71,7 +75,9 @@ LIMIT $4;
 -- NULL means any.
 SELECT c.tenant, c.run_id, c.version, c.seq, c.checkpoint_id, c.parent, c.base_seq, c.created_at,
        c.phase, c.agent, c.status, c.label, r.agent_type, r.phase, r.status, r.summary, r.words,
-       r.revision, r.revised_seq, r.final_seq, r.linked
+       r.revision, r.revised_seq, r.final_seq, r.linked,
+       (SELECT p.checkpoint_id FROM checkpoints p
+        WHERE p.tenant = c.tenant AND p.run_id = c.run_id AND p.version = c.parent)
 FROM checkpoints c
 LEFT JOIN records r ON r.tenant = c.tenant AND r.run_id = c.run_id AND r.version = c.version
 WHERE c.tenant = $1 AND c.checkpoint_id < $2
@@ -90,7 +96,9 @@ LIMIT $3;
 -- The same for those whose summary has all of these words.
 SELECT c.tenant, c.run_id, c.version, c.seq, c.checkpoint_id, c.parent, c.base_seq, c.created_at,
        c.phase, c.agent, c.status, c.label, r.agent_type, r.phase, r.status, r.summary, r.words,
-       r.revision, r.revised_seq, r.final_seq, r.linked
+       r.revision, r.revised_seq, r.final_seq, r.linked,
+       (SELECT p.checkpoint_id FROM checkpoints p
+        WHERE p.tenant = c.tenant AND p.run_id = c.run_id AND p.version = c.parent)
 FROM records r
 JOIN checkpoints c ON c.tenant = r.tenant AND c.run_id = r.run_id AND c.version = r.version
 WHERE r.words <> '' AND to_tsvector('simple', r.words) @@ plainto_tsquery('simple', $12)
