@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -108,6 +109,8 @@ def _measure(store: str, wanted: Sequence[Measurement], sizes: Sizes) -> list[Ro
             label = f"{store} [{number}/{len(wanted)}] {measurement.names[0]}"
             print(f"{label} …", end=" ", file=sys.stderr, flush=True)
             since = time.monotonic()
+            gc.collect()
+            gc.freeze()  # as `holdfast worker` does
             measured = asyncio.run(measurement.measure(place, sizes))
             place.clear()
             if measurement.is_of_a_store:
