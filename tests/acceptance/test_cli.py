@@ -136,6 +136,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
             yield name, found
 
 
+@pytest.mark.mission("S3-205")
 @pytest.mark.parametrize(("name", "command"), list(commands()))
 def test_command_and_its_options_are_documented(name: str, command: click.Command) -> None:
     assert f"`holdfast {name}" in DOCS

@@ -18,9 +18,11 @@ from holdfast.agents.schedules import Schedules
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
+from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
 from holdfast.engine.owed import Messages
+from holdfast.engine.recoveries import Recoveries
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits
@@ -53,6 +55,8 @@ FACES = [
     Budgets,
     Leases,
     Schedules,
+    Handoffs,
+    Recoveries,
     Webhooks,
     CheckpointService,
     RecordService,
@@ -105,6 +109,7 @@ def rows_of(page: Path) -> dict[str, list[str]]:
 # What the code names is in its reference page.
 
 
+@pytest.mark.mission("S3-205")
 @pytest.mark.parametrize("name", ERRORS)
 def test_error_is_documented(name: str) -> None:
     assert name in rows_of(REFERENCE / "errors.md") or name == "HoldfastError"
@@ -116,6 +121,7 @@ def test_errors_page_names_no_error_that_is_gone() -> None:
     assert set(named) - set(ERRORS) == set()
 
 
+@pytest.mark.mission("S3-205")
 @pytest.mark.parametrize("field", dataclasses.fields(Settings), ids=lambda field: field.name)
 def test_setting_is_documented_with_its_default(field: "dataclasses.Field[object]") -> None:
     default, *_ = rows_of(REFERENCE / "settings.md")[field.name]
@@ -133,6 +139,7 @@ def test_fault_point_is_documented(point: str) -> None:
     assert point in names_in(read(CONCEPTS / "durability.md"))
 
 
+@pytest.mark.mission("S3-205")
 @pytest.mark.parametrize("kind", Kind)
 def test_entry_kind_is_documented_with_its_facts_in_order(kind: Kind) -> None:
     facts, *_ = rows_of(REFERENCE / "entries.md")[kind]
@@ -149,6 +156,7 @@ def test_public_name_is_documented(name: str) -> None:
     assert name in documented or f"holdfast.{name}" in documented
 
 
+@pytest.mark.mission("S3-167")
 @pytest.mark.parametrize("verb", VERBS)
 def test_public_verb_is_documented(verb: str) -> None:
     assert verb.partition(".")[2] in names_in(read(REFERENCE / "python.md"))

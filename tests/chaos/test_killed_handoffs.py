@@ -27,7 +27,7 @@ ORDER BY seq
 """
 
 
-@pytest.mark.mission("S3-161", "S3-166")
+@pytest.mark.mission("S3-008", "S3-161", "S3-166")
 def test_agents_killed_while_they_hand_over_are_recovered(
     backend: Backend, tmp_path: Path, seed: int, is_chaos: bool
 ) -> None:

@@ -161,6 +161,7 @@ def test_record_that_tells_nothing_still_names_task_and_next_step() -> None:
     }
 
 
+@pytest.mark.mission("S3-062", "S3-145")
 def test_prompt_is_a_message_of_the_user_and_never_of_the_system() -> None:
     continuation = built(record())
     message = continuation.message()
@@ -168,7 +169,7 @@ def test_prompt_is_a_message_of_the_user_and_never_of_the_system() -> None:
     assert message.text == continuation.text
 
 
-@pytest.mark.mission("S3-142")
+@pytest.mark.mission("S3-142", "S3-195")
 def test_least_important_is_left_out_first_and_counted() -> None:
     whole = built(record(items=40, long=" word" * 20), summary="line\n" * 20)
     size = estimate(whole.text)

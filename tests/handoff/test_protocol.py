@@ -1,6 +1,7 @@
 """The handoff protocol: one context of a run ends, another goes on, and nothing is forgotten."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,21 @@ from holdfast.testing.store_suite import async_test
 from tests.agents.ledger import Ledger
 from tests.handoff.relays import Seen, builder, handed
 
+PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "handoff.md"
 CYCLE = ["AGENT_HANDOFF", "HANDOFF_ASSIGNED", "HANDOFF_ACKNOWLEDGED"]
 
 
 @pytest.mark.mission(
-    "S3-057", "S3-058", "S3-059", "S3-064", "S3-065", "S3-067", "S3-146", "S3-160", "S3-185"
+    "S3-057",
+    "S3-058",
+    "S3-059",
+    "S3-064",
+    "S3-065",
+    "S3-067",
+    "S3-146",
+    "S3-160",
+    "S3-185",
+    "X-014",
 )
 @async_test
 async def test_a_fresh_context_goes_on_from_what_the_last_one_stored(store: str) -> None:
@@ -37,6 +48,22 @@ async def test_a_fresh_context_goes_on_from_what_the_last_one_stored(store: str)
     assert (run.contexts, run.handoff, run.giver, run.wish) == (2, "", "", "")
     talked = [("builder", 1, 1), ("builder", 2, 2), ("builder", 3, 1), ("builder", 4, 2)]
     assert seen.turns == talked, "the talk begins anew, the work goes on"
+
+
+@pytest.mark.mission("S3-168")
+@async_test
+async def test_protocol_is_what_its_page_says(store: str) -> None:
+    """All thirteen steps, in order, with the entries that they write."""
+    rows = re.findall(r"(?m)^\| (\d[\d, ]*) \| \w+ \| (.+) \|", PAGE.read_text(encoding="utf-8"))
+    steps = [int(number) for numbers, _ in rows for number in numbers.split(",")]
+    assert steps == list(range(1, 14))
+    told = [kind for _, what in rows for kind in re.findall(r"`([A-Z]+_[A-Z_]+)`", what)]
+    assert [kind for kind in told if "HANDOFF" in kind] == CYCLE
+    agent = builder(Seen(), turns=2, hand_over_at={1: ""})
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await hf.run(agent, "a house", run_id="r")
+        written = iter([entry.kind for entry in await hf.journal.read("r")])
+    assert all(kind in written for kind in told), "each after the one before"
 
 
 @pytest.mark.mission("S3-006", "S3-063", "S3-066", "S3-148")

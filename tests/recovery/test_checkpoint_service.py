@@ -497,6 +497,7 @@ async def test_state_that_does_not_fit_is_refused_with_its_path(
         assert await hf.journal.head("task") == 2
 
 
+@pytest.mark.mission("S3-195")
 @async_test
 async def test_other_bad_input_is_refused_and_writes_nothing(backend: Backend) -> None:
     settings = Settings(max_body_bytes=10_000)

@@ -5,7 +5,7 @@ knows the shapes of what they return.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast.kernel import tags
@@ -165,7 +165,7 @@ class CheckpointReader(_Reads):
     async def search(self, wanted: CheckpointFilter) -> list[Checkpoint]:
         return await self._all(
             self._shapes.checkpoint,
-            "search_checkpoints",
+            _narrowest(_CHECKPOINTS, wanted),
             wanted.before or _NEWEST_ID,
             wanted.limit,
             wanted.run_id,
@@ -176,6 +176,38 @@ class CheckpointReader(_Reads):
             wanted.since,
             wanted.until,
         )
+
+
+class _Searches(NamedTuple):
+    """The queries of a search, each by an index of its own."""
+
+    any: str
+    of_run: str
+    by_agent: str
+    by_label: str
+
+
+_CHECKPOINTS = _Searches(
+    "search_checkpoints",
+    "search_checkpoints_of_run",
+    "search_checkpoints_by_agent",
+    "search_checkpoints_by_label",
+)
+_RECORDS = _Searches(
+    "search_records",
+    "search_records_of_run",
+    "search_records_by_agent",
+    "search_records_by_label",
+)
+
+
+def _narrowest(searches: _Searches, wanted: CheckpointFilter) -> str:
+    """The query that goes through the fewest rows."""
+    if wanted.run_id is not None:
+        return searches.of_run
+    if wanted.label:
+        return searches.by_label
+    return searches.by_agent if wanted.agent else searches.any
 
 
 class RecordReader(_Reads):
@@ -203,7 +235,7 @@ class RecordReader(_Reads):
         if wanted.words:
             rows = await self._rows("search_records_by_words", *asked, wanted.words)
         else:
-            rows = await self._rows("search_records", *asked)
+            rows = await self._rows(_narrowest(_RECORDS, wanted), *asked)
         return [self._found(row) for row in rows]
 
     async def of_run(self, run_id: str) -> list[RecordRow]:

@@ -29,6 +29,17 @@ CREATE TABLE revisions (
     PRIMARY KEY (tenant, run_id, version, revision)
 );
 
+-- Checkpoints, what is told of their records if anything is, and the id of each one's parent.
+CREATE VIEW told_checkpoints AS
+SELECT c.tenant, c.run_id, c.version, c.seq, c.checkpoint_id, c.parent, c.base_seq, c.created_at,
+       c.phase, c.agent, c.status, c.label, r.agent_type, r.phase AS told_phase,
+       r.status AS told_status, r.summary, r.words, r.revision, r.revised_seq, r.final_seq,
+       r.linked,
+       (SELECT p.checkpoint_id FROM checkpoints p
+        WHERE p.tenant = c.tenant AND p.run_id = c.run_id AND p.version = c.parent) AS parent_id
+FROM checkpoints c
+LEFT JOIN records r ON r.tenant = c.tenant AND r.run_id = c.run_id AND r.version = c.version;
+
 CREATE VIEW final_entries (tenant, run_id, version, seq) AS
 SELECT r.tenant, r.run_id, r.version, r.final_seq
 FROM records r

@@ -49,6 +49,51 @@ WHERE tenant = $1 AND checkpoint_id < $2
 ORDER BY checkpoint_id DESC
 LIMIT $3;
 
+-- name: search_checkpoints_of_run
+-- The same for those of one run.
+SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
+       status, label
+FROM checkpoints
+WHERE tenant = $1 AND checkpoint_id < $2 AND run_id = $4
+  AND ($5::text IS NULL OR agent = $5)
+  AND ($6::text IS NULL OR phase = $6)
+  AND ($7::text IS NULL OR status = $7)
+  AND ($8::text IS NULL OR label = $8)
+  AND ($9::bigint IS NULL OR created_at >= $9)
+  AND ($10::bigint IS NULL OR created_at < $10)
+ORDER BY checkpoint_id DESC
+LIMIT $3;
+
+-- name: search_checkpoints_by_agent
+-- The same for those of one agent.
+SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
+       status, label
+FROM checkpoints
+WHERE tenant = $1 AND checkpoint_id < $2 AND agent = $5 AND agent <> ''
+  AND ($4::text IS NULL OR run_id = $4)
+  AND ($6::text IS NULL OR phase = $6)
+  AND ($7::text IS NULL OR status = $7)
+  AND ($8::text IS NULL OR label = $8)
+  AND ($9::bigint IS NULL OR created_at >= $9)
+  AND ($10::bigint IS NULL OR created_at < $10)
+ORDER BY checkpoint_id DESC
+LIMIT $3;
+
+-- name: search_checkpoints_by_label
+-- The same for those with one label.
+SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
+       status, label
+FROM checkpoints
+WHERE tenant = $1 AND checkpoint_id < $2 AND label = $8 AND label <> ''
+  AND ($4::text IS NULL OR run_id = $4)
+  AND ($5::text IS NULL OR agent = $5)
+  AND ($6::text IS NULL OR phase = $6)
+  AND ($7::text IS NULL OR status = $7)
+  AND ($9::bigint IS NULL OR created_at >= $9)
+  AND ($10::bigint IS NULL OR created_at < $10)
+ORDER BY checkpoint_id DESC
+LIMIT $3;
+
 -- name: delete_checkpoint_rows
 -- Forget a run's rows before they are rebuilt from the journal.
 DELETE FROM checkpoints WHERE tenant = $1 AND run_id = $2;

@@ -48,70 +48,109 @@ SELECT set_config('holdfast.removing', 'on', true);
 
 -- name: get_checkpoint_record
 -- One checkpoint by its id, and its record's row if it has one.
-SELECT c.tenant, c.run_id, c.version, c.seq, c.checkpoint_id, c.parent, c.base_seq, c.created_at,
-       c.phase, c.agent, c.status, c.label, r.agent_type, r.phase, r.status, r.summary, r.words,
-       r.revision, r.revised_seq, r.final_seq, r.linked,
-       (SELECT p.checkpoint_id FROM checkpoints p
-        WHERE p.tenant = c.tenant AND p.run_id = c.run_id AND p.version = c.parent)
-FROM checkpoints c
-LEFT JOIN records r ON r.tenant = c.tenant AND r.run_id = c.run_id AND r.version = c.version
-WHERE c.tenant = $1 AND c.checkpoint_id = $2;
+SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
+       status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
+       final_seq, linked, parent_id
+FROM told_checkpoints
+WHERE tenant = $1 AND checkpoint_id = $2;
 
 -- name: list_checkpoint_records
 -- A page of a run's versions with their records' rows, newest first, below the version given.
-SELECT c.tenant, c.run_id, c.version, c.seq, c.checkpoint_id, c.parent, c.base_seq, c.created_at,
-       c.phase, c.agent, c.status, c.label, r.agent_type, r.phase, r.status, r.summary, r.words,
-       r.revision, r.revised_seq, r.final_seq, r.linked,
-       (SELECT p.checkpoint_id FROM checkpoints p
-        WHERE p.tenant = c.tenant AND p.run_id = c.run_id AND p.version = c.parent)
-FROM checkpoints c
-LEFT JOIN records r ON r.tenant = c.tenant AND r.run_id = c.run_id AND r.version = c.version
-WHERE c.tenant = $1 AND c.run_id = $2 AND c.version < $3
-ORDER BY c.version DESC
+SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
+       status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
+       final_seq, linked, parent_id
+FROM told_checkpoints
+WHERE tenant = $1 AND run_id = $2 AND version < $3
+ORDER BY version DESC
 LIMIT $4;
 
 -- name: search_records
 -- A page of checkpoints over all runs with their records' rows, newest first, below the id given;
 -- NULL means any.
-SELECT c.tenant, c.run_id, c.version, c.seq, c.checkpoint_id, c.parent, c.base_seq, c.created_at,
-       c.phase, c.agent, c.status, c.label, r.agent_type, r.phase, r.status, r.summary, r.words,
-       r.revision, r.revised_seq, r.final_seq, r.linked,
-       (SELECT p.checkpoint_id FROM checkpoints p
-        WHERE p.tenant = c.tenant AND p.run_id = c.run_id AND p.version = c.parent)
-FROM checkpoints c
-LEFT JOIN records r ON r.tenant = c.tenant AND r.run_id = c.run_id AND r.version = c.version
-WHERE c.tenant = $1 AND c.checkpoint_id < $2
-  AND ($4::text IS NULL OR c.run_id = $4)
-  AND ($5::text IS NULL OR c.agent = $5)
-  AND ($6::text IS NULL OR coalesce(r.agent_type, '') = $6)
-  AND ($7::text IS NULL OR coalesce(nullif(r.phase, ''), c.phase) = $7)
-  AND ($8::text IS NULL OR coalesce(nullif(r.status, ''), c.status) = $8)
-  AND ($9::text IS NULL OR c.label = $9)
-  AND ($10::bigint IS NULL OR c.created_at >= $10)
-  AND ($11::bigint IS NULL OR c.created_at < $11)
-ORDER BY c.checkpoint_id DESC
+SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
+       status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
+       final_seq, linked, parent_id
+FROM told_checkpoints
+WHERE tenant = $1 AND checkpoint_id < $2
+  AND ($4::text IS NULL OR run_id = $4)
+  AND ($5::text IS NULL OR agent = $5)
+  AND ($6::text IS NULL OR coalesce(agent_type, '') = $6)
+  AND ($7::text IS NULL OR coalesce(nullif(told_phase, ''), phase) = $7)
+  AND ($8::text IS NULL OR coalesce(nullif(told_status, ''), status) = $8)
+  AND ($9::text IS NULL OR label = $9)
+  AND ($10::bigint IS NULL OR created_at >= $10)
+  AND ($11::bigint IS NULL OR created_at < $11)
+ORDER BY checkpoint_id DESC
+LIMIT $3;
+
+-- name: search_records_of_run
+-- The same for those of one run.
+SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
+       status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
+       final_seq, linked, parent_id
+FROM told_checkpoints
+WHERE tenant = $1 AND checkpoint_id < $2 AND run_id = $4
+  AND ($5::text IS NULL OR agent = $5)
+  AND ($6::text IS NULL OR coalesce(agent_type, '') = $6)
+  AND ($7::text IS NULL OR coalesce(nullif(told_phase, ''), phase) = $7)
+  AND ($8::text IS NULL OR coalesce(nullif(told_status, ''), status) = $8)
+  AND ($9::text IS NULL OR label = $9)
+  AND ($10::bigint IS NULL OR created_at >= $10)
+  AND ($11::bigint IS NULL OR created_at < $11)
+ORDER BY checkpoint_id DESC
+LIMIT $3;
+
+-- name: search_records_by_agent
+-- The same for those of one agent.
+SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
+       status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
+       final_seq, linked, parent_id
+FROM told_checkpoints
+WHERE tenant = $1 AND checkpoint_id < $2 AND agent = $5 AND agent <> ''
+  AND ($4::text IS NULL OR run_id = $4)
+  AND ($6::text IS NULL OR coalesce(agent_type, '') = $6)
+  AND ($7::text IS NULL OR coalesce(nullif(told_phase, ''), phase) = $7)
+  AND ($8::text IS NULL OR coalesce(nullif(told_status, ''), status) = $8)
+  AND ($9::text IS NULL OR label = $9)
+  AND ($10::bigint IS NULL OR created_at >= $10)
+  AND ($11::bigint IS NULL OR created_at < $11)
+ORDER BY checkpoint_id DESC
+LIMIT $3;
+
+-- name: search_records_by_label
+-- The same for those with one label.
+SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
+       status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
+       final_seq, linked, parent_id
+FROM told_checkpoints
+WHERE tenant = $1 AND checkpoint_id < $2 AND label = $9 AND label <> ''
+  AND ($4::text IS NULL OR run_id = $4)
+  AND ($5::text IS NULL OR agent = $5)
+  AND ($6::text IS NULL OR coalesce(agent_type, '') = $6)
+  AND ($7::text IS NULL OR coalesce(nullif(told_phase, ''), phase) = $7)
+  AND ($8::text IS NULL OR coalesce(nullif(told_status, ''), status) = $8)
+  AND ($10::bigint IS NULL OR created_at >= $10)
+  AND ($11::bigint IS NULL OR created_at < $11)
+ORDER BY checkpoint_id DESC
 LIMIT $3;
 
 -- name: search_records_by_words
 -- The same for those whose summary has all of these words.
-SELECT c.tenant, c.run_id, c.version, c.seq, c.checkpoint_id, c.parent, c.base_seq, c.created_at,
-       c.phase, c.agent, c.status, c.label, r.agent_type, r.phase, r.status, r.summary, r.words,
-       r.revision, r.revised_seq, r.final_seq, r.linked,
-       (SELECT p.checkpoint_id FROM checkpoints p
-        WHERE p.tenant = c.tenant AND p.run_id = c.run_id AND p.version = c.parent)
-FROM records r
-JOIN checkpoints c ON c.tenant = r.tenant AND c.run_id = r.run_id AND c.version = r.version
-WHERE r.words <> '' AND to_tsvector('simple', r.words) @@ plainto_tsquery('simple', $12)
-  AND r.tenant = $1 AND c.tenant = $1 AND c.checkpoint_id < $2
-  AND ($4::text IS NULL OR c.run_id = $4)
-  AND ($5::text IS NULL OR c.agent = $5)
-  AND ($6::text IS NULL OR coalesce(r.agent_type, '') = $6)
-  AND ($7::text IS NULL OR coalesce(nullif(r.phase, ''), c.phase) = $7)
-  AND ($8::text IS NULL OR coalesce(nullif(r.status, ''), c.status) = $8)
-  AND ($9::text IS NULL OR c.label = $9)
-  AND ($10::bigint IS NULL OR c.created_at >= $10)
-  AND ($11::bigint IS NULL OR c.created_at < $11)
-ORDER BY c.checkpoint_id DESC
+SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
+       status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
+       final_seq, linked, parent_id
+FROM told_checkpoints
+WHERE tenant = $1 AND checkpoint_id < $2
+  AND words <> '' AND to_tsvector('simple', words) @@ plainto_tsquery('simple', $12)
+  AND ($4::text IS NULL OR run_id = $4)
+  AND ($5::text IS NULL OR agent = $5)
+  AND ($6::text IS NULL OR coalesce(agent_type, '') = $6)
+  AND ($7::text IS NULL OR coalesce(nullif(told_phase, ''), phase) = $7)
+  AND ($8::text IS NULL OR coalesce(nullif(told_status, ''), status) = $8)
+  AND ($9::text IS NULL OR label = $9)
+  AND ($10::bigint IS NULL OR created_at >= $10)
+  AND ($11::bigint IS NULL OR created_at < $11)
+ORDER BY checkpoint_id DESC
 LIMIT $3;
 
 -- name: list_records

@@ -46,6 +46,17 @@ BEGIN
     INSERT INTO record_words (rowid, words) SELECT NEW.id, NEW.words WHERE NEW.words <> '';
 END;
 
+-- Checkpoints, what is told of their records if anything is, and the id of each one's parent.
+CREATE VIEW told_checkpoints AS
+SELECT c.tenant, c.run_id, c.version, c.seq, c.checkpoint_id, c.parent, c.base_seq, c.created_at,
+       c.phase, c.agent, c.status, c.label, r.agent_type, r.phase AS told_phase,
+       r.status AS told_status, r.summary, r.words, r.revision, r.revised_seq, r.final_seq,
+       r.linked,
+       (SELECT p.checkpoint_id FROM checkpoints p
+        WHERE p.tenant = c.tenant AND p.run_id = c.run_id AND p.version = c.parent) AS parent_id
+FROM checkpoints c
+LEFT JOIN records r ON r.tenant = c.tenant AND r.run_id = c.run_id AND r.version = c.version;
+
 -- A checkpoint that is final is not to be changed, by nobody: neither its rows nor its entries. The
 -- runs whose rows are rebuilt or erased on the record are named here, within that transaction.
 CREATE TABLE removals (
