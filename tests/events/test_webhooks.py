@@ -14,8 +14,9 @@ import holdfast
 from holdfast import codec
 from holdfast.errors import ConflictError, IllegalMove, MisuseError, WebhookNotFound
 from holdfast.peers.transports import open_transport
+from holdfast.testing.nats import nats_server
 from holdfast.testing.store_suite import async_test
-from tests.backends import Backend
+from tests.backends import Backend, SQLiteBackend
 from tests.events.judging import ids_on_record, judge, until
 from tests.processes import Child
 
@@ -227,7 +228,15 @@ async def test_entries_of_webhooks_are_no_events(backend: Backend) -> None:
 def test_events_go_to_a_queue_of_the_transport_each_once_and_in_order(
     backend: Backend, tmp_path: Path
 ) -> None:
-    queues = f"sqlite:///{tmp_path}/queues.db"
+    publish_and_judge(backend, f"sqlite:///{tmp_path}/queues.db")
+
+
+def test_events_go_to_jetstream_each_once_and_in_order(tmp_path: Path) -> None:
+    with nats_server(tmp_path / "nats") as server:
+        publish_and_judge(SQLiteBackend(tmp_path / "store.db"), server.url)
+
+
+def publish_and_judge(backend: Backend, queues: str) -> None:
     asyncio.run(queue_up(backend.url))
     asyncio.run(write(backend.url, 4))
     with worker(backend, "webhook.after_post", transport=queues) as victim:

@@ -11,6 +11,7 @@ from holdfast.errors import InvalidSetting, StoreNotPermitted, TransportUnavaila
 from holdfast.peers import open_transport
 from holdfast.testing.nats import NatsServer, free_ports
 from holdfast.testing.store_suite import async_test
+from tests.certificates import self_signed
 
 Started = Callable[..., NatsServer]
 CONSUMING = """
@@ -60,14 +61,7 @@ def started(tmp_path: Path) -> Iterator[Started]:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """A certificate for loopback that nobody has signed, and its key."""
-    paths = tmp_path / "server.pem", tmp_path / "server.key"
-    asked = ["req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-newkey", "ec"]
-    asked += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-addext"]
-    asked.append("subjectAltName=IP:127.0.0.1")
-    places = ["-out", str(paths[0]), "-keyout", str(paths[1])]
-    subprocess.run(["openssl", *asked, *places], check=True, capture_output=True)
-    return paths
+    return self_signed(tmp_path)
 
 
 @async_test
