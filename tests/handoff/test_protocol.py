@@ -3,12 +3,15 @@
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import AgentLoop, Budget, HandoffPolicy, Message, Phase, ToolCall, Usage
+from holdfast.errors import StoreUnavailable
 from holdfast.handoff.policy import Succession
+from holdfast.kernel.records import Record
 from holdfast.testing.store_suite import async_test
 from tests.agents.ledger import Ledger
 from tests.handoff.relays import Seen, builder, handed
@@ -258,3 +261,86 @@ async def test_agents_of_several_kinds_go_on_with_each_other(store: str) -> None
     assert len(asked) == 2
     assert all("part 2 of a house" in prompt for prompt in asked)
     assert state["done"] == 2, "what the first one stored is still there"
+
+
+@async_test
+async def test_run_that_is_handed_over_is_taken_before_what_waits_in_line(store: str) -> None:
+    agent = builder(Seen(), turns=2, hand_over_at={1: ""})
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await hf.start(agent, "a house", run_id="r")
+        for number in range(3):
+            await hf.start(agent, "a shed", run_id=f"waiting-{number}")
+        held = await hf.leases.next()
+        assert held is not None
+        assert held.run_id == "r"
+        await hf._work.start_pass(held)
+        assert (await hf.runs.get("r")).handoff
+        taken = await hf.leases.next()
+        assert taken is not None
+        assert taken.run_id == "r", "it has only so long to be acknowledged"
+
+
+@async_test
+async def test_summary_is_made_of_the_turn_that_ends_too(store: str) -> None:
+    talks: list[list[str]] = []
+
+    async def summarize(record: Record, talk: list[Any]) -> str:
+        talks.append([item["blocks"][0]["text"] for item in talk])
+        return "in short"
+
+    seen = Seen()
+    policy = HandoffPolicy(summarize=summarize)
+    agent = builder(seen, turns=2, hand_over_at={1: ""}, handoff=policy)
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await hf.run(agent, "a house", run_id="r")
+    assert talks == [["part 1"]]
+    assert "in short" in seen.prompts[0]
+
+
+@pytest.mark.parametrize("mode", ["memory", "spool"])
+@async_test
+async def test_handoff_waits_for_a_store_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    away = asyncio.Event()
+
+    async def each(run: holdfast.Run, turn: int) -> None:
+        if turn == 1:
+            away.set()
+            asyncio.get_running_loop().call_later(0.3, away.clear)
+
+    settings = holdfast.Settings(
+        on_store_failure=mode, spool_folder=str(tmp_path / "spool"), store_retries=1
+    )
+    agent = builder(Seen(), turns=2, hand_over_at={1: ""}, each=each)
+    async with holdfast.Holdfast(str(tmp_path / "s.db"), agents=[agent], settings=settings) as hf:
+        store: Any = hf._context.store
+        submit, read = store.submit, store._read
+
+        async def submit_if_there(wanted: Any) -> Any:
+            if away.is_set():
+                raise StoreUnavailable("away")
+            return await submit(wanted)
+
+        async def read_if_there(work: Any) -> Any:
+            if away.is_set():
+                raise StoreUnavailable("away")
+            return await read(work)
+
+        monkeypatch.setattr(store, "submit", submit_if_there)
+        monkeypatch.setattr(store, "_read", read_if_there)
+        assert await hf.run(agent, "a house", run_id="r", timeout=30) == "2 parts of a house"
+        assert await handed(hf) == CYCLE
+
+
+@async_test
+async def test_what_is_told_in_the_clear_says_how_much_and_not_what(store: str) -> None:
+    agent = builder(Seen(), turns=2, hand_over_at={1: ""})
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await hf.run(agent, "canary-of-a-house", run_id="r")
+        async for event in hf.events("start"):
+            assert "canary" not in str(event.to_cloudevent())
+            if event.kind == "RUN_COMPLETED":
+                break
+        found = await hf._context.store.records.of_run("r")
+    assert [row.summary for row in found] == ["planning, 1 done"]

@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import HandoffPolicy, Message, Settings
 from holdfast.errors import IllegalMove, RunBlocked, RunEnded, RunNotFound
+from holdfast.kernel.records import Record
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import start
 from tests.backends import Raw
@@ -259,3 +260,26 @@ def problems_of(entries: list[tuple[str, str, list[Any]]]) -> list[str]:
             ]
 
     return Owners(cast("Raw", Rows()), "r").problems
+
+
+@async_test
+async def test_request_that_comes_while_a_context_is_being_left_is_heard(store: str) -> None:
+    async def summarize(record: Record, talk: list[Any]) -> str:
+        await hf.handoffs.request("r", to="qa", by="operator")
+        return "short"
+
+    @holdfast.agent(handoff=HandoffPolicy(summarize=summarize))
+    async def work(run: holdfast.Run) -> str:
+        run.progress.finish_phase("testing")
+        await run.checkpoint()
+        return "work went on"
+
+    @holdfast.agent
+    async def qa(run: holdfast.Run) -> str:
+        return "qa went on"
+
+    async with holdfast.Holdfast(store, agents=[work, qa]) as hf:
+        assert await hf.run(work, run_id="r", timeout=30) == "qa went on"
+        (view,) = await hf.handoffs.of_run("r")
+        assert (view.trigger, view.to, view.status) == ("phase_complete", "qa", "acknowledged")
+        assert (await hf.runs.get("r")).wish == ""

@@ -360,3 +360,54 @@ async def test_receiver_that_has_no_room_for_the_prompt_is_refused(store: str) -
         (view, *_) = await hf.handoffs.of_run("r")
         assert (view.status, "tokens" in view.reason) == ("reverted", True)
         assert (await hf.runs.get("r")).agent == "builder"
+
+
+@async_test
+async def test_giver_that_goes_on_itself_is_no_receiver(store: str) -> None:
+    seen: list[bool] = []
+
+    @holdfast.agent(handoff=HandoffPolicy(acknowledge_seconds=SECONDS))
+    async def work(run: holdfast.Run) -> str:
+        seen.append(run.continuation is not None)
+        if len(seen) == 1:
+            run.hand_over("nobody")
+            await run.checkpoint()
+        return "done"
+
+    async with holdfast.Holdfast(store, agents=[work], settings=SOON) as hf:
+        assert await hf.run(work, run_id="r", timeout=60) == "done"
+        assert [each.status for each in await hf.handoffs.of_run("r")] == ["reverted"]
+    assert seen == [False, False]
+
+
+@async_test
+async def test_counter_that_raises_stops_its_handoff_and_no_worker(store: str) -> None:
+    def count(text: str) -> int:
+        raise OSError("the words of the model cannot be fetched")
+
+    @holdfast.agent
+    async def giver(run: holdfast.Run) -> str:
+        run.hand_over("qa")
+        await run.checkpoint()
+        return "not handed over"
+
+    @holdfast.agent(handoff=HandoffPolicy(count=count))
+    async def qa(run: holdfast.Run) -> str:
+        return "qa"
+
+    @holdfast.agent
+    async def other(run: holdfast.Run) -> str:
+        return "other"
+
+    async with holdfast.Holdfast(store, agents=[giver, qa, other], settings=SOON) as hf:
+        worker = hf.new_worker()
+        working = asyncio.create_task(worker.run())
+        await hf.start(giver, run_id="r")
+        async with asyncio.timeout(60):
+            while (await hf.runs.get("r")).status != "blocked":
+                await asyncio.sleep(0.02)
+        assert await (await hf.start(other, run_id="o")).result(timeout=30) == "other"
+        worker.stop()
+        await working
+        *_, last = await hf.handoffs.of_run("r")
+        assert "the tokens of its prompt could not be counted" in last.reason

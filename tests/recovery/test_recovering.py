@@ -10,8 +10,16 @@ import holdfast
 from holdfast import Settings
 from holdfast.agents.breaker import AgentBreaker
 from holdfast.agents.recovering import RecoveryPolicy
+from holdfast.engine import travel
 from holdfast.engine.scrubber import Scrubber
-from holdfast.errors import ConflictError, IntegrityError, RunBlocked, RunFailed
+from holdfast.errors import (
+    ConflictError,
+    IntegrityError,
+    RunBlocked,
+    RunFailed,
+    RunWaiting,
+    StoreBusy,
+)
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, start
 from tests.agents.ledger import Ledger
@@ -371,3 +379,115 @@ async def fail_once(hf: holdfast.Holdfast, run_id: str) -> None:
         while (await hf.runs.get(run_id)).ready_at > hf._context.now():
             await asyncio.sleep(0.005)
     await hf._work.start_pass(await hf.leases.take(run_id))
+
+
+@async_test
+async def test_damage_after_a_handoff_is_passed_over_too(backend: Backend) -> None:
+    @holdfast.agent
+    async def work(run: holdfast.Run) -> int:
+        done = run.value("done", int, 0)
+        while done.get() < 4:
+            done.set(done.get() + 1)
+            if done.get() == 2:
+                run.hand_over()
+            await run.checkpoint()
+        await run.signal("go")
+        return done.get()
+
+    async with holdfast.Holdfast(backend.url, agents=[work], settings=SOON) as hf:
+        with pytest.raises(RunWaiting):
+            await hf.run(work, run_id="r", timeout=30)
+        assert (await hf.runs.get("r")).contexts == 2
+        with backend.raw() as raw:
+            raw.execute(DAMAGE, b"\x00", seq_of(raw, "CHECKPOINT_CREATED"))
+    async with holdfast.Holdfast(backend.url, agents=[work], settings=SOON) as hf:
+        await hf.signal("r", "go")
+        assert await hf.run(work, run_id="r", timeout=30) == 4
+        assert "CHECKPOINT_CORRUPTED" in await told(hf)
+        assert (await hf.runs.get("r")).contexts == 2
+
+
+async def damaged_in_its_only_version(
+    backend: Backend,
+) -> tuple[holdfast.Agent[[], str], list[int]]:
+    """A run that waits, whose one version is damaged; and the turns that were begun."""
+    begun: list[int] = []
+
+    @holdfast.agent
+    async def work(run: holdfast.Run) -> str:
+        begun.append(run.version)
+        if run.version == 0:
+            run.value("n", int, 0).set(1)
+            await run.checkpoint()
+        await run.signal("go")
+        return "done"
+
+    async with holdfast.Holdfast(backend.url, agents=[work], settings=SOON) as hf:
+        with pytest.raises(RunWaiting):
+            await hf.run(work, run_id="r", timeout=30)
+    with backend.raw() as raw:
+        raw.execute(DAMAGE, b"\x00", seq_of(raw, "CHECKPOINT_CREATED"))
+    return work, begun
+
+
+@async_test
+async def test_run_without_an_intact_version_begins_anew_if_somebody_says_so(
+    backend: Backend,
+) -> None:
+    work, begun = await damaged_in_its_only_version(backend)
+    async with holdfast.Holdfast(backend.url, agents=[work], settings=SOON) as hf:
+        await hf.signal("r", "go")
+        with pytest.raises((RunBlocked, IntegrityError)):
+            await hf.run(work, run_id="r", timeout=30)
+        with pytest.raises(ConflictError, match="no version is intact"):
+            await hf.recoveries.execute("r")
+        await hf.recoveries.execute("r", accept_gap=True, by="ann")
+        assert await hf.run(work, run_id="r", timeout=30) == "done"
+    assert begun[0] == 0
+    assert len(begun) > 1
+
+
+@async_test
+async def test_store_that_is_busy_while_a_run_is_mended_does_not_block_it(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    agent = worker_of(ledger, fail=Failing(2, 1, Crash()))
+    rewind, failed = travel.rewind, list[str]()
+
+    async def busy_once(*args: Any, **options: Any) -> Any:
+        if not failed:
+            failed.append("busy")
+            raise StoreBusy("the database is locked")
+        return await rewind(*args, **options)
+
+    monkeypatch.setattr(travel, "rewind", busy_once)
+    async with holdfast.Holdfast(backend.url, agents=[agent], settings=SOON) as hf:
+        await stopped(hf, agent)
+        with backend.raw() as raw:
+            raw.execute(DAMAGE, b"\x00", seq_of(raw, "CHECKPOINT_CREATED"))
+        with pytest.raises(StoreBusy):
+            await hf.run(agent, 4, run_id="r", timeout=30)
+        assert (await hf.runs.get("r")).status != "blocked"
+        assert await hf.run(agent, 4, run_id="r", timeout=30) == 4
+    assert failed == ["busy"]
+    assert paid(ledger) == [0, 1, 2, 3]
+
+
+@async_test
+async def test_runs_that_wait_for_people_do_not_hold_up_their_agent(
+    store: str, tmp_path: Path
+) -> None:
+    async def fail(turn: int) -> None:
+        raise ValueError("no luck")
+
+    policy = RecoveryPolicy(backoff_seconds=0.01, tries=2)
+    agent = worker_of(Ledger(tmp_path / "ledger"), fail=fail, policy=policy)
+    settings = Settings(lease_seconds=1.0, breaker_runs=1, breaker_seconds=600.0)
+    async with holdfast.Holdfast(store, agents=[agent], settings=settings) as hf:
+        await start(hf, agent, 1)
+        while (await hf.runs.get("r")).status != "blocked":
+            await fail_once(hf, "r")
+        breaker = AgentBreaker(hf._context)
+        breaker.took("payer")
+        assert await breaker.allowed(["payer"]) == ["payer"]

@@ -13,13 +13,13 @@ from holdfast.agents.rules import Rules
 from holdfast.agents.tools import Tool
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import ContextTooSmall, HoldfastError
-from holdfast.kernel.handoffs import ANYBODY
-from holdfast.kernel.runs import BlockedReason
+from holdfast.kernel.runs import ANYBODY, BlockedReason
 
 if TYPE_CHECKING:
     from holdfast.agents.run import Run
 
 PART: Final = "holdfast.handoff"
+TAKEN: Final = "holdfast.taken"
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +69,8 @@ def asked_from_outside(held: LeasedRun) -> Trigger | None:
 
 
 def left_in(held: LeasedRun) -> Taken | None:
-    """What the context before left in a run's state, if it handed the run over."""
-    left = held.part(PART)
+    """What the context before left in a run's state, if this one has taken it over."""
+    left = held.part(PART) if held.part(TAKEN) else None
     return None if left is None else shapes.convert(left, Taken, what=PART)
 
 

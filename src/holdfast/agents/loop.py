@@ -104,7 +104,7 @@ class AgentLoop(Agent[[str], str]):
         """Answer a request; go on with it if its turns are on record."""
         talk = run.log("transcript", Message)
         if run.is_fresh:
-            talk.append(_first_message(run, request))
+            talk.append(Message.user(request) if talk else _first_message(run, request))
         while _turns_since_user(talk) < self.max_turns:
             # The step's name is the same for every model: a reply on record is used after a change.
             reply = await run.model(self.reply, talk)

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
-from holdfast import faults
+from holdfast import codec, faults
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent
 from holdfast.agents.approvals import Gatekeeper
@@ -527,6 +527,14 @@ class Run:
             if isinstance(error, NoAnswer):
                 raise
             self.gate.leave(error)
+
+    def items_of(self, name: str) -> list[Any]:
+        """The items of a log as they are now, also those of this turn, as plain data."""
+        view = self._views.get(name)
+        if isinstance(view, Log):
+            return [codec.decode(codec.encode(item)) for item in view]
+        stored = self._held.part(name)
+        return cast("list[Any]", stored) if isinstance(stored, list) else []
 
     def _view(self, name: str, kind: Any, form: type[Any]) -> Any:
         if name.startswith(OWN_PARTS):

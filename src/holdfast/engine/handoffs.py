@@ -75,7 +75,6 @@ class HeldHandoffs:
         to = offer.to and names.check(offer.to, what="the agent to hand over to")
         note = names.check_text(offer.note[:1000], what="note")
         handoff_id = str(ids.uuid7())
-        until = self._context.now() + clock.seconds(offer.seconds)
         version = 0
 
         def following(run: Run, created: checkpoints.Created) -> tuple[Draft, ...]:
@@ -87,7 +86,7 @@ class HeldHandoffs:
                 version=version,
                 to=to,
                 trigger=offer.trigger,
-                until=until,
+                until=self._context.now() + clock.seconds(offer.seconds),
                 note=note,
             )
             final = Finalized(offer.checkpoint_id, version, 1, Phase.HANDOFF.value, offer.hash)

@@ -91,7 +91,9 @@ class Outbox:
         except NotHere as error:
             note = str(error)[:1000]
             await self._queues.retry(message, delay=_ELSEWHERE_SECONDS, note=note, is_counted=False)
-        except (HoldfastError, msgspec.MsgspecError) as error:
+        except Exception as error:  # one that cannot be delivered must not stop whoever delivers
+            if not isinstance(error, HoldfastError | msgspec.MsgspecError):
+                log.exception("message %s could not be delivered", message.message_id)
             await put_off(self._queues, message, error, tries=_TRIES)
         else:
             faults.point("outbox.after_delivery")

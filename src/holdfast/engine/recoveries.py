@@ -23,6 +23,7 @@ from holdfast.errors import (
     IntegrityError,
     LeaseHeld,
     RunNotFound,
+    UnavailableError,
 )
 from holdfast.kernel import journal, recoveries, runs
 from holdfast.kernel.checkpoints import Checkpoint
@@ -76,8 +77,9 @@ class Recoveries:
     ) -> Run:
         """Let a failed run go on from its newest intact version, or from an older one.
 
-        Raises ConflictError if its chain is broken, unless somebody accepts that with `accept_gap`;
-        IntegrityError if no version is left; LeaseHeld while a living worker holds it.
+        Raises ConflictError if its chain is broken or no version is intact, unless somebody accepts
+        that with `accept_gap`: in the latter case it begins anew, and what was done outside is not
+        repeated. Raises LeaseHeld while a living worker holds it.
         """
         run = await self._get(run_id)
         by = by and names.check(by, what="by")
@@ -135,10 +137,12 @@ async def find_point(context: Context, run_id: str) -> RecoveryPoint:
     try:
         state = await Checkpoints(context).load_newest_intact(run_id)
     except IntegrityError as error:
+        versions = await context.store.checkpoints.page(run_id, before=2**62, limit=_PAGE)
         return RecoveryPoint(
             run_id=run_id,
             version=0,
             checkpoint_id=None,
+            skipped=tuple(damaged.checkpoint_id for damaged in versions),
             why_not=f"no version is intact: {error}",
             problems=tuple(problems),
         )
@@ -190,6 +194,8 @@ async def mend_or_block(context: Context, run_id: str, damage: IntegrityError) -
             failure = Failure(Cause.CORRUPTION, str(damage)[:1000])
             await _go_back(context, point, failure, takeover=True)
             return
+    except UnavailableError:
+        raise  # whether it can be recovered is not known yet: whoever takes it next tries again
     except HoldfastError as error:
         log.error("run %s cannot be recovered by itself: %s", run_id, error)
     await sweeper.block_damaged(context, run_id, damage)

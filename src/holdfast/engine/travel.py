@@ -5,7 +5,7 @@ with says what that is (`kernel.travel`), so that it is given back and not sent 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -15,18 +15,20 @@ from holdfast.engine import beginning, turns
 from holdfast.engine.at_head import decide_at_head, is_held
 from holdfast.engine.checkpoints import Checkpoints, load_newest, load_parts
 from holdfast.engine.context import Context
-from holdfast.engine.head import read_after
 from holdfast.errors import EffectNotFound, IntegrityError, MisuseError, RunNotFound
-from holdfast.kernel import checkpoints, handoffs, indexes, runs, travel
+from holdfast.kernel import checkpoints, handoffs, indexes, journal, runs, travel
 from holdfast.kernel.edits import OWN_PARTS, Edits
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.handoffs import Standing
-from holdfast.kernel.journal import ORIGIN, Draft, Kind, NoFacts
+from holdfast.kernel.journal import ORIGIN, Draft, Entry, Kind, NoFacts, Problem
 from holdfast.kernel.runs import Run
 from holdfast.kernel.state import Parts
 from holdfast.kernel.travel import FRESH, PAST, RESEND, Fresh, PastEffect, Then
 from holdfast.kernel.waits import Wait, WaitStatus
 from holdfast.stores.contract import MarkFilter, RunAtHead
+
+_PAGE: Final = 1000
+_OF_OWNERS: Final = (Kind.RUN_CREATED, Kind.HANDOFF_ACKNOWLEDGED, Kind.RUN_REWOUND)
 
 
 class PlannedEffect(msgspec.Struct, frozen=True):
@@ -172,13 +174,31 @@ async def standing_at(context: Context, run: Run, seq: int) -> Standing:
     giver = run.giver if run.handoff else run.agent
     if run.contexts == 1:
         return Standing(giver, 1)
-    entries = await read_after(context, run.run_id, ORIGIN)
     # A receiver acknowledges right after the checkpoint that begins its context, in one commit.
-    begun = [e for e in entries if e.seq == seq + 1 and e.kind == Kind.HANDOFF_ACKNOWLEDGED]
-    before = [entry for entry in entries if entry.seq <= seq]
-    told = [(entry, indexes.facts_of(entry)) for entry in (*before, *begun)]
-    first = indexes.facts_of(entries[0])
+    entries = [
+        entry
+        for entry in await _telling_of_owners(context, run.run_id, upto=seq + 1)
+        if entry.seq <= seq or entry.kind == Kind.HANDOFF_ACKNOWLEDGED
+    ]
+    told = [(entry, indexes.facts_of(entry)) for entry in entries]
+    first: runs.Created = told[0][1]
     return handoffs.standing_at(told, first.agent)
+
+
+async def _telling_of_owners(context: Context, run_id: str, *, upto: int) -> list[Entry]:
+    """The entries that say whose a run was; of a damaged journal those alone must be intact."""
+    found: list[Entry] = []
+    after = ORIGIN
+    while page := await context.store.journal.read(run_id, after=after.seq, limit=_PAGE):
+        for entry in page:
+            if entry.seq > upto:
+                return found
+            if entry.kind in _OF_OWNERS:
+                if not journal.is_intact(entry, after.link):
+                    raise journal.corrupted(Problem(run_id, entry.seq, "is damaged"))
+                found.append(entry)
+            after = entry.position
+    return found
 
 
 async def _rewinding(

@@ -11,12 +11,14 @@ from holdfast.agents.handover import Giving
 from holdfast.agents.progress import Work
 from holdfast.agents.questions import FOR_PEOPLE
 from holdfast.agents.run import Run
+from holdfast.agents.session_pass import MESSAGE, is_session
 from holdfast.agents.tools import Tool
 from holdfast.clock import to_datetime
 from holdfast.engine import turns
 from holdfast.engine.checkpoints import load_entries
 from holdfast.engine.context import Context
 from holdfast.engine.journal import body_of
+from holdfast.engine.signals import Signals
 from holdfast.handoff.continuation import (
     Continuation,
     Pending,
@@ -83,7 +85,7 @@ class Leaving:
     async def _prompt(self, record: Record, effects: Sequence[Effect]) -> Continuation:
         whole = continuation_of(
             record,
-            task=_shown(await turns.input_of(self._context, self._held.run_id)),
+            task=await self._task(),
             why=self._why,
             version=self._held.version + 1,
             effects=[effect for effect in effects if effect.status not in SETTLED],
@@ -93,6 +95,17 @@ class Leaving:
             summary=await self._summary(record),
         )
         return whole.fitted(self._policy.prompt_tokens, self._policy.tokens_of)
+
+    async def _task(self) -> str:
+        """What the run is for; of a session, the message that it answers."""
+        run_id = self._held.run_id
+        given = await turns.input_of(self._context, run_id)
+        if is_session(given):
+            message = await self._held.inbox.next(MESSAGE)
+            if message is None:
+                return ""
+            given = await Signals(self._context).value(run_id, message.signal_id)
+        return _shown(given)
 
     async def _calls(self, effects: Sequence[Effect]) -> list[str]:
         """The newest calls that have happened, each in a line."""
@@ -110,7 +123,7 @@ class Leaving:
         """What a model writes of the work, on record as any reply; nothing if it fails."""
         if self._policy.summarize is None:
             return ""
-        talk = [item for name in self._policy.context_parts for item in self._held.part(name, [])]
+        talk = [item for name in self._policy.context_parts for item in self._run.items_of(name)]
         try:
             return str(await self._run.model(self._policy.summarize, record, talk))
         except Exception as error:
@@ -156,14 +169,11 @@ def _shown(given: Any) -> str:
 
 
 def summary_of(work: Work) -> str:
-    """How far the work is, in a line to be found by."""
+    """How far the work is, in a line; in numbers, because it is kept in the clear."""
     state = work.execution_state
-    told = [f"{state.phase}"]
-    for what, items in (
+    counted = (
         ("done", state.completed_items),
         ("open", state.pending_items),
         ("blocked", state.blocked_items),
-    ):
-        if items:
-            told.append(f"{what}: {', '.join(item.text or item.id for item in items)}")
-    return "; ".join(told)
+    )
+    return ", ".join([f"{state.phase}", *(f"{len(of)} {what}" for what, of in counted if of)])

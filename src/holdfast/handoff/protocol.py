@@ -18,7 +18,7 @@ from holdfast import codec, faults, ids, names
 from holdfast.agents.agent import Agents
 from holdfast.agents.calls import describe, storable_text
 from holdfast.agents.handing_over import CONTEXT, WISH, HandoffRules
-from holdfast.agents.handover import PART, Giving, Taken
+from holdfast.agents.handover import PART, TAKEN, Giving, Taken
 from holdfast.agents.progress import PART as WORK
 from holdfast.agents.progress import Progress, work_of
 from holdfast.agents.session_pass import is_session
@@ -29,6 +29,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Given, Handoffs, Offering
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outbox import NotHere
+from holdfast.engine.outlasting import outlast
 from holdfast.engine.replies import intact_entry
 from holdfast.errors import (
     CheckpointNotFound,
@@ -65,9 +66,10 @@ class HandoffProtocol:
         faults.point("handoff.detected")
         policy = _policy_of(giving.rules)
         # What tools of this turn have done is told as done.
-        await giving.held.stage.flush()
+        await outlast(self._context, giving.held.stage.flush)
         checkpoint_id = ids.uuid7()
-        record = await Leaving(self._context, giving, policy).record(checkpoint_id)
+        leaving = Leaving(self._context, giving, policy)
+        record = await outlast(self._context, lambda: leaving.record(checkpoint_id))
         faults.point("handoff.prompted")
         held, trigger = giving.held, giving.trigger
         taken = Taken(
@@ -79,6 +81,8 @@ class HandoffProtocol:
         )
         held.set(records.PART, record_schema.fields_of(record))
         held.set(PART, taken)
+        if held.part(TAKEN):
+            held.drop(TAKEN)  # if nobody takes it, the giver does not go on from its own words
         offering = Offering(
             checkpoint_id=checkpoint_id,
             trigger=trigger.kind,
@@ -114,6 +118,7 @@ class HandoffProtocol:
             if held.part(name) is not None:
                 held.drop(name)
         Progress(held).begin_context()
+        held.set(TAKEN, True)
         held.set(FRESH, "start")
         await held.handoffs.acknowledge()
         faults.point("handoff.acknowledged")
@@ -199,7 +204,11 @@ class HandoffProtocol:
         rules = self._agents.get(to).rules.handoff if to in self._agents else None
         if record is None or not isinstance(rules, HandoffPolicy):
             return
-        needed = rules.tokens_of(record.recovery.continuation_prompt)
+        try:
+            needed = rules.tokens_of(record.recovery.continuation_prompt)
+        except Exception as error:
+            told = f"the tokens of its prompt could not be counted: {describe(error)}"
+            raise UnsupportedValue(storable_text(told)) from error
         if needed >= rules.limit_tokens:
             raise ContextTooSmall(
                 f"the continuation prompt has {needed} tokens, and agent {to!r} may use "
@@ -208,10 +217,17 @@ class HandoffProtocol:
 
     async def _check_takes(self, run: Run, to: str) -> None:
         """Raise if the receiver is known here and cannot be started with the run's input."""
-        if to in self._agents:
-            given = await turns.input_of(self._context, run.run_id)
-            if not is_session(given):
-                self._agents.get(to).arguments_of(given, is_anothers=True)
+        if to not in self._agents:
+            return
+        agent = self._agents.get(to)
+        given = await turns.input_of(self._context, run.run_id)
+        if not is_session(given):
+            agent.arguments_of(given, is_anothers=True)
+        elif not agent.takes_one_input:
+            raise UnsupportedValue(
+                f"run {run.run_id} is a session, and agent {to} cannot be given one message: it "
+                f"takes {', '.join(agent.parameters) or 'no input'}"
+            )
 
 
 def _policy_of(rules: HandoffRules | None) -> HandoffPolicy:

@@ -21,8 +21,6 @@ from holdfast.kernel.runs import Acknowledged, Assigned, Given, Requested, Rever
 from holdfast.kernel.waits import GroupStatus, WaitFacts
 
 WAIT_KIND: Final = "handoff"
-ANYBODY: Final = "*"
-"""What a request wishes for that names nobody: whoever the giver's policy chooses."""
 MOST_REVERTS: Final = 3
 """After so many handoffs in a row that nobody acknowledged, an operator must act."""
 
@@ -35,7 +33,7 @@ def request(run: Run, to: str, note: str) -> Draft:
             f"run {run.run_id} is being handed over already (handoff {run.handoff}); it goes on "
             "with its new agent, or goes back to its giver in time"
         )
-    return Draft(Kind.HANDOFF_REQUESTED, Requested(to or ANYBODY, note))
+    return Draft(Kind.HANDOFF_REQUESTED, Requested(to or runs.ANYBODY, note))
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,17 +51,20 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 def give(run: Run, offer: Offer) -> tuple[Draft, ...]:
     """End the giver's context; the run waits for whoever goes on."""
     runs.check_move(run, Kind.AGENT_HANDOFF)
+    # Whoever has asked for somebody after the giver had made up its mind is heard too.
+    to = offer.to or ("" if run.wish == runs.ANYBODY else run.wish)
     given = Given(
         offer.handoff_id,
         offer.checkpoint_id,
         offer.version,
         run.agent,
-        offer.to,
+        to,
         offer.trigger,
         offer.until,
         offer.note,
     )
-    wait = WaitFacts(offer.handoff_id, WAIT_KIND, offer.to or run.agent or ANYBODY, offer.until)
+    named = to or run.agent or runs.ANYBODY
+    wait = WaitFacts(offer.handoff_id, WAIT_KIND, named, offer.until)
     return (
         Draft(Kind.AGENT_HANDOFF, given),
         Draft(Kind.WAITS_OPENED, waits.Opened(offer.handoff_id, 0, (wait,))),

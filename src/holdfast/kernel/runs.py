@@ -314,6 +314,8 @@ def fold(run: Run | None, entry: Entry, facts: object) -> Run:
             return _fold_handoff(run, entry, facts)
 
 
+ANYBODY: Final = "*"
+"""What a request for a handoff wishes for that names nobody."""
 _NO_HANDOFF: Final[dict[str, object]] = {"handoff": "", "giver": "", "wish": ""}
 
 
@@ -327,18 +329,20 @@ def _fold_handoff(run: Run, entry: Entry, facts: object) -> Run:
         case Requested(to):
             return msgspec.structs.replace(run, wish=to)
         case Given(handoff_id, giver=giver):
-            return _moved(
-                run, entry, waiting_on=handoff_id, handoff=handoff_id, giver=giver, wish=""
-            )
+            is_met = run.wish in (ANYBODY, facts.to)
+            wish = "" if is_met else run.wish
+            going = {"waiting_on": handoff_id, "handoff": handoff_id, "giver": giver, "wish": wish}
+            return _moved(run, entry, **going)
         case Assigned(_, to):
-            return _moved(run, entry, agent=to, ready_at=entry.at)
+            # Before whatever became ready since: it is under way, and has only so long.
+            return _moved(run, entry, agent=to, ready_at=run.created_at)
         case Acknowledged(_, agent):
             contexts = run.contexts + 1
             gone = {**_NO_HANDOFF, "wish": run.wish, "reverts": 0}
             return msgspec.structs.replace(run, agent=agent, contexts=contexts, **gone)
         case Reverted(_, agent, times):
             back = {"agent": agent, "reverts": times, **_NO_HANDOFF}
-            return _moved(run, entry, ready_at=entry.at, **back)
+            return _moved(run, entry, ready_at=run.created_at, **back)
         case _:
             return _fold_recovery(run, entry, facts)
 

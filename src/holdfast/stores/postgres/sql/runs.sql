@@ -231,10 +231,10 @@ FROM runs
 WHERE tenant = $1 AND status = 'ready';
 
 -- name: count_failing_runs
--- How many runs of each agent have failed more than once in a row without progress.
+-- How many runs of each agent have failed more than once in a row, and are to be tried again.
 SELECT agent, count(*)
 FROM runs
-WHERE tenant = $1 AND attempts > 1 AND status IN ('ready', 'blocked')
+WHERE tenant = $1 AND attempts > 1 AND status = 'ready'
 GROUP BY agent;
 
 -- name: delete_run_rows
