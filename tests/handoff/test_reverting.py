@@ -364,20 +364,19 @@ async def test_receiver_that_has_no_room_for_the_prompt_is_refused(store: str) -
 
 @async_test
 async def test_giver_that_goes_on_itself_is_no_receiver(store: str) -> None:
-    seen: list[bool] = []
+    found: list[object] = []
 
-    @holdfast.agent(handoff=HandoffPolicy(acknowledge_seconds=SECONDS))
-    async def work(run: holdfast.Run) -> str:
-        seen.append(run.continuation is not None)
-        if len(seen) == 1:
-            run.hand_over("nobody")
-            await run.checkpoint()
-        return "done"
+    async def each(run: holdfast.Run, turn: int) -> None:
+        found.append(run.continuation)
 
-    async with holdfast.Holdfast(store, agents=[work], settings=SOON) as hf:
-        assert await hf.run(work, run_id="r", timeout=60) == "done"
+    policy = HandoffPolicy(acknowledge_seconds=SECONDS)
+    agent = builder(Seen(), handoff=policy, each=each)
+    async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
+        await start(hf, agent, "it")
+        await hf.handoffs.request("r", to="nobody")
+        assert await hf.run(agent, "it", run_id="r", timeout=60) == "4 parts of it"
         assert [each.status for each in await hf.handoffs.of_run("r")] == ["reverted"]
-    assert seen == [False, False]
+    assert found == [None, None, None, None]
 
 
 @async_test

@@ -15,6 +15,7 @@ from holdfast.handoff.rollback import (
     rollback_instructions,
 )
 from holdfast.kernel.effects import Effect, Status
+from holdfast.recovery import CheckpointService
 from holdfast.testing.store_suite import async_test
 
 
@@ -131,3 +132,28 @@ async def test_instructions_are_made_from_the_journal(store: str) -> None:
     told = rollback_instructions(found).splitlines()
     assert told[1].startswith("1. launch at ")
     assert told[2].endswith(": refund order o1, charge ch-o1-5")
+
+
+@async_test
+async def test_record_of_a_handoff_tells_how_to_go_back_to_its_parent(store: str) -> None:
+    @holdfast.agent(tools=[charge, mail])
+    async def sell(run: holdfast.Run) -> None:
+        if run.continuation is not None:
+            return
+        await run.call(mail, "before")
+        await run.checkpoint()
+        await run.call(charge, "o1", 5)
+        run.hand_over()
+        await run.checkpoint()
+
+    async with holdfast.Holdfast(store, agents=[sell]) as hf:
+        await hf.run(sell, run_id="r")
+        service = CheckpointService(hf)
+        (handoff,) = await hf.handoffs.of_run("r")
+        told = await service.get_checkpoint(handoff.checkpoint_id)
+        parent = await hf.checkpoints.history("r", before=handoff.version, limit=1)
+    assert told is not None
+    assert told.recovery.last_successful_state == str(parent[0].checkpoint_id)
+    lines = told.recovery.rollback_instructions.splitlines()
+    assert len(lines) == 2, "what the parent has done is not undone"
+    assert lines[1].endswith(": refund order o1, charge ch-o1-5")

@@ -16,6 +16,7 @@ from holdfast.errors import (
     ConflictError,
     IntegrityError,
     RunBlocked,
+    RunEnded,
     RunFailed,
     RunWaiting,
     StoreBusy,
@@ -491,3 +492,39 @@ async def test_runs_that_wait_for_people_do_not_hold_up_their_agent(
         breaker = AgentBreaker(hf._context)
         breaker.took("payer")
         assert await breaker.allowed(["payer"]) == ["payer"]
+
+
+@async_test
+async def test_run_that_has_ended_is_not_recovered_and_its_plan_says_so(
+    store: str, tmp_path: Path
+) -> None:
+    agent = worker_of(Ledger(tmp_path / "ledger"), fail=Failing(0, 1), policy=None)
+    async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
+        with pytest.raises(RunFailed):
+            await hf.run(agent, 1, run_id="r", timeout=30)
+        point = await hf.recoveries.find_point("r")
+        assert point.is_over
+        assert "it has ended (failed): fork it" in point.why_not
+        for accept_gap in (False, True):
+            with pytest.raises(RunEnded, match="fork it"):
+                await hf.recoveries.execute("r", accept_gap=accept_gap)
+
+
+@async_test
+async def test_run_that_a_person_recovers_has_all_its_tries_again(
+    store: str, tmp_path: Path
+) -> None:
+    tries: list[int] = []
+
+    async def fail(turn: int) -> None:
+        tries.append(turn)
+        raise ValueError("no luck")
+
+    policy = RecoveryPolicy(backoff_seconds=0.01, tries=3)
+    agent = worker_of(Ledger(tmp_path / "ledger"), fail=fail, policy=policy)
+    async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
+        for _ in range(2):
+            with pytest.raises(RunBlocked):
+                await hf.run(agent, 1, run_id="r", timeout=30)
+            await hf.recoveries.execute("r", by="ann")
+    assert len(tries) == 6

@@ -55,7 +55,6 @@ class ContextNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     turn_replies: int = 0
     errors: int = 0
     max_utilization: float = 0.0
-    started_version: int = 0
 
 
 class HandoffRules(Protocol):
@@ -134,8 +133,7 @@ class HandingOver:
         self.rules = rules
         self._progress = progress
         self.wish = HandoffWish(held)
-        fresh = ContextNumbers(started_version=held.version)
-        self._numbers = Value(held, CONTEXT, ContextNumbers, fresh)
+        self._numbers = Value(held, CONTEXT, ContextNumbers, ContextNumbers())
 
     @property
     def numbers(self) -> ContextNumbers:
@@ -155,7 +153,7 @@ class HandingOver:
         self.wish.drop()
         self._progress.begin_context()
         if self.rules is not None:
-            self._numbers.set(ContextNumbers(started_version=self._held.version + 1))
+            self._numbers.set(ContextNumbers())
 
     def count_reply(
         self, reply: object, usage: Usage | None, given: Sequence[Any], named: Mapping[str, Any]

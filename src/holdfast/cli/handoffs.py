@@ -88,7 +88,7 @@ def recover(
     by: str | None,
     note: str,
 ) -> None:
-    """Let a run that failed go on from its newest intact checkpoint.
+    """Let a run that is blocked, or was lost, go on from its newest intact checkpoint.
 
     What it did outside since then is given back to it, not done again. Damage that is found is put
     on the record.
@@ -119,7 +119,9 @@ def _draw_point(record: Record) -> None:
         write("")
         output.table(_PROBLEMS, empty="")(record["problems"])
     if record["why_not"]:
-        say(f"it needs a person: {record['why_not']}; --accept-gap goes on all the same")
+        over = record["is_over"]
+        way = "" if over else "; --accept-gap goes on all the same"
+        say(f"{'it cannot go on' if over else 'it needs a person'}: {record['why_not']}{way}")
 
 
 def _draw_recovered(record: Record) -> None:

@@ -422,7 +422,9 @@ async def _result(context: Context, effect: Effect) -> Any:
     if not found or not _is_outcome_of(effect, found[0]):
         raise IntegrityError(
             f"the result of effect {effect.key} (entry {effect.result_seq} of run "
-            f"{effect.run_id}) is damaged; it was not used"
+            f"{effect.run_id}) is damaged; it was not used. Find out what it came to; if the call "
+            f"may be made again: `holdfast runs rewind {effect.run_id} --to VERSION --resend "
+            f"{effect.effect_id}`"
         )
     return body_of(found[0].entry)
 

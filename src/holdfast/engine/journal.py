@@ -9,7 +9,7 @@ from holdfast import codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.erasures import erased_among, erased_ranges
 from holdfast.errors import IntegrityError, RunNotFound, SchemaMismatch
-from holdfast.kernel import journal, runs
+from holdfast.kernel import indexes, journal, runs
 from holdfast.kernel.indexes import Indexes
 from holdfast.kernel.journal import ORIGIN, Entry, Position, Problem
 from holdfast.kernel.waits import Wait
@@ -167,7 +167,7 @@ class _Replay:
                 is_whole = all(problem.seq != entry.seq for problem in self.problems)
                 if isinstance(error, SchemaMismatch) and is_whole:
                     raise  # a newer version wrote it, and can tell what it means
-                what = f"cannot be replayed: {error}"
+                what = f"cannot be replayed: {indexes.why(error)}"
                 self.problems.append(Problem(entry.run_id, entry.seq, what))
             self._wrong = {row for row in self._wrong if self._is_wrong(*row)}
 

@@ -44,7 +44,7 @@ class RecoveryPoint(msgspec.Struct, frozen=True, kw_only=True):
     """The newest version of a run that is what was stored.
 
     `skipped` are the ids of newer ones that are damaged. `why_not` says why nobody may go on from
-    it without a person; empty if anybody may.
+    it without a person; empty if anybody may. `is_over` if not even a person may: it has ended.
     """
 
     run_id: str
@@ -53,6 +53,7 @@ class RecoveryPoint(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[UUID, ...] = ()
     why_not: str = ""
     problems: tuple[Problem, ...] = ()
+    is_over: bool = False
 
 
 class Recoveries:
@@ -63,8 +64,12 @@ class Recoveries:
 
     async def find_point(self, run_id: str) -> RecoveryPoint:
         """Where a run could go on; damage that is found is put on the record."""
-        await self._get(run_id)
-        return await find_point(self._context, run_id)
+        run = await self._get(run_id)
+        point = await find_point(self._context, run_id)
+        if run.status not in runs.ENDED:
+            return point
+        ended = f"it has ended ({run.status.value}): fork it to go on from one of its versions"
+        return msgspec.structs.replace(point, why_not=ended, is_over=True)
 
     async def execute(
         self,
@@ -82,6 +87,7 @@ class Recoveries:
         repeated. Raises LeaseHeld while a living worker holds it.
         """
         run = await self._get(run_id)
+        runs.check_alive(run)
         by = by and names.check(by, what="by")
         note = names.check_text(note, what="note")
         point = await find_point(self._context, run_id)
@@ -96,13 +102,13 @@ class Recoveries:
         if not point.skipped and target == point.version:
             await self._begin(run, point, by, told)
             return await self._get(run_id)
-        failure = Failure(Cause.CORRUPTION if point.skipped else Cause.ERROR, told)
+        failure = Failure(Cause.CORRUPTION if point.skipped else Cause.ERROR, told, attempts=0)
         return await _go_back(self._context, point, failure, version=target, by=by)
 
     async def _begin(self, run: Run, point: RecoveryPoint, by: str, note: str) -> None:
         """Nothing is damaged: the run is given back to the workers as it is."""
         at = Point(0, point.version, point.checkpoint_id)
-        failure = Failure(Cause.ERROR, note)
+        failure = Failure(Cause.ERROR, note, attempts=0)
 
         def decide(snapshot: Snapshot) -> Decision:
             now = snapshot.run

@@ -27,6 +27,7 @@ from holdfast.handoff.continuation import (
 )
 from holdfast.handoff.policy import HandoffPolicy
 from holdfast.handoff.rollback import consequences, rollback_instructions
+from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import SETTLED, Effect, Status
 from holdfast.kernel.record_proofs import with_hash
 from holdfast.kernel.records import Metadata, Phase, Record, Recovery
@@ -68,7 +69,7 @@ class Leaving:
             metrics=work.metrics,
             recovery=Recovery(
                 last_successful_state=str(parent.checkpoint_id) if parent else "",
-                rollback_instructions=await self._rollback(effects),
+                rollback_instructions=await self._rollback(effects, parent),
             ),
         )
         prompt = await self._prompt(with_hash(record), effects)
@@ -130,18 +131,13 @@ class Leaving:
             log.warning("run %s is handed over without a summary: %r", self._held.run_id, error)
             return ""
 
-    async def _rollback(self, effects: Sequence[Effect]) -> str:
-        began = await self._began_at()
-        since = [effect for effect in effects if effect.issued_seq > began]
+    async def _rollback(self, effects: Sequence[Effect], parent: Checkpoint | None) -> str:
+        """How to undo what was done since the parent, which is the state to go back to."""
+        after = parent.seq if parent else 0
+        since = [effect for effect in effects if effect.issued_seq > after]
         seqs = {seq for e in since for seq in (e.issued_seq, e.result_seq) if seq}
         entries = await load_entries(self._context, self._held.run_id, sorted(seqs))
         return rollback_instructions(consequences(entries, self._tools))
-
-    async def _began_at(self) -> int:
-        """The entry that this context began with."""
-        version = self._run.handing_over.numbers.started_version
-        found = await self._context.store.checkpoints.get(self._held.run_id, version)
-        return found.seq if found else 0
 
     async def _pending(self) -> list[Pending]:
         found = await self._context.store.waits.of_run(self._held.run_id)

@@ -540,6 +540,13 @@ class Indexes:
         )
 
 
+def why(error: Exception) -> str:
+    """Why an entry cannot be replayed, in words."""
+    if isinstance(error, KeyError):
+        return f"no entry before it tells of {error.args[0]}"
+    return str(error) or "it does not follow from those before it"
+
+
 def replayed(entries: Iterable[Entry]) -> Indexes:
     """The rows that a whole journal makes; raises JournalCorrupted where it cannot be followed."""
     rows = Indexes()
@@ -548,8 +555,8 @@ def replayed(entries: Iterable[Entry]) -> Indexes:
             rows.apply_entry(entry)
         except (LookupError, AssertionError, ValueError) as error:
             raise JournalCorrupted(
-                f"entry {entry.seq} of run {entry.run_id} cannot be replayed: {error}; the indexes "
-                "were left as they are, `holdfast audit verify` names every damaged entry"
+                f"entry {entry.seq} of run {entry.run_id} cannot be replayed: {why(error)}; the "
+                "indexes were left as they are, `holdfast audit verify` names every damaged entry"
             ) from error
     if rows.run is None:
         raise JournalCorrupted("there is no journal to rebuild from; the indexes were left alone")
