@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 import holdfast
+from holdfast import Settings
 from holdfast.recovery import CheckpointService
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
@@ -15,7 +16,8 @@ MANY = 1000
 @pytest.mark.mission("S3-080", "S3-164")
 @async_test
 async def test_a_thousand_sessions_store_a_checkpoint_at_once(backend: Backend) -> None:
-    async with holdfast.open(backend.url) as hf:
+    patient = Settings(busy_timeout_seconds=120.0, lease_seconds=120.0)
+    async with holdfast.open(backend.url, settings=patient) as hf:
         held = await asyncio.gather(*(hf.runs.open(f"r{n}") for n in range(MANY)))
         for number, run in enumerate(held):
             run.set("number", number)
@@ -31,7 +33,8 @@ async def test_a_thousand_sessions_store_a_checkpoint_at_once(backend: Backend) 
 @pytest.mark.mission("S3-080", "S3-164")
 @async_test
 async def test_a_thousand_records_are_created_at_once(backend: Backend) -> None:
-    async with holdfast.open(backend.url) as hf:
+    patient = Settings(busy_timeout_seconds=120.0)  # on a busy machine the last ones wait long
+    async with holdfast.open(backend.url, settings=patient) as hf:
         service = CheckpointService(hf)
         making = (
             service.create_checkpoint(f"task-{n}", "agent", {}, summary=f"number {n}")

@@ -50,11 +50,18 @@ ORDER BY checkpoint_id DESC
 LIMIT $3;
 
 -- name: search_checkpoints_of_run
--- The same for those of one run.
+-- The same for those of one run. They are found first, else all of the tenant might be gone through for
+-- the order.
+WITH own AS MATERIALIZED (
+    SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
+           status, label
+    FROM checkpoints
+    WHERE tenant = $1 AND run_id = $4
+)
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label
-FROM checkpoints
-WHERE tenant = $1 AND checkpoint_id < $2 AND run_id = $4
+FROM own
+WHERE checkpoint_id < $2
   AND ($5::text IS NULL OR agent = $5)
   AND ($6::text IS NULL OR phase = $6)
   AND ($7::text IS NULL OR status = $7)
