@@ -37,6 +37,7 @@ _LOOK_SECONDS: Final = 0.25
 _ANSWER_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 60.0
+_AWAY_SECONDS: Final = 1.0
 _PASSED_PAGES: Final = 20
 _MOST: Final = 1000
 _LONGEST_ERROR: Final = 500
@@ -72,12 +73,19 @@ class Deliverer:
 
     async def _take_free(self) -> None:
         store = self._context.store
+        is_one_left = False
         for run in await store.runs.live(SUBSCRIBER, None, after=(0, ""), limit=_MOST):
-            is_due = run.status is Status.READY and run.ready_at <= self._context.now()
-            if is_due and run.run_id not in self._tasks:
+            if run.run_id in self._tasks:
+                continue
+            if run.status is Status.READY and run.ready_at <= self._context.now():
                 task = asyncio.create_task(self._deliver(run.run_id))
                 self._tasks[run.run_id] = task
                 task.add_done_callback(lambda _, run_id=run.run_id: self._tasks.pop(run_id, None))
+            is_one_left |= run.status is Status.RUNNING and run.worker == self._context.worker
+        if is_one_left:
+            # It could not be given back. A worker that takes runs tends to it; one that is busy
+            # with as many as it may have does not.
+            await self._leases.tend()
 
     async def _deliver(self, run_id: str) -> None:
         try:
@@ -85,27 +93,41 @@ class Deliverer:
             if begin.spec.queue and self._publish is None:
                 return  # another worker may have a transport
             held = await self._leases.take(run_id, only_ready=True)
-        except HoldfastError as error:
+        except (HoldfastError, msgspec.ValidationError) as error:
             log.debug("%s is not taken: %s", run_id, error)
             return
         try:
+            await self._deliver_held(held, begin)
+        finally:
+            # Nobody works on it now. Should the store say that it is held, that is mended later.
+            self._leases.strays.let_go(held)
+
+    async def _deliver_held(self, held: LeasedRun, begin: Beginning) -> None:
+        try:
             await _Delivery(self._context, held, begin, self._publish).work()
         except ConflictError as error:
-            log.info("%s is delivered here no longer: %s", run_id, error)
+            log.info("%s is delivered here no longer: %s", held.run_id, error)
+        except UnavailableError as error:
+            log.warning("%s waits for the store: %s", held.run_id, error)
+            await _give_back(held, "the store was away", delay_seconds=_AWAY_SECONDS)
         except Exception as error:
-            log.warning("%s waits for another try: %s", run_id, error)
-            await _let_go(held, delay_seconds=1.0)
+            log.exception("%s waits for another try", held.run_id)
+            note = f"its deliverer broke: {type(error).__name__}"
+            await _give_back(held, note, delay_seconds=_LONGEST_PAUSE_SECONDS)
         except asyncio.CancelledError:
-            await _let_go(held)
+            await _give_back(held, "its deliverer is stopping")
             raise
 
 
-async def _let_go(held: LeasedRun, *, delay_seconds: float = 0.0) -> None:
+async def _give_back(held: LeasedRun, note: str, *, delay_seconds: float = 0.0) -> None:
     try:
+        await held.stage.settle()
         held.discard()
-        await held.release(delay_seconds=delay_seconds, note="its deliverer is stopping")
+        await held.release(delay_seconds=delay_seconds, note=note)
+    except ConflictError as error:
+        log.info("%s was not this worker's any more: %s", held.run_id, error)
     except HoldfastError as error:
-        log.debug("%s could not be given back: %s", held.run_id, error)
+        log.warning("%s could not be given back yet: %s", held.run_id, error)
 
 
 class _Delivery:
