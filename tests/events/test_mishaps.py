@@ -1,4 +1,4 @@
-"""Webhooks whose store is not as one hopes."""
+"""Webhooks whose store or names are not as one hopes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -14,13 +14,14 @@ from holdfast.kernel.journal import Kind
 from holdfast.stores.contract import Commit
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend, PostgresBackend
-from tests.events.judging import LIMIT_SECONDS, ids_on_record, judge
+from tests.events.judging import LIMIT_SECONDS, ids_on_record, judge, until
 from tests.events.test_webhooks import (
     SECRET,
     Ledger,
     add,
     free_port,
     receiving,
+    worker,
     write,
 )
 from tests.outages import Outage
@@ -156,3 +157,21 @@ async def test_webhook_goes_on_after_all_connections_to_the_store_were_lost(
             proxy.accept()
             await come(lambda: ledger.has_all(backend))
     judge(ledger.ids(), ids_on_record(backend))
+
+
+@pytest.mark.parametrize("name", ["café", " lead", "two words", "日本"])
+def test_run_of_any_name_reaches_a_receiver_that_reads_headers_as_it_likes(
+    backend: Backend, tmp_path: Path, name: str
+) -> None:
+    ledger, port = Ledger(tmp_path / "ledger"), free_port()
+    asyncio.run(add(backend.url, f"http://127.0.0.1:{port}/hook"))
+    asyncio.run(create(backend.url, name, "later"))
+    with receiving("well", port, ledger), worker(backend):
+        until(lambda: ledger.has_all(backend), "delivering")
+    judge(ledger.ids(), ids_on_record(backend))
+
+
+async def create(url: str, *names: str) -> None:
+    async with holdfast.open(url) as hf:
+        for name in names:
+            await hf.runs.create(name)

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import verify_webhook
 from holdfast.errors import SignatureInvalid
+from holdfast.subscribers.signing import sign
 
 SECRET = "a secret"
 NOW = 1_800_000_000
@@ -41,6 +42,22 @@ def test_secret_behind_whsec_is_base64_as_standard_webhooks_has_it() -> None:
         verify_webhook("whsec_*", headers(key), BODY, now=NOW)
 
 
+@pytest.mark.parametrize("id_", ["café/1..café/2", " a/1..a/2", "a b/1..a b/1", "日本/1..z/9"])
+def test_id_that_headers_cannot_carry_is_sent_as_its_digest(id_: str) -> None:
+    signed = sign(SECRET, id=id_, timestamp=NOW, body=BODY)
+    assert signed["webhook-id"] == hashlib.sha256(id_.encode()).hexdigest()
+    assert signed == sign(SECRET, id=id_, timestamp=NOW, body=BODY)
+    assert verify_webhook(SECRET, signed, BODY, now=NOW) == [{"id": "a/1"}]
+
+
+def test_plain_id_is_sent_as_it_is() -> None:
+    signed = sign(SECRET, id="a%20:~/1..b/2", timestamp=NOW, body=BODY)
+    assert signed["webhook-id"] == "a%20:~/1..b/2"
+    assert sign(SECRET, id="a/1..a/1", timestamp=NOW, body=BODY) == {
+        name.lower(): value for name, value in headers().items()
+    }
+
+
 @pytest.mark.parametrize(
     ("secret", "given", "body", "now", "why"),
     [
@@ -53,6 +70,7 @@ def test_secret_behind_whsec_is_base64_as_standard_webhooks_has_it() -> None:
         (SECRET, headers(at="soon"), BODY, NOW, "no number"),
         (SECRET, {}, BODY, NOW, "no header 'webhook-id'"),
         (SECRET, headers() | {"Webhook-Signature": "v1,\udcff"}, BODY, NOW, "not signed"),
+        (SECRET, headers() | {"Webhook-Id": "\udcff"}, BODY, NOW, "changed on the way"),
         ("", headers(b""), BODY, NOW, "empty"),
         (SECRET, headers(body=b"{"), b"{", NOW, "no JSON"),
     ],
