@@ -1,4 +1,4 @@
-"""Webhooks whose store or names are not as one hopes."""
+"""Webhooks whose store, names, secrets or senders are not as one hopes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,6 +12,7 @@ import holdfast
 from holdfast.errors import OutcomeUnknown
 from holdfast.kernel.journal import Kind
 from holdfast.stores.contract import Commit
+from holdfast.testing import faults
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend, PostgresBackend
 from tests.events.judging import LIMIT_SECONDS, ids_on_record, judge, until
@@ -21,12 +22,17 @@ from tests.events.test_webhooks import (
     add,
     free_port,
     receiving,
+    resume,
+    shown,
+    stored_bytes,
     worker,
     write,
 )
 from tests.outages import Outage
+from tests.processes import Child
 from tests.proxy import Proxy
 
+CANARY = "canary-77b0e2d9"
 SETTINGS = holdfast.Settings(
     lease_seconds=600.0,  # nobody is to be saved by a lease that is over
     wakeup_poll_seconds=0.05,
@@ -175,3 +181,64 @@ async def create(url: str, *names: str) -> None:
     async with holdfast.open(url) as hf:
         for name in names:
             await hf.runs.create(name)
+
+
+@pytest.mark.parametrize(
+    "secret", [f"whsec_{CANARY}", f"whsec_{CANARY}é", f"{CANARY}\udcff", "whsec_"]
+)
+def test_secret_that_cannot_sign_blocks_its_webhook_and_no_other(
+    backend: Backend, tmp_path: Path, capfd: pytest.CaptureFixture[str], secret: str
+) -> None:
+    ledger, port = Ledger(tmp_path / "ledger"), free_port()
+    to = f"http://127.0.0.1:{port}/hook"
+    asyncio.run(add(backend.url, to))
+    asyncio.run(add_other(backend.url, to))
+    asyncio.run(write(backend.url, 2))
+    wrong = {"HOLDFAST_SECRET_HOOK": secret, "HOLDFAST_SECRET_OTHER": SECRET}
+    with receiving("well", port, ledger):
+        with broken_worker(backend, wrong):
+            until(lambda: shown(backend).status == "blocked", "giving up")
+            until(lambda: ledger.has_all(backend), "delivering to the other")
+        found = shown(backend)
+        assert "secret HOOK" in found.note
+        assert "holdfast webhooks resume hook" in found.note
+        assert found.error == found.note
+        assert found.delivered == 0
+        told = capfd.readouterr()
+        assert CANARY not in found.note + told.out + told.err
+        assert CANARY.encode() not in stored_bytes(backend)
+        ledger.path.unlink()
+        asyncio.run(resume(backend.url))
+        with worker(backend):
+            until(lambda: ledger.has_all(backend), "delivering")
+    judge(ledger.ids(), ids_on_record(backend))
+
+
+async def add_other(url: str, to: str) -> None:
+    async with holdfast.open(url) as hf:
+        await hf.webhooks.add(to, name="other", secret="secret://OTHER", after="start")
+
+
+def broken_worker(backend: Backend, environment: dict[str, str]) -> Child:
+    return Child("tests.events.worker", backend.url, "", "", 0, env=environment)
+
+
+@pytest.mark.parametrize("point", ["webhook.before_post", "webhook.after_post"])
+@async_test
+async def test_sending_that_breaks_is_told_and_tried_again_under_the_same_lease(
+    backend: Backend, tmp_path: Path, point: str
+) -> None:
+    ledger, port = Ledger(tmp_path / "ledger"), free_port()
+    await add(backend.url, f"http://127.0.0.1:{port}/hook")
+    await write(backend.url, 2)
+    with receiving("well", port, ledger), faults.armed(point, "raise") as armed:
+        async with delivering(backend.url) as (hf, _):
+            await come(lambda: armed.reached > 1 and ledger.has_all(backend))
+            run_id = (await hf.webhooks.get("hook")).run_id
+            kinds = [entry.kind for entry in await hf.journal.read(run_id)]
+            assert kinds.count(Kind.RUN_LEASED) == 1
+            assert Kind.RUN_RELEASED not in kinds
+            progress = (await hf.checkpoints.load(run_id, 1))["progress"]
+            assert "InjectedFault" in progress["error"]
+            assert progress["failing_since"] > 0
+    judge(ledger.ids(), ids_on_record(backend))

@@ -15,18 +15,19 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import clock, faults
+from holdfast.agents.calls import storable_text
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
 from holdfast.engine.events import SUBSCRIBER, Feed, Page
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
-from holdfast.errors import ConflictError, HoldfastError, UnavailableError
+from holdfast.errors import ConflictError, HoldfastError, SignatureInvalid, UnavailableError
 from holdfast.kernel.events import BATCH_TYPE, Event, Wanted
 from holdfast.kernel.runs import BlockedReason, Status
 from holdfast.subscribers import posting, signing
 from holdfast.subscribers.posting import NotDelivered
-from holdfast.subscribers.webhooks import PROGRESS, Beginning, Progress, secret_of
+from holdfast.subscribers.webhooks import PROGRESS, SECRET, Beginning, Progress, secret_of
 from holdfast.telemetry import log
 
 Publish = Callable[[str, Event, bytes], Awaitable[None]]
@@ -180,18 +181,32 @@ class _Delivery:
         tries = 0
         while True:
             await self._check_held()
-            try:
-                faults.point("webhook.before_post")
-                await self._send(batch)
-                faults.point("webhook.after_post")
+            failed = await self._try(batch)
+            if failed is None:
                 return True
-            except NotDelivered as error:
-                if error.is_for_good or await self._is_over(str(error)):
-                    await self._give_up(str(error)[:_LONGEST_ERROR])
-                    return False
+            why = storable_text(str(failed))[:_LONGEST_ERROR]
+            if failed.is_for_good or await self._is_over(why):
+                await self._give_up(why)
+                return False
             pause = min(_FIRST_PAUSE_SECONDS * 2**tries, _LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             tries = min(tries + 1, 16)
+
+    async def _try(self, batch: Sequence[Event]) -> NotDelivered | None:
+        """Send it once; why that failed, in words that may be stored."""
+        try:
+            faults.point("webhook.before_post")
+            await self._send(batch)
+            faults.point("webhook.after_post")
+        except NotDelivered as failed:
+            return failed
+        except HoldfastError as error:
+            return NotDelivered(str(error))
+        except Exception as error:
+            # What others put into their messages is not known.
+            log.exception("%s could not be sent", self._held.run_id)
+            return NotDelivered(f"{type(error).__name__}, see the log of the worker")
+        return None
 
     async def _give_up(self, error: str) -> None:
         # Whoever resumes it begins to count anew.
@@ -203,7 +218,6 @@ class _Delivery:
         """Whether it has failed for too long; since when is stored, whoever goes on."""
         now = self._context.now()
         if not self._known.failing_since:
-            error = error[:_LONGEST_ERROR]
             await self._save(replace(self._known, failing_since=now, error=error))
             log.warning("%s is not delivered: %s", self._held.run_id, error)
         give_up = clock.seconds(self._spec.give_up_seconds)
@@ -212,21 +226,26 @@ class _Delivery:
     async def _send(self, batch: Sequence[Event]) -> None:
         told = [event.to_cloudevent() for event in batch]
         if self._publish is not None and self._spec.queue:
-            try:
-                for event, each in zip(batch, told, strict=True):
-                    await self._publish(self._spec.queue, event, msgspec.json.encode(each))
-            except UnavailableError as error:
-                raise NotDelivered(str(error)) from error
+            for event, each in zip(batch, told, strict=True):
+                await self._publish(self._spec.queue, event, msgspec.json.encode(each))
             return
         body = msgspec.json.encode(told)
-        headers = signing.sign(
-            secret_of(self._spec.secret),
-            id=f"{batch[0].id}..{batch[-1].id}",
-            timestamp=self._context.now() // MICROSECONDS,
-            body=body,
-        )
-        headers = {"content-type": f"{BATCH_TYPE}; charset=utf-8", **headers}
+        signature = self._sign(f"{batch[0].id}..{batch[-1].id}", body)
+        headers = {"content-type": f"{BATCH_TYPE}; charset=utf-8", **signature}
         await posting.post(self._spec.url, headers, body, seconds=_ANSWER_SECONDS)
+
+    def _sign(self, id: str, body: bytes) -> dict[str, str]:
+        secret = secret_of(self._spec.secret)
+        timestamp = self._context.now() // MICROSECONDS
+        try:
+            return signing.sign(secret, id=id, timestamp=timestamp, body=body)
+        except SignatureInvalid as error:
+            name = self._spec.secret.removeprefix(SECRET)
+            raise NotDelivered(
+                f"the secret {name} cannot sign: {error}; set it anew where workers are, then "
+                f"`holdfast webhooks resume {self._held.run.subject}`",
+                is_for_good=True,
+            ) from None
 
     async def _check_held(self) -> None:
         """Raise ConflictError if it was removed, or is another's: then nothing more is sent."""
