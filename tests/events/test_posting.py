@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -33,7 +33,7 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiving(answer: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
+async def receiving(answer: bytes, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Receiver]:
     receiver = Receiver(answer)
     async with await asyncio.start_server(receiver.talk, "127.0.0.1", 0, ssl=tls) as server:
         port = server.sockets[0].getsockname()[1]

@@ -15,18 +15,19 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import clock, faults
+from holdfast.agents.calls import storable_text
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
 from holdfast.engine.events import SUBSCRIBER, Feed, Page
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
-from holdfast.errors import ConflictError, HoldfastError, UnavailableError
+from holdfast.errors import ConflictError, HoldfastError, SignatureInvalid, UnavailableError
 from holdfast.kernel.events import BATCH_TYPE, Event, Wanted
 from holdfast.kernel.runs import BlockedReason, Status
 from holdfast.subscribers import posting, signing
 from holdfast.subscribers.posting import NotDelivered
-from holdfast.subscribers.webhooks import PROGRESS, Beginning, Progress, secret_of
+from holdfast.subscribers.webhooks import PROGRESS, SECRET, Beginning, Progress, secret_of
 from holdfast.telemetry import log
 
 Publish = Callable[[str, Event, bytes], Awaitable[None]]
@@ -37,6 +38,7 @@ _LOOK_SECONDS: Final = 0.25
 _ANSWER_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 60.0
+_AWAY_SECONDS: Final = 1.0
 _PASSED_PAGES: Final = 20
 _MOST: Final = 1000
 _LONGEST_ERROR: Final = 500
@@ -72,12 +74,19 @@ class Deliverer:
 
     async def _take_free(self) -> None:
         store = self._context.store
+        is_one_left = False
         for run in await store.runs.live(SUBSCRIBER, None, after=(0, ""), limit=_MOST):
-            is_due = run.status is Status.READY and run.ready_at <= self._context.now()
-            if is_due and run.run_id not in self._tasks:
+            if run.run_id in self._tasks:
+                continue
+            if run.status is Status.READY and run.ready_at <= self._context.now():
                 task = asyncio.create_task(self._deliver(run.run_id))
                 self._tasks[run.run_id] = task
                 task.add_done_callback(lambda _, run_id=run.run_id: self._tasks.pop(run_id, None))
+            is_one_left |= run.status is Status.RUNNING and run.worker == self._context.worker
+        if is_one_left:
+            # It could not be given back. A worker that takes runs tends to it; one that is busy
+            # with as many as it may have does not.
+            await self._leases.tend()
 
     async def _deliver(self, run_id: str) -> None:
         try:
@@ -85,27 +94,41 @@ class Deliverer:
             if begin.spec.queue and self._publish is None:
                 return  # another worker may have a transport
             held = await self._leases.take(run_id, only_ready=True)
-        except HoldfastError as error:
+        except (HoldfastError, msgspec.ValidationError) as error:
             log.debug("%s is not taken: %s", run_id, error)
             return
         try:
+            await self._deliver_held(held, begin)
+        finally:
+            # Nobody works on it now. Should the store say that it is held, that is mended later.
+            self._leases.strays.let_go(held)
+
+    async def _deliver_held(self, held: LeasedRun, begin: Beginning) -> None:
+        try:
             await _Delivery(self._context, held, begin, self._publish).work()
         except ConflictError as error:
-            log.info("%s is delivered here no longer: %s", run_id, error)
+            log.info("%s is delivered here no longer: %s", held.run_id, error)
+        except UnavailableError as error:
+            log.warning("%s waits for the store: %s", held.run_id, error)
+            await _give_back(held, "the store was away", delay_seconds=_AWAY_SECONDS)
         except Exception as error:
-            log.warning("%s waits for another try: %s", run_id, error)
-            await _let_go(held, delay_seconds=1.0)
+            log.exception("%s waits for another try", held.run_id)
+            note = f"its deliverer broke: {type(error).__name__}"
+            await _give_back(held, note, delay_seconds=_LONGEST_PAUSE_SECONDS)
         except asyncio.CancelledError:
-            await _let_go(held)
+            await _give_back(held, "its deliverer is stopping")
             raise
 
 
-async def _let_go(held: LeasedRun, *, delay_seconds: float = 0.0) -> None:
+async def _give_back(held: LeasedRun, note: str, *, delay_seconds: float = 0.0) -> None:
     try:
+        await held.stage.settle()
         held.discard()
-        await held.release(delay_seconds=delay_seconds, note="its deliverer is stopping")
+        await held.release(delay_seconds=delay_seconds, note=note)
+    except ConflictError as error:
+        log.info("%s was not this worker's any more: %s", held.run_id, error)
     except HoldfastError as error:
-        log.debug("%s could not be given back: %s", held.run_id, error)
+        log.warning("%s could not be given back yet: %s", held.run_id, error)
 
 
 class _Delivery:
@@ -158,18 +181,32 @@ class _Delivery:
         tries = 0
         while True:
             await self._check_held()
-            try:
-                faults.point("webhook.before_post")
-                await self._send(batch)
-                faults.point("webhook.after_post")
+            failed = await self._try(batch)
+            if failed is None:
                 return True
-            except NotDelivered as error:
-                if error.is_for_good or await self._is_over(str(error)):
-                    await self._give_up(str(error)[:_LONGEST_ERROR])
-                    return False
+            why = storable_text(str(failed))[:_LONGEST_ERROR]
+            if failed.is_for_good or await self._is_over(why):
+                await self._give_up(why)
+                return False
             pause = min(_FIRST_PAUSE_SECONDS * 2**tries, _LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             tries = min(tries + 1, 16)
+
+    async def _try(self, batch: Sequence[Event]) -> NotDelivered | None:
+        """Send it once; why that failed, in words that may be stored."""
+        try:
+            faults.point("webhook.before_post")
+            await self._send(batch)
+            faults.point("webhook.after_post")
+        except NotDelivered as failed:
+            return failed
+        except HoldfastError as error:
+            return NotDelivered(str(error))
+        except Exception as error:
+            # What others put into their messages is not known.
+            log.exception("%s could not be sent", self._held.run_id)
+            return NotDelivered(f"{type(error).__name__}, see the log of the worker")
+        return None
 
     async def _give_up(self, error: str) -> None:
         # Whoever resumes it begins to count anew.
@@ -181,7 +218,6 @@ class _Delivery:
         """Whether it has failed for too long; since when is stored, whoever goes on."""
         now = self._context.now()
         if not self._known.failing_since:
-            error = error[:_LONGEST_ERROR]
             await self._save(replace(self._known, failing_since=now, error=error))
             log.warning("%s is not delivered: %s", self._held.run_id, error)
         give_up = clock.seconds(self._spec.give_up_seconds)
@@ -190,21 +226,26 @@ class _Delivery:
     async def _send(self, batch: Sequence[Event]) -> None:
         told = [event.to_cloudevent() for event in batch]
         if self._publish is not None and self._spec.queue:
-            try:
-                for event, each in zip(batch, told, strict=True):
-                    await self._publish(self._spec.queue, event, msgspec.json.encode(each))
-            except UnavailableError as error:
-                raise NotDelivered(str(error)) from error
+            for event, each in zip(batch, told, strict=True):
+                await self._publish(self._spec.queue, event, msgspec.json.encode(each))
             return
         body = msgspec.json.encode(told)
-        headers = signing.sign(
-            secret_of(self._spec.secret),
-            id=f"{batch[0].id}..{batch[-1].id}",
-            timestamp=self._context.now() // MICROSECONDS,
-            body=body,
-        )
-        headers = {"content-type": f"{BATCH_TYPE}; charset=utf-8", **headers}
+        signature = self._sign(f"{batch[0].id}..{batch[-1].id}", body)
+        headers = {"content-type": f"{BATCH_TYPE}; charset=utf-8", **signature}
         await posting.post(self._spec.url, headers, body, seconds=_ANSWER_SECONDS)
+
+    def _sign(self, id: str, body: bytes) -> dict[str, str]:
+        secret = secret_of(self._spec.secret)
+        timestamp = self._context.now() // MICROSECONDS
+        try:
+            return signing.sign(secret, id=id, timestamp=timestamp, body=body)
+        except SignatureInvalid as error:
+            name = self._spec.secret.removeprefix(SECRET)
+            raise NotDelivered(
+                f"the secret {name} cannot sign: {error}; set it anew where workers are, then "
+                f"`holdfast webhooks resume {self._held.run.subject}`",
+                is_for_good=True,
+            ) from None
 
     async def _check_held(self) -> None:
         """Raise ConflictError if it was removed, or is another's: then nothing more is sent."""

@@ -2,13 +2,14 @@
 
     webhook-signature: v1,BASE64(HMAC-SHA256(secret, "ID.TIMESTAMP.BODY"))
 
-Any library for that verifies them; `verify_webhook` does so without one.
+Any library for that verifies them; `verify_webhook` does so without one. Receivers read headers in
+several ways, so an id is sent as it is only if all of them read the same.
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -21,10 +22,13 @@ ID: Final = "webhook-id"
 TIMESTAMP: Final = "webhook-timestamp"
 SIGNATURE: Final = "webhook-signature"
 _PREFIX: Final = "whsec_"
+_PLAIN: Final = re.compile(r"[!-~]+")
 
 
 def sign(secret: str, *, id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers that show who sent a body, and when."""
+    """The headers that show who sent a body, and when; raises SignatureInvalid for a bad secret."""
+    if not _PLAIN.fullmatch(id):
+        id = hashlib.sha256(id.encode()).hexdigest()
     return {
         ID: id,
         TIMESTAMP: str(timestamp),
@@ -72,18 +76,21 @@ def verify_webhook(
 
 
 def _signature(secret: str, *, id: str, timestamp: str, body: bytes) -> str:
-    signed = f"{id}.{timestamp}.".encode() + body
+    signed = f"{id}.{timestamp}.".encode(errors="replace") + body
     digest = hmac.new(_key(secret), signed, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
 def _key(secret: str) -> bytes:
     """The key that a secret is: base64 behind whsec_, as others write them, else its bytes."""
-    if not secret:
+    coded = secret.removeprefix(_PREFIX)
+    try:
+        key = secret.encode() if coded == secret else base64.b64decode(coded, validate=True)
+    except ValueError:
+        # Without its cause, which names characters of the secret.
+        raise SignatureInvalid(
+            f"the secret is no text in UTF-8, or what follows {_PREFIX} in it is no base64"
+        ) from None
+    if not key:
         raise SignatureInvalid("the secret is empty")
-    if secret.startswith(_PREFIX):
-        try:
-            return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-        except binascii.Error:
-            raise SignatureInvalid(f"what follows {_PREFIX} in the secret is no base64") from None
-    return secret.encode()
+    return key
