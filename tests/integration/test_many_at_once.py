@@ -14,6 +14,7 @@ MANY = 1000
 
 
 @pytest.mark.mission("S3-080", "S3-164")
+@pytest.mark.chaos(backend=["postgres"])
 @async_test
 async def test_a_thousand_sessions_store_a_checkpoint_at_once(backend: Backend) -> None:
     patient = Settings(busy_timeout_seconds=120.0, lease_seconds=120.0)
@@ -31,6 +32,7 @@ async def test_a_thousand_sessions_store_a_checkpoint_at_once(backend: Backend) 
 
 
 @pytest.mark.mission("S3-080", "S3-164")
+@pytest.mark.chaos(backend=["sqlite"])
 @async_test
 async def test_a_thousand_records_are_created_at_once(backend: Backend) -> None:
     patient = Settings(busy_timeout_seconds=120.0)  # on a busy machine the last ones wait long
