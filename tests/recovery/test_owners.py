@@ -167,9 +167,9 @@ async def test_handoff_cannot_be_acknowledged_after_its_time_without_a_worker(
     async with holdfast.open(backend.url, clock=clock) as hf:
         task = Task(hf, backend)
         made = await task.write("ann")
-        await task.service.initiate_handoff(made.checkpoint_id, acknowledge_seconds=5)
+        await task.service.initiate_handoff(made.checkpoint_id, to="bob", acknowledge_seconds=5)
         clock.advance(6)
-        with pytest.raises(ConflictError, match="reverted"):
+        with pytest.raises(ConflictError, match="reverted: its giver goes on"):
             await task.service.acknowledge_handoff(made.checkpoint_id, "bob")
         await task.write("ann")
         await task.write("cid")

@@ -95,7 +95,8 @@ class Succession:
             return
         if handoff.status == "acknowledged" and new_agent_id in (handoff.to, handoff.worker):
             return
-        who = handoff.to or handoff.worker or handoff.giver
+        is_over = handoff.status == "reverted"
+        who = (handoff.giver or "its giver") if is_over else (handoff.to or handoff.worker)
         raise ConflictError(
             f"the handoff of checkpoint {found.checkpoint.checkpoint_id} was {handoff.status}: "
             f"{who} goes on"
