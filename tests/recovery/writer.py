@@ -26,6 +26,14 @@ class Writer:
             for _ in range(count)
         ]
 
+    async def create_until_refused(self, task_id: str) -> str:
+        """Checkpoints until there is an error; its name."""
+        while True:
+            try:
+                await self._service.create_checkpoint(task_id, self._name, {})
+            except HoldfastError as error:
+                return type(error).__name__
+
     async def continue_latest(self, task_id: str, count: int) -> list[list[str]]:
         """So many checkpoints, each the child of the one it has seen; and what it was told."""
         made: list[list[str]] = []

@@ -24,6 +24,7 @@ from holdfast.kernel import indexes, records
 from holdfast.kernel import record_schema as schema
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.records import AGENT_TYPES, MAX_SUMMARY, Record
+from holdfast.recovery.owners import Owners
 from holdfast.recovery.reading import Reading
 from holdfast.recovery.stored import (
     CheckpointQuery,
@@ -56,8 +57,9 @@ class CheckpointService:
     def __init__(self, hf: Opened, *, agent_types: Sequence[str] = AGENT_TYPES) -> None:
         self._context = hf._context  # pyright: ignore[reportPrivateUsage] - it is part of the app, one layer up
         self._reading = Reading(self._context)
-        self._writing = Writing(self._context, self._reading, tuple(agent_types))
-        self._succession = Succession(self._context, self._reading, self._writing)
+        owners = Owners(self._context)
+        self._writing = Writing(self._context, self._reading, owners, tuple(agent_types))
+        self._succession = Succession(self._context, self._reading, self._writing, owners)
 
     # Writing.
 

@@ -22,6 +22,7 @@ from holdfast.recovery.stored import StoredRecord
 from holdfast.stores.contract import FoundRecord, Linked
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LABELS_OF_COPIES = ("forked", "rewound", "edited")
 _FROM_PROGRESS = ("execution_state", "context_summary", "metrics")
 
 
@@ -72,7 +73,8 @@ class Reading:
                 f"checkpoint {checkpoint.checkpoint_id} (version {checkpoint.version} of run "
                 f"{checkpoint.run_id}) cannot be read: {error}"
             )
-        return stored_record(found, record)
+        is_own = record.metadata.checkpoint_id == str(checkpoint.checkpoint_id)
+        return stored_record(found, record if is_own else _copied(found, record))
 
     async def _record(self, found: FoundRecord, own: Mapping[int, Linked | None]) -> Record:
         checkpoint, row = found.checkpoint, found.row
@@ -89,8 +91,9 @@ class Reading:
         _check_facts(linked.entry, found)
         if row.revised_seq:
             return verified(body)
-        raw = checkpoints.decode_delta(body).values.get(records.PART) if body else None
-        if raw is not None and state.as_ref(raw) is None:
+        values = checkpoints.decode_delta(body).values if body else {}
+        raw = values.get(records.PART)
+        if raw is not None and state.as_ref(raw) is None and records.PROGRESS not in values:
             return verified(raw)
         return await self._from_parts(found, await load_parts(self._context, checkpoint))
 
@@ -98,13 +101,15 @@ class Reading:
         """The record in a state, else what the state tells of the work."""
         checkpoint = found.checkpoint
         held: Any = parts.decode_part(records.PART)
+        progress: Any = parts.decode_part(records.PROGRESS)
         if isinstance(held, dict):
             about: Any = cast(Fields, held).get("metadata", {})
-            # One of an earlier version is still there, and tells of that.
-            if about.get("checkpoint_id") == str(checkpoint.checkpoint_id):
+            is_own = about.get("checkpoint_id") == str(checkpoint.checkpoint_id)
+            is_copied = checkpoint.label in _LABELS_OF_COPIES and not checkpoint.agent
+            # Else one of an earlier version is still there, and tells of that.
+            if is_own or (is_copied and progress is None):
                 return verified(codec.encode(cast(Fields, held)))
         run = await self._context.store.runs.get(checkpoint.run_id)
-        progress: Any = parts.decode_part(records.PROGRESS)
         told: Fields = dict(cast(Fields, progress)) if isinstance(progress, dict) else {}
         fields: Fields = {n: told[n] for n in _FROM_PROGRESS if n in told}
         agent = checkpoint.agent or (run.agent if run else "")
@@ -124,6 +129,27 @@ def stored_record(found: FoundRecord, record: Record) -> StoredRecord:
         summary=row.summary,
         # A parent with a tombstone has no row any more; the record remembers it.
         parent_id=found.parent_id or record.recovery.last_successful_state,
+    )
+
+
+def _copied(found: FoundRecord, record: Record) -> Record:
+    """The record of a version whose state was copied from the one that the record is of."""
+    checkpoint, original = found.checkpoint, record.metadata
+    seq = found.row.revised_seq or checkpoint.seq
+    metadata = msgspec.structs.replace(
+        original,
+        checkpoint_id=str(checkpoint.checkpoint_id),
+        task_id=checkpoint.run_id,
+        timestamp=moment(checkpoint.created_at),
+    )
+    recovery = msgspec.structs.replace(
+        record.recovery, last_successful_state=found.parent_id or original.checkpoint_id
+    )
+    compliance = msgspec.structs.replace(
+        record.compliance, event_log_ref=place(checkpoint.run_id, seq), signature=""
+    )
+    return with_hash(
+        msgspec.structs.replace(record, metadata=metadata, recovery=recovery, compliance=compliance)
     )
 
 

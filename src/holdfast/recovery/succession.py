@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast import clock, ids
-from holdfast.engine import at_head
 from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.recoveries import Recoveries
@@ -16,6 +15,7 @@ from holdfast.kernel import handoffs
 from holdfast.kernel.handoffs import Offer
 from holdfast.kernel.journal import Draft
 from holdfast.kernel.records import Phase
+from holdfast.recovery.owners import Owners
 from holdfast.recovery.reading import Reading
 from holdfast.recovery.stored import HandoffResult, RecoveryResult, StoredRecord
 from holdfast.recovery.writing import Writing
@@ -27,10 +27,13 @@ _NO_LIMIT = 2**62
 class Succession:
     """What the service does beside writing and reading checkpoints."""
 
-    def __init__(self, context: Context, reading: Reading, writing: Writing) -> None:
+    def __init__(
+        self, context: Context, reading: Reading, writing: Writing, owners: Owners
+    ) -> None:
         self._context = context
         self._reading = reading
         self._writing = writing
+        self._owners = owners
         self._handoffs = Handoffs(context)
         self._recoveries = Recoveries(context)
 
@@ -49,7 +52,7 @@ class Succession:
         async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
             present = await self._newest(found)
             drafts, record = await self._writing.finalizing(
-                present, head, Phase.HANDOFF, _prompt_of
+                present, head, Phase.HANDOFF, _prompt_of, by=by
             )
             until = now + clock.seconds(seconds)
             offer = Offer(
@@ -73,12 +76,13 @@ class Succession:
             made[:] = [told]
             return [*drafts, *handoffs.give(head.run, offer)]
 
-        await at_head.decide_at_head(self._context, task_id, plan, by=by)
+        await self._writing.decide(task_id, plan, by=by)
         return made[0]
 
     async def acknowledge(self, found: FoundRecord, new_agent_id: str) -> None:
         """Say that an agent goes on from the checkpoint of a handoff; once per handoff."""
         task_id, version = found.checkpoint.run_id, found.checkpoint.version
+        await self._owners.expire_handoff(task_id)
         known = [each for each in await self._handoffs.of_run(task_id) if each.version == version]
         if not known:
             raise IllegalMove(
@@ -91,7 +95,8 @@ class Succession:
             return
         if handoff.status == "acknowledged" and new_agent_id in (handoff.to, handoff.worker):
             return
-        who = handoff.to or handoff.worker or handoff.giver
+        is_over = handoff.status == "reverted"
+        who = (handoff.giver or "its giver") if is_over else (handoff.to or handoff.worker)
         raise ConflictError(
             f"the handoff of checkpoint {found.checkpoint.checkpoint_id} was {handoff.status}: "
             f"{who} goes on"

@@ -13,6 +13,7 @@ from holdfast.engine.context import Context
 from holdfast.errors import (
     CheckpointConflict,
     CheckpointNotFound,
+    ConflictError,
     IllegalMove,
     IntegrityError,
     LeaseHeld,
@@ -28,6 +29,7 @@ from holdfast.kernel.record_proofs import with_hash
 from holdfast.kernel.record_schema import Fields
 from holdfast.kernel.records import Finalized, LinkedTo, Phase, Record, RecordRow, Told, Updated
 from holdfast.kernel.runs import Run
+from holdfast.recovery.owners import Owners
 from holdfast.recovery.reading import Reading, moment, place, stored_record
 from holdfast.recovery.stored import StoredRecord
 from holdfast.stores.contract import FoundRecord, RunAtHead
@@ -49,9 +51,12 @@ class Creating(NamedTuple):
 class Writing:
     """Appends what the operations ask for, one commit each."""
 
-    def __init__(self, context: Context, reading: Reading, agent_types: tuple[str, ...]) -> None:
+    def __init__(
+        self, context: Context, reading: Reading, owners: Owners, agent_types: tuple[str, ...]
+    ) -> None:
         self._context = context
         self._reading = reading
+        self._owners = owners
         self._agent_types = agent_types
 
     async def create(self, asked: Creating) -> StoredRecord:
@@ -59,7 +64,7 @@ class Writing:
         made: list[StoredRecord] = []
 
         async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
-            await self._check_may_grow(head.run)
+            await self._check_may_grow(head, asked.agent_id)
             newest = await self._newest(asked.task_id, head.position.seq)
             self._check_latest(asked, newest)
             made[:] = [await self._made(asked, newest, head.position.seq + 1, now)]
@@ -70,7 +75,7 @@ class Writing:
 
         while True:
             try:
-                await at_head.decide_at_head(self._context, asked.task_id, plan, by=asked.agent_id)
+                await self.decide(asked.task_id, plan, by=asked.agent_id)
                 return made[0]
             except RunNotFound:
                 self._check_latest(asked, None)
@@ -104,6 +109,7 @@ class Writing:
             await self._check_not_held(head.run)
             present = await self._present(found)
             await check_not_final(self._context, present.checkpoint)
+            await self._owners.check_writer(head, by or present.checkpoint.agent)
             await self._check_revision(present, expected_revision)
             before = await self._reading.one(present)
             text = present.row.summary if summary is None else summary
@@ -125,7 +131,7 @@ class Writing:
             made[:] = [stored_record(told, after)]
             return [draft]
 
-        await at_head.decide_at_head(self._context, found.checkpoint.run_id, plan, by=by)
+        await self.decide(found.checkpoint.run_id, plan, by=by)
         return made[0]
 
     async def finalize(self, found: FoundRecord, status: str, *, by: str) -> None:
@@ -135,6 +141,7 @@ class Writing:
             await self._check_not_held(head.run)
             present = await self._present(found)
             await check_not_final(self._context, present.checkpoint)
+            await self._owners.check_writer(head, by or present.checkpoint.agent)
             record: Record = await self._reading.one(present)
             drafts: list[Draft] = []
             if not present.row.agent_type:
@@ -143,7 +150,7 @@ class Writing:
                 drafts.append(self._updated(present, record, [], present.row.summary))
             return [*drafts, _final(present, record, status, len(drafts))]
 
-        await at_head.decide_at_head(self._context, found.checkpoint.run_id, plan, by=by)
+        await self.decide(found.checkpoint.run_id, plan, by=by)
 
     async def finalizing(
         self,
@@ -151,12 +158,14 @@ class Writing:
         head: RunAtHead,
         phase: Phase,
         prompt_of: Callable[[StoredRecord], str],
+        *,
+        by: str,
     ) -> tuple[list[Draft], Record]:
         """What makes a checkpoint the last one of its context, and its record then.
 
         It says how to go on, if it did not yet. One that is final already is used as it is.
         """
-        await self._check_may_grow(head.run)
+        await self._check_may_grow(head, by or present.checkpoint.agent)
         before = await self._reading.one(present)
         if present.row.is_final:
             return [], before
@@ -178,11 +187,21 @@ class Writing:
             if present.row.linked == str(parent_id):
                 return ()
             await check_not_final(self._context, checkpoint)
+            await self._owners.check_writer(head, by or checkpoint.agent)
             await self._check_no_cycle(parent, child)
             facts = LinkedTo(parent_id, checkpoint.checkpoint_id, checkpoint.version)
             return [Draft(Kind.CHECKPOINT_LINKED, facts)]
 
-        await at_head.decide_at_head(self._context, checkpoint.run_id, plan, by=by)
+        await self.decide(checkpoint.run_id, plan, by=by)
+
+    async def decide(self, task_id: str, plan: at_head.Plan, *, by: str) -> None:
+        """Append what `plan` asks for; a handoff whose time is over does not stand in the way."""
+        try:
+            await at_head.decide_at_head(self._context, task_id, plan, by=by)
+        except ConflictError:
+            if not await self._owners.expire_handoff(task_id):
+                raise
+            await at_head.decide_at_head(self._context, task_id, plan, by=by)
 
     # What is written.
 
@@ -311,7 +330,8 @@ class Writing:
                 "was written; wait until it is done"
             )
 
-    async def _check_may_grow(self, run: Run) -> None:
+    async def _check_may_grow(self, head: RunAtHead, who: str) -> None:
+        run = head.run
         await self._check_not_held(run)
         if run.status in runs.ENDED:
             raise RunEnded(f"task {run.run_id} is {run.status.value}: it takes no more checkpoints")
@@ -320,6 +340,7 @@ class Writing:
                 f"run {run.run_id} is one of agent {run.agent!r}, whose code makes its checkpoints "
                 "(run.checkpoint()): one from outside would end a turn in its middle"
             )
+        await self._owners.check_writer(head, who)
 
     def _check_latest(self, asked: Creating, newest: FoundRecord | None) -> None:
         expected = asked.expected_latest
