@@ -1,5 +1,6 @@
 """Searches go by an index, and not through all checkpoints of a store."""
 
+import asyncio
 import re
 
 import pytest
@@ -21,6 +22,7 @@ INDEXES = {
     "get_checkpoint_record": "checkpoints_by_id",
 }
 OF_ONE_RUN = ("search_checkpoints_of_run", "search_records_of_run", "list_checkpoint_records")
+RUNS = 100
 TABLES = r"\b(?:checkpoints|records|c|r)\b"
 
 
@@ -39,8 +41,14 @@ def plan_of(backend: Backend, query: str) -> str:
 @pytest.mark.mission("S3-129")
 @async_test
 async def test_search_goes_by_an_index(backend: Backend) -> None:
-    async with holdfast.open(backend.url):
-        pass
+    async with holdfast.open(backend.url) as hf:
+        await asyncio.gather(*(hf.runs.create(f"r{n}") for n in range(RUNS)))
+        for number in range(RUNS):
+            held = await hf.runs.open(f"r{number}")
+            await held.checkpoint(label=f"x{number}", agent=f"a{number}")
+    if backend.name == "postgres":
+        with backend.raw() as raw:
+            raw.execute("ANALYZE")
     for query, index in INDEXES.items():
         plan = plan_of(backend, query)
         assert index in plan, f"{query}: {plan}"

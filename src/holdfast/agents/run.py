@@ -528,14 +528,6 @@ class Run:
                 raise
             self.gate.leave(error)
 
-    def items_of(self, name: str) -> list[Any]:
-        """The items of a log as they are now, also those of this turn, as plain data."""
-        view = self._views.get(name)
-        if isinstance(view, Log):
-            return [codec.decode(codec.encode(item)) for item in view]
-        stored = self._held.part(name)
-        return cast("list[Any]", stored) if isinstance(stored, list) else []
-
     def _view(self, name: str, kind: Any, form: type[Any]) -> Any:
         if name.startswith(OWN_PARTS):
             raise MisuseError(f"parts named {OWN_PARTS}… are kept by Holdfast; choose another name")
@@ -549,6 +541,15 @@ class Run:
     def _remember(self, name: str, view: T) -> T:
         self._views[name] = view  # pyright: ignore[reportArgumentType] - a log or a value
         return view
+
+
+def items_of(run: Run, name: str) -> list[Any]:
+    """The items of a run's log as they are now, also those of this turn, as plain data."""
+    view = run._views.get(name)  # pyright: ignore[reportPrivateUsage] - its own module
+    if isinstance(view, Log):
+        return [codec.decode(codec.encode(item)) for item in view]
+    stored = run._held.part(name)  # pyright: ignore[reportPrivateUsage] - its own module
+    return cast("list[Any]", stored) if isinstance(stored, list) else []
 
 
 async def _branch(call: Coroutine[Any, Any, T], gather: int, index: int) -> T:

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.agents.handover import Giving
 from holdfast.agents.progress import Work
 from holdfast.agents.questions import FOR_PEOPLE
-from holdfast.agents.run import Run
+from holdfast.agents.run import Run, items_of
 from holdfast.agents.session_pass import MESSAGE, is_session
 from holdfast.agents.tools import Tool
 from holdfast.clock import to_datetime
@@ -124,7 +124,7 @@ class Leaving:
         """What a model writes of the work, on record as any reply; nothing if it fails."""
         if self._policy.summarize is None:
             return ""
-        talk = [item for name in self._policy.context_parts for item in self._run.items_of(name)]
+        talk = [item for name in self._policy.context_parts for item in items_of(self._run, name)]
         try:
             return str(await self._run.model(self._policy.summarize, record, talk))
         except Exception as error:
