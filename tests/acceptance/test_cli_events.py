@@ -60,6 +60,16 @@ def test_position_that_is_none_is_a_mistake_of_the_caller(store: Path) -> None:
     assert "is no position" in done.stderr
 
 
+def test_mistyped_kind_is_refused_and_the_nearest_one_is_named(store: Path) -> None:
+    followed = run("events", "follow", "--kind", "RUN_FAILD", store=store)
+    words = ("webhooks", "add", "transport:events", "--name", "a", "--kind", "RUN_FAILD")
+    for done in (followed, run(*words, store=store)):
+        assert done.returncode == Exit.USAGE
+        assert "did you mean RUN_FAILED" in done.stderr
+        assert "docs/reference/entries.md" in done.stderr
+    assert ask("webhooks", "list", store=store) == []
+
+
 def test_webhooks_are_added_listed_and_removed(store: Path) -> None:
     words = ("webhooks", "add", "https://example.org/hook", "--name", "audit")
     added = ask(*words, "--secret", "secret://HOOK", "--kind", "RUN_FAILED", store=store)
