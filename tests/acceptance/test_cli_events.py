@@ -91,3 +91,15 @@ def test_secret_itself_is_refused_and_not_repeated(store: Path) -> None:
     done = run(*words, "--secret", "hunter2hunter2", store=store)
     assert done.returncode == Exit.USAGE
     assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_webhook_without_a_secret_is_told_how_to_name_one_and_when_none_is_needed(
+    store: Path,
+) -> None:
+    done = run("webhooks", "add", "https://example.org/hook", "--name", "audit", store=store)
+    assert done.returncode == Exit.USAGE
+    assert "--secret secret://HOOK" in done.stderr
+    assert "transport:QUEUE needs none" in done.stderr
+    shown = " ".join(run("webhooks", "add", "--help").stdout.split())
+    assert "needed for http and https, not for transport:QUEUE" in shown
+    ask("webhooks", "add", "transport:audit", "--name", "audit", store=store)
