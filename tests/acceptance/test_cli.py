@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,25 @@ def test_help_lists_every_command_and_loads_none() -> None:
     assert all(re.search(rf"^  {name} ", done.stdout, re.MULTILINE) for name in cli.COMMANDS)
     loaded = set(done.stderr.split())
     assert loaded & {"rich", "anyio", "apsw", "holdfast.sync", "holdfast.cli.runs"} == set()
+
+
+@pytest.mark.parametrize("module", ["msgspec", "click", "rich"])
+def test_ctrl_c_while_modules_are_imported_ends_quietly(tmp_path: Path, module: str) -> None:
+    """While Holdfast is imported, while its command line is, and while a command is at work."""
+    (tmp_path / f"{module}.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    where, name = project["scripts"]["holdfast"].split(":")
+    script = f"import sys\nfrom {where} import {name}\nsys.exit({name}())"
+    words = ["config", "show"]
+    folders = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        env=environment(PYTHONPATH=folders),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+    )
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (exits.Exit.INTERRUPTED, "", "")
 
 
 # Formats.

@@ -57,6 +57,26 @@ def test_checkpoint_goes_from_creation_to_its_end(store: Path, state: Path, tmp_
     assert [entry.actor for entry in entries[1:]] == ["ann", *[getpass.getuser()] * 2]
 
 
+def test_listing_tells_the_status_of_records_and_which_are_final(store: Path, state: Path) -> None:
+    for status in ("complete", "handoff"):
+        checkpoint = made(store, state)["checkpoint_id"]
+        ask("checkpoints", "finalize", checkpoint, "--status", status, store=store)
+    made(store, state)
+    found = ask("checkpoints", "list", "task", store=store)
+    assert [(each["version"], each["status"], each["is_final"]) for each in found] == [
+        (3, "", False),
+        (2, "handoff", True),
+        (1, "complete", True),
+    ]
+    assert {each["phase"] for each in found} == {"testing"}
+    assert ask("checkpoints", "list", "task", "--before", "2", store=store) == found[2:]
+    table = run("checkpoints", "list", "task", store=store).stdout.split()
+    assert "FINAL" in table
+    assert table[table.index("handoff") + 1] == "true"
+    shown = ask("checkpoints", "show", "task", "2", store=store)
+    assert shown.items() >= found[1].items()
+
+
 def test_state_may_come_from_stdin(store: Path) -> None:
     words = ("checkpoints", "create", "task", "-", "--agent", "ann", "-o", "ids")
     program = [sys.executable, "-c", MAIN, *words, "--store", str(store)]

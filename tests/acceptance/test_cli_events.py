@@ -60,6 +60,16 @@ def test_position_that_is_none_is_a_mistake_of_the_caller(store: Path) -> None:
     assert "is no position" in done.stderr
 
 
+def test_mistyped_kind_is_refused_and_the_nearest_one_is_named(store: Path) -> None:
+    followed = run("events", "follow", "--kind", "RUN_FAILD", store=store)
+    words = ("webhooks", "add", "transport:events", "--name", "a", "--kind", "RUN_FAILD")
+    for done in (followed, run(*words, store=store)):
+        assert done.returncode == Exit.USAGE
+        assert "did you mean RUN_FAILED" in done.stderr
+        assert "docs/reference/entries.md" in done.stderr
+    assert ask("webhooks", "list", store=store) == []
+
+
 def test_webhooks_are_added_listed_and_removed(store: Path) -> None:
     words = ("webhooks", "add", "https://example.org/hook", "--name", "audit")
     added = ask(*words, "--secret", "secret://HOOK", "--kind", "RUN_FAILED", store=store)
@@ -81,3 +91,15 @@ def test_secret_itself_is_refused_and_not_repeated(store: Path) -> None:
     done = run(*words, "--secret", "hunter2hunter2", store=store)
     assert done.returncode == Exit.USAGE
     assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_webhook_without_a_secret_is_told_how_to_name_one_and_when_none_is_needed(
+    store: Path,
+) -> None:
+    done = run("webhooks", "add", "https://example.org/hook", "--name", "audit", store=store)
+    assert done.returncode == Exit.USAGE
+    assert "--secret secret://HOOK" in done.stderr
+    assert "transport:QUEUE needs none" in done.stderr
+    shown = " ".join(run("webhooks", "add", "--help").stdout.split())
+    assert "needed for http and https, not for transport:QUEUE" in shown
+    ask("webhooks", "add", "transport:audit", "--name", "audit", store=store)

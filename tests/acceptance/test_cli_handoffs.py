@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.cli.exits import Exit
+from holdfast.sync.recovery import CheckpointService
 from tests.acceptance.test_cli import ask, run
 
 
@@ -31,6 +32,29 @@ def test_handoff_is_asked_for_and_listed(store: Path) -> None:
     assert ask("runs", "handoffs", "build-7", store=store) == []
     told = run("runs", "handoff", "build-7", store=store)
     assert "is to be handed over to a fresh context" in told.stdout
+
+
+def test_handoff_that_no_living_worker_can_take_is_warned_of(store: Path) -> None:
+    told = run("runs", "handoff", "build-7", "--to", "nobody", store=store)
+    assert told.returncode == 0
+    assert "no worker is alive" in told.stderr
+
+
+def test_table_tells_why_handoffs_were_given_and_reverted(store: Path) -> None:
+    with sync.open(str(store)) as hf:
+        service = CheckpointService(hf)
+        for note in ("tired", "late"):
+            made = service.create_checkpoint("task", "ann", {})
+            given = service.initiate_handoff(made.checkpoint_id, note=note)
+            if note == "tired":
+                hf.handoffs.refuse("task", given.handoff_id, "bob is away")
+    first, second = ask("runs", "handoffs", "task", store=store)
+    assert (first["status"], first["reason"], first["note"]) == ("reverted", "bob is away", "tired")
+    assert (second["status"], second["reason"], second["note"]) == ("given", "", "late")
+    heading, *rows = run("runs", "handoffs", "task", store=store).stdout.splitlines()
+    assert heading.split()[-1] == "WHY"
+    assert rows[0].rstrip().endswith("  bob is away")
+    assert rows[1].rstrip().endswith("  late")
 
 
 def test_run_that_has_ended_cannot_be_handed_over(store: Path) -> None:

@@ -37,7 +37,7 @@ def test_spool_is_listed_shown_and_drained(store: Path) -> None:
     assert [each["seq"] for each in entries] == [3, 4]
     folder = str(store.parent / "spool")
     done = ask("spool", "drain", "--folder", folder, store=store)
-    assert done == {"drained": [found["file"]], "left": [], "evidence": []}
+    assert done == {"folder": folder, "drained": [found["file"]], "left": [], "evidence": []}
     assert versions(SQLiteBackend(store)) == [1, 2]
     assert listed("list", store) == listed("evidence", store) == []
 
@@ -67,3 +67,31 @@ def test_damaged_spool_is_shown_up_to_the_damage(store: Path) -> None:
 def test_spool_that_is_not_there_is_told(store: Path) -> None:
     done = run("spool", "show", str(store.parent / "none.spool"), store=store)
     assert done.returncode == Exit.NOT_FOUND
+
+
+@pytest.mark.parametrize("what", ["list", "evidence"])
+def test_folder_in_which_nothing_was_found_is_named(store: Path, what: str) -> None:
+    empty = store.parent / "empty"
+    done = run("spool", what, "--folder", str(empty), store=store)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert str(empty) in done.stderr
+    assert "--folder" in done.stderr
+    done = run("spool", what, "--folder", str(empty), "-o", "json", store=store)
+    assert (done.stdout, done.stderr.count(str(empty))) == ("[]\n", 1)
+    done = run("spool", what, store=store, XDG_STATE_HOME=str(empty))
+    assert str(empty / "holdfast" / "spool") in done.stderr
+
+
+def test_folder_of_the_environment_counts_unless_one_is_named(store: Path) -> None:
+    spool = str(store.parent / "spool")
+    done = run("spool", "list", "-o", "ids", store=store, HOLDFAST_SPOOL_FOLDER=spool)
+    assert done.stdout.startswith(spool)
+    words = ("spool", "list", "--folder", "other", "-o", "ids")
+    done = run(*words, store=store, cwd=store.parent, HOLDFAST_SPOOL_FOLDER=spool)
+    assert str(store.parent / "other") in done.stderr
+    done = run("spool", "list", store=store, HOLDFAST_SPOOL_FOLDER="spool")
+    assert done.returncode == Exit.USAGE
+    assert "HOLDFAST_SPOOL_FOLDER must be" in done.stderr
+    done = run("spool", "drain", store=store, HOLDFAST_SPOOL_FOLDER=spool)
+    assert done.returncode == 0, done.stderr
+    assert versions(SQLiteBackend(store)) == [1, 2]

@@ -83,7 +83,7 @@ async def test_kinds_of_a_newer_version_are_passed_on(backend: Backend) -> None:
         await hf.runs.create("a", agent="coder")
         with backend.raw() as raw:
             raw.execute("UPDATE journal SET kind = 'TOMORROW'")
-        event = await next_of(hf.events("start", kinds=["TOMORROW"]))
+        event = await next_of(hf.events("start"))
         assert event.type == "holdfast.TOMORROW"
         assert event.data.keys() == {"taskId", "agentId", "actor"}
         with backend.raw() as raw:
@@ -106,6 +106,25 @@ async def test_only_what_is_asked_for_is_told_and_none_of_another_tenant(backend
         assert (await next_of(hf.events(first.position))).id == "b/1"
         with pytest.raises(MisuseError, match="as lists"):
             hf.events(kinds="RUN_CREATED")
+
+
+@async_test
+async def test_kind_that_is_mistyped_is_refused_and_the_nearest_ones_are_named() -> None:
+    near = {
+        "RUN_FAILD": "RUN_FAILED",
+        "run-failed": "RUN_FAILED",
+        "holdfast.RUN_FAILED": "RUN_FAILED",
+        "BANANA": r"ever come; docs/reference/entries\.md",
+    }
+    async with holdfast.open("memory://") as hf:
+        for typed, told in near.items():
+            with pytest.raises(MisuseError, match=told):
+                hf.events(kinds=["RUN_CREATED", typed])
+            with pytest.raises(MisuseError, match=told):
+                await hf.webhooks.add("transport:events", name="a", kinds=[typed])
+        with pytest.raises(MisuseError, match="is no kind"):
+            hf.events(kinds=[None])  # pyright: ignore[reportArgumentType] - what nobody should give
+        assert await hf.webhooks.list() == []
 
 
 @async_test

@@ -61,6 +61,7 @@ async def test_a_run_is_handed_over_because_somebody_asks(store: str, when: str)
         assert await handed(hf) == ASKED
         (handoff,) = await hf.handoffs.of_run("r")
         assert (handoff.giver, handoff.to, handoff.trigger) == ("builder", "qa", "explicit")
+        assert handoff.note == "it was asked for from outside: qa knows better"
         assert sorted({turn for _, turn, _ in seen.turns}) == [1, 2, 3, 4]
         assert seen.turns[-1][0] == "qa"
         with pytest.raises(RunEnded):
@@ -89,6 +90,36 @@ async def test_a_run_that_nobody_works_on_is_handed_over_when_it_goes_on(
         assert await hf.run(agent, "it", run_id="r", timeout=30) == "4 parts of it"
         assert await handed(hf) == ASKED
     assert {name for name, _, _ in seen.turns} == {"qa"}
+
+
+@async_test
+async def test_whoever_goes_on_is_told_what_was_said_by_who_asked_last(store: str) -> None:
+    told: list[str] = []
+
+    async def listen(run: holdfast.Run, turn: int) -> None:
+        assert run.continuation is not None
+        told.extend([run.continuation.note, run.continuation.prompt])
+
+    agent, other = builder(Seen()), builder(Seen(), name="qa", each=listen)
+    async with holdfast.Holdfast(store, agents=[agent, other], settings=SOON) as hf:
+        await start(hf, agent, "it")
+        await hf.handoffs.request("r", note="anybody will do")
+        await hf.handoffs.request("r", to="qa", note="qa knows better")
+        await hf.run(agent, "it", run_id="r", timeout=30)
+    assert told
+    assert all("qa knows better" in text and "anybody" not in text for text in told)
+
+
+@async_test
+async def test_note_of_a_request_is_found_behind_many_entries(store: str) -> None:
+    async with holdfast.Holdfast(store, settings=SOON) as hf:
+        held = await hf.runs.open("r", agent="builder")
+        assert await held.handoffs.asked() == ""
+        await hf.handoffs.request("r", note="qa knows better")
+        for turn in range(120):
+            held.append("log", turn)
+            await held.checkpoint()
+        assert await held.handoffs.asked() == "qa knows better"
 
 
 async def until(hf: holdfast.Holdfast, status: str) -> None:

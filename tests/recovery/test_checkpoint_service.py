@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import holdfast
+from holdfast import sync
 from holdfast.errors import (
     CheckpointConflict,
     CheckpointFinal,
@@ -17,6 +18,7 @@ from holdfast.errors import (
     InvalidIdentifier,
     LeaseHeld,
     MisuseError,
+    RecordInvalid,
     RunEnded,
     ValueTooLarge,
 )
@@ -33,6 +35,7 @@ from holdfast.recovery import (
     hash_of,
 )
 from holdfast.settings import Settings
+from holdfast.sync.recovery import CheckpointService as BlockingService
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
@@ -532,3 +535,31 @@ async def test_other_bad_input_is_refused_and_writes_nothing(backend: Backend) -
         ):
             with pytest.raises(MisuseError):
                 await service.search_checkpoints(query)
+
+
+@async_test
+async def test_none_in_place_of_a_text_is_refused_before_anything_is_written(
+    backend: Backend,
+) -> None:
+    async with holdfast.open(backend.url) as hf:
+        service = CheckpointService(hf)
+        for what in ("label", "summary", "agent_type"):
+            wrong: dict[str, Any] = {what: None}
+            with pytest.raises(RecordInvalid, match=f"{what} must be a string, not NoneType"):
+                await service.create_checkpoint("task", "agent-1", {}, **wrong)
+        assert await hf.runs.list() == []
+        made = await service.create_checkpoint("task", "agent-1", {})
+        nobody: dict[str, Any] = {"by": None}
+        with pytest.raises(RecordInvalid, match="by must be a string"):
+            await service.finalize_checkpoint(made.checkpoint_id, "complete", **nobody)
+        with pytest.raises(RecordInvalid, match="summary must be a string, not int"):
+            await service.update_checkpoint(made.checkpoint_id, {}, summary=1)  # pyright: ignore[reportArgumentType] - what nobody should give
+        assert await service.get_checkpoint(made.checkpoint_id) == made
+
+
+def test_service_that_is_given_the_blocking_holdfast_names_the_one_that_fits() -> None:
+    with sync.open("memory://") as hf:
+        with pytest.raises(MisuseError, match=r"holdfast\.sync\.recovery\.CheckpointService"):
+            CheckpointService(hf)  # pyright: ignore[reportArgumentType] - what nobody should give
+        made = BlockingService(hf).create_checkpoint("task", "agent-1", {})
+    assert made.revision == 1

@@ -116,9 +116,18 @@ class Departing:
         """Give the run away, with what changed in this turn, and leave the agent's code."""
         assert self._handover is not None, "it was found to be due"
         rules = self._rules
-        giving = Giving(self._run, self._held, rules.handoff, rules.tools, trigger, label)
+        why = await self._told(trigger)
+        giving = Giving(self._run, self._held, rules.handoff, rules.tools, why, label)
         try:
             await self._handover.give(giving)
         except ContextTooSmall as error:
             self._gate.leave(Suspend(Block(BlockedReason.BREAKER, str(error))))
         self._gate.leave(Suspend(HandedOver()))
+
+    async def _told(self, trigger: Trigger) -> Trigger:
+        """A trigger with the note of whoever asked for it from outside, if there is one."""
+        if trigger != asked_from_outside(self._held):
+            return trigger
+        note = await self._held.handoffs.asked()
+        text = f"{trigger.text}: {note}" if note else trigger.text
+        return msgspec.structs.replace(trigger, text=text)

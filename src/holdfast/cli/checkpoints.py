@@ -11,7 +11,7 @@ from holdfast.cli.options import Count, Options, Ordinal, common
 from holdfast.cli.output import write
 from holdfast.cli.records import Record, record_of
 from holdfast.cli.text import printable, short, to_json
-from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.engine.checkpoints import ToldCheckpoint
 from holdfast.kernel.state import StateDiff
 from holdfast.sync import Holdfast
 
@@ -21,6 +21,7 @@ _COLUMNS = {
     "PHASE": "phase",
     "AGENT": "agent",
     "STATUS": "status",
+    "FINAL": "is_final",
     "LABEL": "label",
     "ID": "checkpoint_id",
 }
@@ -43,7 +44,7 @@ for _each in checkpoint_records.COMMANDS:
 def list_(options: Options, *, run: str, limit: int, before: int | None) -> None:
     """List the checkpoints of a run, newest first."""
     with options.open_existing() as hf:
-        found = hf.checkpoints.history(run, limit=limit, before=before)
+        found = hf.checkpoints.told(run, limit=limit, before=before)
         if not found:
             hf.runs.get(run)
     options.output.many(
@@ -66,9 +67,9 @@ def show(options: Options, *, run: str, version: int | None) -> None:
 
 def _about(hf: Holdfast, run_id: str, version: int) -> Record:
     if not version:
-        empty = dict.fromkeys(Checkpoint.__struct_fields__)
+        empty = dict.fromkeys(ToldCheckpoint.__struct_fields__)
         return empty | {"run_id": run_id, "version": 0}
-    (found,) = hf.checkpoints.history(run_id, before=version + 1, limit=1)
+    (found,) = hf.checkpoints.told(run_id, before=version + 1, limit=1)
     return record_of(found)
 
 

@@ -1,10 +1,11 @@
 """`holdfast runs handoff`, `handoffs` and `recover`: who goes on with a run, and from where."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import click
 
-from holdfast.cli import inputs, output
+from holdfast.cli import inputs, output, workers
 from holdfast.cli.options import Options, Ordinal, common
 from holdfast.cli.output import say, write
 from holdfast.cli.records import Record, record_of
@@ -20,6 +21,7 @@ _COLUMNS: Final = {
     "VERSION": "version",
     "GIVEN": "given_at",
     "ENDED": "ended_at",
+    "WHY": "why",
 }
 _PROBLEMS: Final = {"ENTRY": "seq", "WHAT IS WRONG": "what"}
 
@@ -36,7 +38,7 @@ def join(group: click.Group) -> None:
     "--to", metavar="AGENT", default="", help="Who goes on [default: as its policy says]."
 )
 @click.option("--by", metavar="NAME", help="Who asks for it [default: your user name].")
-@click.option("--note", default="", metavar="TEXT", help="Why, for the record.")
+@click.option("--note", default="", metavar="TEXT", help="Why; whoever goes on is told.")
 @common
 def handoff(options: Options, *, run: str, to: str, by: str | None, note: str) -> None:
     """Let a fresh context go on with a run after its present turn.
@@ -47,6 +49,7 @@ def handoff(options: Options, *, run: str, to: str, by: str | None, note: str) -
     with options.open_existing() as hf:
         hf.handoffs.request(run, to=to, by=by or inputs.user_name(), note=note)
         found = hf.runs.get(run)
+        workers.warn_without_any(hf)
     options.output.one(record_of(found), ids="run_id", draw=_draw_requested)
 
 
@@ -65,9 +68,13 @@ def handoffs(options: Options, *, run: str) -> None:
     with options.open_existing() as hf:
         hf.runs.get(run)
         found = hf.handoffs.of_run(run)
-    options.output.many(
-        map(record_of, found), ids="handoff_id", draw=output.table(_COLUMNS, empty="no handoffs")
-    )
+    options.output.many(map(record_of, found), ids="handoff_id", draw=_draw_handoffs)
+
+
+def _draw_handoffs(records: Iterable[Record]) -> None:
+    """A table; of a handoff that was reverted it says why that was, of others why they were."""
+    rows = (each | {"why": each["reason"] or each["note"]} for each in records)
+    output.table(_COLUMNS, empty="no handoffs")(rows)
 
 
 @click.command()

@@ -134,8 +134,7 @@ def start(
     drawn = _Drawn(parent or "", budgets.budget_of(budget))
     with options.open_existing() as hf:
         run, is_new = _create(hf, run_id, agent, given, drawn)
-        if not any(map(workers.is_alive, hf.leases.workers())):
-            say("no worker is alive: start one with `holdfast worker MODULE:NAME`")
+        workers.warn_without_any(hf)
         if follow:
             what = "is recorded" if is_new else f"exists already; it is {run.status}"
             say(f"run {run.run_id} {what}")

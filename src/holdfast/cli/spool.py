@@ -1,5 +1,6 @@
 """`holdfast spool`: what this machine keeps for a store that was away, and what is left of that."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,10 +11,10 @@ from holdfast import settings
 from holdfast.cli import output
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import Options, common
-from holdfast.cli.output import say
+from holdfast.cli.output import Output, say
 from holdfast.cli.records import Record
 from holdfast.cli.text import count, moment
-from holdfast.errors import NotFoundError
+from holdfast.errors import InvalidSetting, NotFoundError
 from holdfast.settings import Settings
 from holdfast.stores import spool_files
 from holdfast.stores.spool_files import EVIDENCE
@@ -42,7 +43,13 @@ _ENTRIES: Final = {
     "ACTOR": "actor",
     "BYTES": "size_bytes",
 }
-_folder = click.option("--folder", default="", help="The spool_folder, unless it is the default.")
+_VARIABLE: Final = "HOLDFAST_SPOOL_FOLDER"
+_folder = click.option(
+    "--folder",
+    default="",
+    metavar="PATH",
+    help=f"The spool_folder that agents have, unless it is the default, or {_VARIABLE} names it.",
+)
 
 
 @click.group()
@@ -55,9 +62,9 @@ def command() -> None:
 @common
 def list_(options: Options, *, folder: str) -> None:
     """List the spools on this machine, of all stores: what those have not taken yet."""
-    found = (path for store in _stores(folder) for path in spool_files.files_in(store))
-    draw = output.table(_COLUMNS, empty="nothing is spooled")
-    options.output.many(map(_record, found), ids="file", draw=draw)
+    root = _root(folder)
+    found = (path for store in _stores(root) for path in spool_files.files_in(store))
+    _tell(options.output, found, _COLUMNS, empty=f"nothing is spooled in {root}")
 
 
 @command.command()
@@ -65,9 +72,9 @@ def list_(options: Options, *, folder: str) -> None:
 @common
 def evidence(options: Options, *, folder: str) -> None:
     """List what could not be stored any more because its run went on elsewhere, and why."""
-    found = (path for store in _stores(folder) for path in spool_files.files_in(store / EVIDENCE))
-    draw = output.table(_KEPT, empty="there is no evidence: everything was stored")
-    options.output.many(map(_record, found), ids="file", draw=draw)
+    root = _root(folder)
+    found = (path for store in _stores(root) for path in spool_files.files_in(store / EVIDENCE))
+    _tell(options.output, found, _KEPT, empty=f"there is no evidence in {root}")
 
 
 @command.command()
@@ -88,14 +95,16 @@ def show(options: Options, *, file: Path) -> None:
 @common
 def drain(options: Options, *, folder: str) -> Exit:
     """Let the store take what processes that are gone have left for it."""
-    stores = [*_stores(folder)]
+    root = _root(folder)
+    stores = [*_stores(root)]
     before = {path for store in stores for path in store.rglob(f"*{spool_files.SUFFIX}")}
-    given = Settings(tenant=options.tenant, on_store_failure="spool", spool_folder=folder)
+    given = Settings(tenant=options.tenant, on_store_failure="spool", spool_folder=str(root))
     with options.open_existing(given=given):
         pass
     now = {path for store in stores for path in store.rglob(f"*{spool_files.SUFFIX}")}
     kept = sorted(now - before)
     record: Record = {
+        "folder": str(root),
         "drained": sorted(str(path) for path in before - now),
         "left": sorted(str(path) for path in now & before if path.parent.name != EVIDENCE),
         "evidence": [str(path) for path in kept],
@@ -106,9 +115,27 @@ def drain(options: Options, *, folder: str) -> Exit:
     return Exit.CONFLICT if kept else Exit.OK
 
 
-def _stores(folder: str) -> Iterator[Path]:
+def _root(folder: str) -> Path:
+    """Where agents of this machine spool: the folder given, else the variable's, else default."""
+    if folder:
+        return Path(os.path.abspath(folder))
+    told = settings.environment().get(_VARIABLE, "")
+    if unmet := settings.requirement("spool_folder", told):
+        raise InvalidSetting(f"{_VARIABLE} {unmet}, not {told!r}")
+    return settings.spool_folder(told)
+
+
+def _tell(out: Output, found: Iterator[Path], columns: dict[str, str], *, empty: str) -> None:
+    """List files; if there are none, say where they were looked for, whatever the format."""
+    files = [*found]
+    told = f"{empty}; if agents have another spool_folder, name it with --folder"
+    out.many(map(_record, files), ids="file", draw=output.table(columns, empty=told))
+    if not files and not out.is_for_people:
+        say(told)
+
+
+def _stores(root: Path) -> Iterator[Path]:
     """The folders of all stores."""
-    root = settings.spool_folder(folder)
     yield from sorted(path for path in root.glob("*") if path.is_dir())
 
 

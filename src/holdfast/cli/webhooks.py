@@ -28,7 +28,12 @@ def command() -> None:
 @command.command()
 @click.argument("url")
 @click.option("--name", required=True, help="What it is called.")
-@click.option("--secret", default="", metavar="secret://NAME", help="Which secret signs.")
+@click.option(
+    "--secret",
+    default="",
+    metavar="secret://NAME",
+    help="Which secret signs; needed for http and https, not for transport:QUEUE.",
+)
 @click.option("--kind", "kinds", metavar="KIND", multiple=True, help="Only of such entries.")
 @click.option("--agent", "agents", metavar="NAME", multiple=True, help="Only of its runs.")
 @click.option("--after", metavar="POSITION", help="Begin after it; 'start': at the beginning.")

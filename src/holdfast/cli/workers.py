@@ -4,9 +4,11 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.options import Options, common
+from holdfast.cli.output import say
 from holdfast.cli.records import Record, record_of
 from holdfast.clock import SystemClock
 from holdfast.kernel.leases import Worker
+from holdfast.sync import Holdfast
 
 _COLUMNS = {
     "WORKER": "worker",
@@ -36,6 +38,12 @@ def list_(options: Options) -> None:
 def is_alive(worker: Worker) -> bool:
     """Whether its lease has not run out, by this machine's clock."""
     return worker.expires_at > SystemClock().now()
+
+
+def warn_without_any(hf: Holdfast) -> None:
+    """Say that nobody works on runs, if that is so."""
+    if not any(map(is_alive, hf.leases.workers())):
+        say("no worker is alive: start one with `holdfast worker MODULE:NAME`")
 
 
 def _record(worker: Worker) -> Record:

@@ -28,7 +28,14 @@ from holdfast.kernel import checkpoints, indexes, journal, state
 from holdfast.kernel.checkpoints import Checkpoint, Delta
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.state import Parts, StateDiff
-from holdfast.stores.contract import CheckpointFilter, Decision, Linked, RunAtHead, Snapshot
+from holdfast.stores.contract import (
+    CheckpointFilter,
+    Decision,
+    FoundRecord,
+    Linked,
+    RunAtHead,
+    Snapshot,
+)
 from holdfast.telemetry import CHECKPOINT_CORRUPTED
 
 _NO_LIMIT = 2**62
@@ -48,6 +55,12 @@ class State(msgspec.Struct, frozen=True):
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.parts.get(name, default)
+
+
+class ToldCheckpoint(Checkpoint, frozen=True, kw_only=True, gc=False):
+    """A checkpoint with its record's phase and status as they are now, and whether it is final."""
+
+    is_final: bool = False
 
 
 class Checkpoints:
@@ -119,6 +132,16 @@ class Checkpoints:
         names.check_count(limit, what="limit")
         newest = _NO_LIMIT if before is None else names.check_count(before, what="before")
         return await self._context.store.checkpoints.page(run_id, before=newest, limit=limit)
+
+    async def told(
+        self, run_id: str, *, limit: int = 100, before: int | None = None
+    ) -> list[ToldCheckpoint]:
+        """The same with what their records have come to since: final, and with which status."""
+        names.check(run_id, what="run id")
+        names.check_count(limit, what="limit")
+        newest = _NO_LIMIT if before is None else names.check_count(before, what="before")
+        found = await self._context.store.records.page(run_id, before=newest, limit=limit)
+        return list(map(_told, found))
 
     async def search(
         self,
@@ -194,6 +217,14 @@ class Checkpoints:
         if version:
             raise CheckpointNotFound(f"run {run_id} has no version {version}")
         return None
+
+
+def _told(found: FoundRecord) -> ToldCheckpoint:
+    checkpoint, row = found.checkpoint, found.row
+    fields = msgspec.structs.asdict(checkpoint)
+    fields["phase"] = row.phase or checkpoint.phase
+    fields["status"] = row.status or checkpoint.status
+    return ToldCheckpoint(**fields, is_final=row.is_final)
 
 
 async def check_not_final(context: Context, checkpoint: Checkpoint) -> None:

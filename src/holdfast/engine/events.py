@@ -4,6 +4,7 @@ Nothing is kept for whoever follows: it says where it goes on. Entries of the ru
 events to others are no events, or each delivery would be the next thing to deliver.
 """
 
+import difflib
 from collections.abc import AsyncIterator, Iterable
 from typing import Final, NamedTuple
 
@@ -11,7 +12,8 @@ from holdfast import names
 from holdfast.engine.context import Context
 from holdfast.errors import MisuseError
 from holdfast.kernel import events
-from holdfast.kernel.events import Event, FeedPosition, Wanted
+from holdfast.kernel.events import TYPE, Event, FeedPosition, Wanted
+from holdfast.kernel.journal import Kind
 from holdfast.stores.contract import JOURNAL
 
 START: Final = "start"
@@ -88,13 +90,27 @@ def wanted_of(
     kinds: Iterable[str] | None = None,
     agents: Iterable[str] | None = None,
 ) -> Wanted:
-    """What somebody asked for, checked. A kind is one of this version's, or of a newer one."""
+    """What somebody asked for, checked; raises MisuseError for a kind that is none."""
     if run_id is not None:
         names.check(run_id, what="run id")
     for each in (kinds, agents):
         if isinstance(each, str):
             raise MisuseError(f"give kinds and agents as lists of names, not {each!r}")
-    return Wanted(run_id or "", tuple(kinds or ()), tuple(agents or ()))
+    return Wanted(run_id or "", tuple(map(_kind, kinds or ())), tuple(agents or ()))
+
+
+def _kind(given: object) -> str:
+    """A kind of entry by its name; a name that is mistyped would be waited for without end."""
+    if isinstance(given, str) and given in Kind.__members__:
+        return str(given)
+    typed = str(given)[:80]
+    spoken = typed.removeprefix(TYPE).upper().replace("-", "_")
+    near = difflib.get_close_matches(spoken, Kind.__members__, n=3)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise MisuseError(
+        f"{typed!r} is no kind of entry, so no event of it would ever come; {hint}"
+        "docs/reference/entries.md lists the kinds there are"
+    )
 
 
 async def follow(context: Context, after: str | None, wanted: Wanted) -> AsyncIterator[Event]:

@@ -16,7 +16,7 @@ from holdfast.engine.head import ConditionFailed, Head
 from holdfast.engine.inbox import MakeSaving
 from holdfast.engine.outlasting import outlast
 from holdfast.engine.saving import About, Saving
-from holdfast.errors import ConflictError, RunNotFound
+from holdfast.errors import ConflictError, HoldfastError, RunNotFound
 from holdfast.kernel import checkpoints, handoffs, indexes, runs
 from holdfast.kernel.handoffs import Offer
 from holdfast.kernel.journal import Draft, Entry, Kind
@@ -25,6 +25,7 @@ from holdfast.kernel.runs import Run
 from holdfast.stores.contract import Decision, Snapshot
 
 _PAGE: Final = 1000
+_NEAR: Final = 100
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +66,22 @@ class HeldHandoffs:
         self._head = head
         self._save = save
         self._saving = saving
+
+    async def asked(self) -> str:
+        """What was said by whoever asked last for a handoff; "" if nothing was."""
+        return await outlast(self._context, self._note_of_request)
+
+    async def _note_of_request(self) -> str:
+        journal, run_id = self._context.store.journal, self._head.run.run_id
+        head = await journal.head(run_id)
+        upto = 0 if head is None else head.seq
+        while upto:
+            after = max(0, upto - _NEAR)
+            for entry in reversed(await journal.read(run_id, after=after, limit=upto - after)):
+                if entry.kind == Kind.HANDOFF_REQUESTED:
+                    return _note_in(entry)
+            upto = after
+        return ""
 
     async def give(self, offer: Offering) -> Given:
         """End this context: the edits are its last checkpoint, which is final, and another goes on.
@@ -122,6 +139,15 @@ class HeldHandoffs:
             raise ConflictError(
                 f"the handoff of run {self._head.run.run_id} was ended by somebody else"
             ) from failed
+
+
+def _note_in(entry: Entry) -> str:
+    """What a request says; one that cannot be read is no reason not to hand over."""
+    try:
+        facts = indexes.facts_of(entry)
+    except HoldfastError:
+        return ""
+    return facts.note if isinstance(facts, runs.Requested) else ""
 
 
 class HandoffView(msgspec.Struct, kw_only=True):

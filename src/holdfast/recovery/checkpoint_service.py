@@ -55,7 +55,7 @@ class CheckpointService:
     """
 
     def __init__(self, hf: Opened, *, agent_types: Sequence[str] = AGENT_TYPES) -> None:
-        self._context = hf._context  # pyright: ignore[reportPrivateUsage] - it is part of the app, one layer up
+        self._context = _context_of(hf)
         self._reading = Reading(self._context)
         owners = Owners(self._context)
         self._writing = Writing(self._context, self._reading, owners, tuple(agent_types))
@@ -82,14 +82,14 @@ class CheckpointService:
         checkpoints of one task follow each other in the order in which they were stored.
         """
         fields = schema.given(state)
-        if agent_type:
+        if _text(agent_type, what="agent_type"):
             fields = schema.merged(fields, {"metadata": {"agent_type": agent_type}})
         return await self._writing.create(
             Creating(
                 names.check(task_id, what="task id"),
                 names.check(agent_id, what="agent id"),
                 fields,
-                label and names.check(label, what="label"),
+                _name(label, what="label"),
                 _summary(summary),
                 None if expected_latest is None else str(expected_latest),
             )
@@ -114,7 +114,7 @@ class CheckpointService:
             schema.given(partial),
             summary=None if summary is None else _summary(summary),
             expected_revision=expected_revision,
-            by=by and names.check(by, what="by"),
+            by=_name(by, what="by"),
         )
 
     async def finalize_checkpoint(
@@ -123,14 +123,14 @@ class CheckpointService:
         """Make a checkpoint immutable. Raises CheckpointFinal if it is so already."""
         names.check(status, what="status")
         found = await self._found(checkpoint_id)
-        await self._writing.finalize(found, status, by=by and names.check(by, what="by"))
+        await self._writing.finalize(found, status, by=_name(by, what="by"))
 
     async def link_checkpoints(
         self, parent_id: UUID | str, child_id: UUID | str, *, by: str = ""
     ) -> None:
         """Let a checkpoint continue another one, of any task; again is the same as once."""
         parent, child = await self._found(parent_id), await self._found(child_id)
-        await self._writing.link(parent, child, by=by and names.check(by, what="by"))
+        await self._writing.link(parent, child, by=_name(by, what="by"))
 
     # Reading.
 
@@ -246,10 +246,10 @@ class CheckpointService:
         """
         return await self._succession.initiate(
             await self._found(checkpoint_id),
-            to=to and names.check(to, what="the agent to hand over to"),
+            to=_name(to, what="the agent to hand over to"),
             seconds=acknowledge_seconds,
-            note=names.check_text(note, what="note"),
-            by=by and names.check(by, what="by"),
+            note=names.check_text(_text(note, what="note"), what="note"),
+            by=_name(by, what="by"),
         )
 
     async def acknowledge_handoff(self, checkpoint_id: UUID | str, new_agent_id: str) -> None:
@@ -277,8 +277,8 @@ class CheckpointService:
         """
         return await self._succession.recover(
             await self._found(checkpoint_id),
-            by=by and names.check(by, what="by"),
-            note=names.check_text(note, what="note"),
+            by=_name(by, what="by"),
+            note=names.check_text(_text(note, what="note"), what="note"),
         )
 
     async def _found(self, checkpoint_id: UUID | str) -> FoundRecord:
@@ -326,7 +326,33 @@ def _id_of(checkpoint_id: UUID | str) -> UUID | None:
         return None
 
 
-def _summary(text: str) -> str:
+def _context_of(hf: object) -> Context:
+    context = getattr(hf, "_context", None)
+    if not isinstance(context, Context):
+        raise MisuseError(
+            f"CheckpointService is made of a holdfast.Holdfast, not of {type(hf).__module__}."
+            f"{type(hf).__name__}; for holdfast.sync.Holdfast there is "
+            "holdfast.sync.recovery.CheckpointService, which blocks"
+        )
+    return context
+
+
+def _text(value: object, *, what: str) -> str:
+    """A text that may be empty; None is no text."""
+    if not isinstance(value, str):
+        raise RecordInvalid(
+            f"{what} must be a string, not {type(value).__name__}; leave it out if there is none"
+        )
+    return value
+
+
+def _name(value: object, *, what: str) -> str:
+    """A name that may be empty."""
+    return _text(value, what=what) and names.check(value, what=what)
+
+
+def _summary(given: object) -> str:
+    text = _text(given, what="summary")
     if len(names.check_text(text, what="summary")) > MAX_SUMMARY:
         raise RecordInvalid(
             f"the summary has {len(text)} characters; at most {MAX_SUMMARY} can be searched: "

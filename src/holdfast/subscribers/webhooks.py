@@ -214,7 +214,8 @@ def _checked(
     if not secret.startswith(SECRET) or not _SECRET_NAME.fullmatch(secret.removeprefix(SECRET)):
         # Not told: it may be the secret itself.
         raise MisuseError(
-            "secret names the secret that signs, and is not stored: secret='secret://HOOK' is the "
-            "value of HOLDFAST_SECRET_HOOK where workers run"
+            "posts to a URL are signed: name the secret with --secret secret://HOOK, in Python "
+            "secret='secret://HOOK'. It is the value of HOLDFAST_SECRET_HOOK where workers run, "
+            "and is not stored. Only transport:QUEUE needs none"
         )
     return spec

@@ -21,7 +21,7 @@ from holdfast.engine import (
     sweeper,
     waits,
 )
-from holdfast.engine.checkpoints import State
+from holdfast.engine.checkpoints import State, ToldCheckpoint
 from holdfast.engine.costs import Budget, Costs
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.handoffs import HandoffView
@@ -347,6 +347,11 @@ class Checkpoints(Face[checkpoints.Checkpoints]):
         self, run_id: str, *, limit: int = 100, before: int | None = None
     ) -> list[Checkpoint]:
         return self._call(self._inner.history, run_id, limit=limit, before=before)
+
+    def told(
+        self, run_id: str, *, limit: int = 100, before: int | None = None
+    ) -> list[ToldCheckpoint]:
+        return self._call(self._inner.told, run_id, limit=limit, before=before)
 
     def search(
         self,
