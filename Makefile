@@ -27,9 +27,9 @@ demo-postgres: .venv/dev
 chaos: .venv/dev
 	@$(BIN)/python -m pytest tests/chaos tests/faults tests/histories tests/agents tests/peers tests/integration tests/integrations/langgraph tests/workflows tests/edges --chaos -v
 
-# One more than there are cores: a quarter of the time tests wait for processes and servers.
+# Two more than there are cores: a quarter of the time tests wait for processes and servers.
 test: .venv/dev
-	@$(BIN)/python -m pytest -n $$(( $$(nproc 2>/dev/null || echo 2) + 1 )) --dist worksteal
+	@$(BIN)/python -m pytest -n $$(( $$(nproc 2>/dev/null || echo 2) + 2 )) --dist worksteal
 
 check: .venv/dev
 	@$(BIN)/ruff format --check src tests benchmarks examples

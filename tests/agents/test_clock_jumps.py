@@ -131,6 +131,7 @@ class Machine:
         return [] if window == sorted(window) else [f"{run_id} has entries out of order: {moments}"]
 
 
+@pytest.mark.chaos(backend=["postgres"])
 @async_test
 async def test_setting_the_clock_by_a_day_changes_nothing(store: str, tmp_path: Path) -> None:
     machine = Machine(store, tmp_path)

@@ -100,6 +100,7 @@ def test_deliverer_that_is_killed_at_a_point_leaves_nothing_out(
 
 
 @pytest.mark.mission("S3-190")
+@pytest.mark.chaos(backend=["postgres"])
 def test_receiver_and_deliverers_that_are_killed_at_random_count_each_event_once(
     backend: Backend, tmp_path: Path
 ) -> None:
