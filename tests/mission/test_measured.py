@@ -27,6 +27,7 @@ def measured(name: str) -> dict[str, float]:
         pytest.param("write_p99", 100, marks=pytest.mark.mission("S3-007", "S3-077")),
         pytest.param("record_write_p99", 100, marks=pytest.mark.mission("S3-007", "S3-077")),
         pytest.param("record_read_p99", 10, marks=pytest.mark.mission("S3-053", "S3-078")),
+        pytest.param("read_p99", 10, marks=pytest.mark.mission("S1-080")),
         pytest.param("history_p99", 100, marks=pytest.mark.mission("S3-054", "S3-079")),
         pytest.param("record_history_p99", 100, marks=pytest.mark.mission("S3-054", "S3-079")),
         pytest.param("sustained_p99", 100, marks=pytest.mark.mission("S3-165", "S3-204")),
