@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import HandoffPolicy, Settings
+from holdfast.agents.handover import left_in
 from holdfast.errors import ConflictError, Fenced, IllegalMove, RunBlocked, RunCancelled
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds, start
@@ -224,6 +225,16 @@ async def test_a_second_acknowledgement_is_refused(store: str) -> None:
         assert (view.status, view.to, view.worker) == ("acknowledged", "qa", "qa")
         assert [w.status for w in await hf.waits.of_run("r")] == ["resolved"]
         assert await hf.run(hf.agent("builder"), "it", run_id="r", timeout=60) == "4 parts of it"
+
+
+@async_test
+async def test_who_was_acknowledged_from_outside_is_told_what_was_left(store: str) -> None:
+    async with given(store) as (hf, handoff_id, _):
+        assert left_in(await hf.leases.take("r")) is None
+        await hf.handoffs.acknowledge("r", handoff_id, "qa", by="outside")
+        left = left_in(await hf.leases.take("r", takeover=True))
+        assert left is not None
+        assert left.giver == "builder"
 
 
 @pytest.mark.mission("S3-144")

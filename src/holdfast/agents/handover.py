@@ -26,7 +26,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """What the context before left: who it was, why it ended, and what it says of the work.
 
     `prompt` is that as a message of the user, `context_parts` are the parts of the state that were
-    its own.
+    its own, `context` counts the one that is told.
     """
 
     giver: str
@@ -34,6 +34,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     context_parts: tuple[str, ...] = ()
     prompt: str = ""
+    context: int = 0
 
 
 class Giving(NamedTuple):
@@ -70,8 +71,13 @@ def asked_from_outside(held: LeasedRun) -> Trigger | None:
 
 def left_in(held: LeasedRun) -> Taken | None:
     """What the context before left in a run's state, if this one has taken it over."""
-    left = held.part(PART) if held.part(TAKEN) else None
-    return None if left is None else shapes.convert(left, Taken, what=PART)
+    left = held.part(PART)
+    if left is None:
+        return None
+    taken = shapes.convert(left, Taken, what=PART)
+    # A fork counts its contexts anew; one that was acknowledged from outside has no mark.
+    is_taken = held.part(TAKEN) or held.run.contexts >= taken.context
+    return taken if is_taken else None
 
 
 class Departing:

@@ -128,18 +128,14 @@ class Checkpoints:
         self, run_id: str, *, limit: int = 100, before: int | None = None
     ) -> list[Checkpoint]:
         """A run's checkpoints, newest first; `before` a version continues a listing."""
-        names.check(run_id, what="run id")
-        names.check_count(limit, what="limit")
-        newest = _NO_LIMIT if before is None else names.check_count(before, what="before")
+        newest = _before(run_id, limit, before)
         return await self._context.store.checkpoints.page(run_id, before=newest, limit=limit)
 
     async def told(
         self, run_id: str, *, limit: int = 100, before: int | None = None
     ) -> list[ToldCheckpoint]:
         """The same with what their records have come to since: final, and with which status."""
-        names.check(run_id, what="run id")
-        names.check_count(limit, what="limit")
-        newest = _NO_LIMIT if before is None else names.check_count(before, what="before")
+        newest = _before(run_id, limit, before)
         found = await self._context.store.records.page(run_id, before=newest, limit=limit)
         return list(map(_told, found))
 
@@ -217,6 +213,13 @@ class Checkpoints:
         if version:
             raise CheckpointNotFound(f"run {run_id} has no version {version}")
         return None
+
+
+def _before(run_id: str, limit: int, before: int | None) -> int:
+    """Below which version a listing begins, if what was asked for can be."""
+    names.check(run_id, what="run id")
+    names.check_count(limit, what="limit")
+    return _NO_LIMIT if before is None else names.check_count(before, what="before")
 
 
 def _told(found: FoundRecord) -> ToldCheckpoint:

@@ -78,6 +78,7 @@ class HandoffProtocol:
             note=trigger.text,
             context_parts=policy.context_parts,
             prompt=record.recovery.continuation_prompt,
+            context=held.run.contexts + 1,
         )
         held.set(records.PART, record_schema.fields_of(record))
         held.set(PART, taken)
