@@ -27,6 +27,7 @@ from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.heart import Heart
 from holdfast.engine.journal import Journal
 from holdfast.engine.leases import Leases
+from holdfast.engine.liveness import WorkerWatch
 from holdfast.engine.owed import Messages
 from holdfast.engine.recoveries import Recoveries
 from holdfast.engine.runs import Runs
@@ -156,7 +157,7 @@ class Holdfast:
         It lives as long as this one is open, and is not entered itself.
         """
         twin = object.__new__(Holdfast)
-        twin._context = replace(self._context, worker=ids.new_worker_id())
+        twin._context = replace(self._context, worker=ids.new_worker_id(), watch=WorkerWatch())
         twin._agents = self._agents
         twin._kit = self._kit
         twin._open_store = self._open_store

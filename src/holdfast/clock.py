@@ -25,9 +25,13 @@ _log = logging.getLogger("holdfast")
 
 
 class Clock(Protocol):
-    """Tells the present moment in microseconds since 1970, UTC."""
+    """Tells the present moment in microseconds since 1970, UTC.
+
+    `steady` counts microseconds that pass in this process, whatever the date is set to.
+    """
 
     def now(self) -> int: ...
+    def steady(self) -> int: ...
 
 
 def wall() -> int:
@@ -99,6 +103,9 @@ class SystemClock:
 
     def now(self) -> int:
         return _PROCESS.now()
+
+    def steady(self) -> int:
+        return steady()
 
 
 def to_datetime(moment: int) -> datetime:

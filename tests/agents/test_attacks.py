@@ -9,7 +9,7 @@ import holdfast
 from holdfast import Happened, NotDone, Settings, ToolCall
 from holdfast.engine.context import Context
 from holdfast.errors import RunBlocked, RunFailed, StoreUnavailable
-from holdfast.stores.contract import RunAtHead
+from holdfast.stores.reads import RunAtHead
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, start
 

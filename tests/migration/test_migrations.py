@@ -45,6 +45,7 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
             (10, "handoffs"),
             (11, "feed"),
             (12, "records"),
+            (13, "workers"),
         ]
 
 
@@ -119,6 +120,7 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
             (10, "handoffs"),
             (11, "feed"),
             (12, "records"),
+            (13, "workers"),
         ]
 
 

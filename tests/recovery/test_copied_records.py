@@ -17,7 +17,7 @@ from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.record_schema import fields_of
 from holdfast.recovery import CheckpointService, StoredRecord, hash_of
 from holdfast.recovery.reading import moment
-from holdfast.stores.contract import RunAtHead
+from holdfast.stores.reads import RunAtHead
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import advance
 from tests.backends import Backend

@@ -61,6 +61,7 @@ class Worker:
             raise MisuseError("this worker runs already")
         self._leases.heart = self._leases.heart or self._heart
         await sweeper.forget_lost_workers(self._work.context)
+        await self._leases.serve(self._names)
         self._taking = asyncio.create_task(self._take_runs())
         beside = [asyncio.create_task(begin()) for begin in self.beside]
         try:

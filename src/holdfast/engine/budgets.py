@@ -12,7 +12,8 @@ from holdfast.kernel import budgets, indexes, runs, segments
 from holdfast.kernel.budgets import Account, Amounts, Limits, Recorded, Reservation
 from holdfast.kernel.journal import ORIGIN, Draft, Entry, Kind
 from holdfast.kernel.runs import BlockedReason, Run, Status
-from holdfast.stores.contract import Decision, RunFilter, Snapshot
+from holdfast.stores.contract import Decision, Snapshot
+from holdfast.stores.reads import RunFilter
 
 _PAGE = 100
 K = TypeVar("K")

@@ -28,14 +28,8 @@ from holdfast.kernel import checkpoints, indexes, journal, state
 from holdfast.kernel.checkpoints import Checkpoint, Delta
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.state import Parts, StateDiff
-from holdfast.stores.contract import (
-    CheckpointFilter,
-    Decision,
-    FoundRecord,
-    Linked,
-    RunAtHead,
-    Snapshot,
-)
+from holdfast.stores.contract import Decision, Snapshot
+from holdfast.stores.reads import CheckpointFilter, FoundRecord, Linked, RunAtHead
 from holdfast.telemetry import CHECKPOINT_CORRUPTED
 
 _NO_LIMIT = 2**62

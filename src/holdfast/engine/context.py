@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import ids
+from holdfast.engine.liveness import WorkerWatch
 from holdfast.engine.spool import Spool
 from holdfast.kernel.peers import STORE
 from holdfast.settings import Settings
@@ -31,6 +32,8 @@ class Context:
     """Where the agent of a name is reached."""
     spool: Spool | None = None
     """Where commits go while the store is away, if the settings say so."""
+    watch: WorkerWatch = field(default_factory=WorkerWatch)
+    """Which of the other workers are lost."""
 
     @property
     def tenant(self) -> str:

@@ -18,7 +18,8 @@ from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.indexes import AddEffect
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.runs import Run
-from holdfast.stores.contract import Decision, Linked, RunFilter, Snapshot
+from holdfast.stores.contract import Decision, Snapshot
+from holdfast.stores.reads import Linked, RunFilter
 
 _PAGE = 100
 Outcome = Literal["happened", "did_not_happen", "retry"]

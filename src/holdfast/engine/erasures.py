@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from holdfast.errors import JournalCorrupted
 from holdfast.kernel import indexes, journal
 from holdfast.kernel.journal import Entry
-from holdfast.stores.contract import Linked, Store
+from holdfast.stores.contract import Store
+from holdfast.stores.reads import Linked
 
 
 async def erased_ranges(store: Store, run_id: str) -> list[tuple[int, int]]:

@@ -1,19 +1,33 @@
 """The heartbeat of a worker, from a thread of its own with a store of its own.
 
 Code that keeps the event loop busy for a while does not make the worker look dead; a loop that
-stands still for most of a lease does: nobody is there to go on with what it holds.
+stands still for half a lease does: nobody is there to work on what it holds. The run whose code
+holds the loop is then noted on the worker's row, so that the loss counts against that run alone.
 """
 
 import asyncio
+import sys
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable
+from contextvars import ContextVar
+from types import FrameType
+from typing import Final
 
-from holdfast import clock
 from holdfast.engine.context import Context
 from holdfast.errors import HoldfastError
-from holdfast.stores.contract import Beat, Store
+from holdfast.kernel.leases import Worker
+from holdfast.stores.contract import Beat, NoteBlockedLoop, Store
 from holdfast.telemetry import log
+
+CURRENT_RUN: Final[ContextVar[str]] = ContextVar("holdfast_current_run", default="")
+"""The run that the present task, and every task it starts, works for."""
+
+_LOOKS: Final = 12
+"""How often in a lease the loop ticks, and is looked at."""
+_BEAT_EVERY: Final = 4
+_BLOCKED_AFTER: Final = 6
+_RUN_HANDLE: Final = asyncio.Handle._run.__code__
 
 
 class Heart:
@@ -22,22 +36,21 @@ class Heart:
     def __init__(self, context: Context, open_store: Callable[[], Store]) -> None:
         self._context = context
         self._open_store = open_store
-        self._lease_seconds = context.settings.lease_seconds
-        self._ticked_at = 0.0
+        self._interval = context.settings.lease_seconds / _LOOKS
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self._loop: LoopWatch | None = None
         self.beats = 0
-        self.alive_until = 0
 
-    def start_once(self, *, started_at: int) -> None:
-        """Begin to beat for the loop that is running."""
+    def start_once(self, worker: Callable[[], Worker]) -> None:
+        """Begin to beat for the loop that is running, with what `worker` says of it."""
         if self._thread is not None:
             return
-        self._ticked_at = time.monotonic()
-        self._ticking = asyncio.create_task(self._tick())
+        self._loop = LoopWatch(threading.get_ident())
+        self._ticking = asyncio.create_task(self._tick(self._loop))
         self._thread = threading.Thread(
-            target=self._run, args=(started_at,), name="holdfast-heart", daemon=True
+            target=self._run, args=(worker, self._loop), name="holdfast-heart", daemon=True
         )
         self._thread.start()
 
@@ -50,44 +63,89 @@ class Heart:
             await asyncio.to_thread(self._thread.join)
             self._thread = None
 
-    async def _tick(self) -> None:
+    async def _tick(self, loop: "LoopWatch") -> None:
         while True:
-            self._ticked_at = time.monotonic()
-            await asyncio.sleep(self._lease_seconds / 12)
+            loop.ticks += 1
+            await asyncio.sleep(self._interval)
 
-    def _run(self, started_at: int) -> None:
+    def _run(self, worker: Callable[[], Worker], loop: "LoopWatch") -> None:
         try:
-            asyncio.run(self._beat_until_stopped(started_at))
+            asyncio.run(self._beat_until_stopped(worker, loop))
         except Exception:
             log.exception("the heart of worker %s stopped", self._context.worker)
 
-    async def _beat_until_stopped(self, started_at: int) -> None:
+    async def _beat_until_stopped(self, worker: Callable[[], Worker], loop: "LoopWatch") -> None:
         pause = 0.0
         while not self._stopped.wait(pause):
             try:
                 store = self._open_store()
                 await store.open()
                 try:
-                    while not self._stopped.wait(self._lease_seconds / 3):
-                        await self._beat(store, started_at)
+                    await self._beat_with(store, worker, loop)
                 finally:
                     await store.close()
             except HoldfastError as error:
                 log.warning("worker %s could not beat: %s", self._context.worker, error)
-                pause = self._lease_seconds / 12
+                pause = self._interval
 
-    async def _beat(self, store: Store, started_at: int) -> None:
-        still = time.monotonic() - self._ticked_at
-        if still > self._lease_seconds / 2:
-            log.warning(
-                "the event loop of worker %s stands still for %.1f s: its runs will be taken over. "
-                "Do not block in async code",
-                self._context.worker,
-                still,
-            )
+    async def _beat_with(
+        self, store: Store, worker: Callable[[], Worker], loop: "LoopWatch"
+    ) -> None:
+        looks = 0
+        while not self._stopped.wait(self._interval):
+            looks += 1
+            loop.look()
+            if loop.still_for == _BLOCKED_AFTER:
+                await self._note_blocked(store, loop.holder())
+            if looks % _BEAT_EVERY == 0 and loop.still_for < _BLOCKED_AFTER:
+                await store.submit(Beat(worker()))
+                self.beats += 1
+
+    async def _note_blocked(self, store: Store, run_id: str) -> None:
+        """The loop stands still: beats stop, and whoever expires the worker is told why."""
+        log.warning(
+            "the event loop of worker %s stands still%s: its runs will be taken over. "
+            "Do not block in async code; use asyncio.to_thread",
+            self._context.worker,
+            f", held by run {run_id}" if run_id else "",
+        )
+        if run_id:
+            noted = NoteBlockedLoop(self._context.tenant, self._context.worker, run_id)
+            await store.submit(noted)
+
+
+class LoopWatch:
+    """An event loop, seen from another thread: whether it ticks, and who holds it if it does not.
+
+    Time is counted in looks, not in seconds: on a machine that gives this process no processor,
+    the looks are late too, and nobody is blamed.
+    """
+
+    def __init__(self, thread_id: int) -> None:
+        self._thread_id = thread_id
+        self._seen: int = 0
+        self._holders: Counter[str] = Counter()
+        self.ticks: int = 0
+        self.still_for: int = 0
+
+    def look(self) -> None:
+        if self.ticks != self._seen:
+            self._seen, self.still_for = self.ticks, 0
+            self._holders.clear()
             return
-        expires_at = store.clock.now() + clock.seconds(self._lease_seconds)
-        beat = Beat(self._context.tenant, self._context.worker, started_at, expires_at)
-        await store.submit(beat)
-        self.alive_until = expires_at
-        self.beats += 1
+        self.still_for += 1
+        self._holders[self._run_on_loop()] += 1
+
+    def holder(self) -> str:
+        """The run whose code was on the loop in most looks; empty if it is nobody's."""
+        return self._holders.most_common(1)[0][0] if self._holders else ""
+
+    def _run_on_loop(self) -> str:
+        frame: FrameType | None = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage] - there is no other way to see what a thread does
+        while frame is not None:
+            if frame.f_code is _RUN_HANDLE:
+                handle = frame.f_locals.get("self")
+                context = getattr(handle, "_context", None)
+                return "" if context is None else context.get(CURRENT_RUN, "")
+            frame = frame.f_back
+        return ""

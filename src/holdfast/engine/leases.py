@@ -2,7 +2,8 @@
 
 A worker has one row that says until when it counts as alive; a task of its event loop renews it, or
 a `Heart`, a thread that beats while the loop ticks. A process whose loop stands still stops
-counting. Safety does not depend on it: a worker that lost its lease is refused by the journal.
+counting. Whoever takes a run renews its row with the take if it has to: nobody holds a run and
+counts as dead. Safety does not depend on it, as the journal refuses a worker that lost its lease.
 """
 
 import asyncio
@@ -10,7 +11,9 @@ import contextlib
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from holdfast import clock, names
+import msgspec
+
+from holdfast import clock, names, process_identity
 from holdfast.engine import recoveries, sweeper
 from holdfast.engine.checkpoints import Newest, load_newest
 from holdfast.engine.context import Context
@@ -33,7 +36,7 @@ from holdfast.errors import (
 from holdfast.kernel import leases
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import Status
-from holdfast.stores.contract import Beat, Decision, Snapshot, Sweep
+from holdfast.stores.contract import Beat, Decide, Decision, Snapshot, Sweep
 from holdfast.telemetry import WARM_STATE, log
 
 _NO_LIMIT = 2**62
@@ -44,8 +47,8 @@ class Leases:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._started_at = 0
-        self._alive_until = 0
+        self._worker: Worker | None = None
+        self._serves: tuple[str, ...] = ()
         self._beating: asyncio.Task[None] | None = None
         self.heart: Heart | None = None
         self.sweeper = sweeper.Sweeper(context)
@@ -68,12 +71,17 @@ class Leases:
         return held
 
     async def next(
-        self, *, agents: Sequence[str] = (), timeout_seconds: float = 0.0
+        self,
+        *,
+        agents: Sequence[str] = (),
+        timeout_seconds: float = 0.0,
+        with_suspects: bool = True,
     ) -> LeasedRun | None:
         """Hold the run that has wanted a worker longest; None if there is none in time.
 
-        While waiting, waits that are due and leases of workers that are gone are swept. A run that
-        cannot be loaded is blocked, and the next one is tried.
+        `with_suspects` also one that may have been the death of its workers. While waiting, waits
+        that are due and leases of lost workers are swept. A run that cannot be loaded is blocked,
+        and the next one is tried.
         """
         if isinstance(agents, str):
             raise MisuseError(f"agents is a list of names; give [{agents!r}]")
@@ -83,7 +91,7 @@ class Leases:
             ticket = self._context.wakeups.ticket("ready")
             # Also while there is always a run to give out: others wait for their time-outs.
             pause = await self.tend()
-            held = await self._safely(self._take_ready(agents))
+            held = await self._safely(self._take_ready(agents, with_suspects=with_suspects))
             remaining = deadline - loop.time()
             if held is not None or remaining <= 0:
                 return held
@@ -103,16 +111,20 @@ class Leases:
 
     async def renew(self) -> None:
         """Stay alive for another lease's length. A background task does so while runs are held."""
-        now = self._context.now()
-        self._started_at = self._started_at or now
-        expires_at = now + clock.seconds(self._context.settings.lease_seconds)
-        await self._beat_once(expires_at)
-        self._alive_until = expires_at
+        await self._context.store.submit(Beat(self._row()))
+
+    async def serve(self, agents: Sequence[str]) -> None:
+        """Say on this worker's row whose runs it takes, and stay alive."""
+        self._serves = tuple(agents)
+        await self.renew()
+        self._start_beating()
 
     async def expire_lost(self, *, limit: int = sweeper.BATCH) -> int:
-        """Give back runs whose worker was not heard of in time; how many there were.
+        """Look after the other workers, and give back the runs of those that are lost; how many.
 
-        A run that loses workers again and again without progress is blocked instead.
+        One look is not enough, unless their process is known to have ended: a worker is lost when
+        its row was seen not to move for a whole lease. A run that loses workers again and again
+        without progress is blocked instead.
         """
         return await sweeper.expire_lost_leases(self._context, limit=limit)
 
@@ -125,9 +137,9 @@ class Leases:
         while self._taking:
             await asyncio.wait(set(self._taking))
         await self._stop_beating()
-        if self._alive_until:
-            await self._beat_once(0)
-            self._alive_until = 0
+        if self._worker is not None:
+            await self._context.store.submit(Beat(self._worker, is_last=True))
+            self._worker = None
 
     async def _stop_beating(self) -> None:
         if self._beating is not None:
@@ -170,15 +182,27 @@ class Leases:
             await self._context.spool.drain()
 
     async def _take(self, run_id: str, *, takeover: bool, only_ready: bool) -> LeasedRun:
+        try:
+            return await self._take_once(run_id, takeover=takeover, only_ready=only_ready)
+        except LeaseHeld:
+            if only_ready:
+                raise
+            # Perhaps nobody else looks after its holder: then trying again and again does.
+            await sweeper.look_after_workers(self._context)
+            return await self._take_once(run_id, takeover=takeover, only_ready=only_ready)
+
+    async def _take_once(self, run_id: str, *, takeover: bool, only_ready: bool) -> LeasedRun:
         await self._drain_spool()
-        await self.stay_alive()
+        self._start_beating()
 
         def decide(snapshot: Snapshot) -> Decision:
             if snapshot.run is None:
                 raise RunNotFound(f"there is no run {run_id!r}")
             if only_ready and snapshot.run.status is Status.RUNNING:
                 raise LeaseHeld(f"run {run_id} is held already")
-            alive = snapshot.holder_expires_at > snapshot.now
+            alive = snapshot.holder is not None and not self._context.watch.is_lost(
+                snapshot.run.worker, snapshot.holder.beats
+            )
             draft = leases.take(
                 snapshot.run, self._context.worker, holder_alive=alive, takeover=takeover
             )
@@ -186,20 +210,23 @@ class Leases:
 
         try:
             try:
-                return await self._hold(run_id, await self._context.decide_late(run_id, decide))
+                return await self._hold(run_id, await self._lease(run_id, decide))
             except CheckpointCorrupted:
                 run = await self._context.store.runs.get(run_id)
                 if run is None or not run.is_recovering or run.status is not Status.READY:
                     raise
                 # It was damaged, and goes on from an older version now.
-                return await self._hold(run_id, await self._context.decide_late(run_id, decide))
+                return await self._hold(run_id, await self._lease(run_id, decide))
         except UnavailableError:
             self.strays.suspect()
             raise
 
-    async def _take_ready(self, agents: Sequence[str]) -> LeasedRun | None:
+    async def _lease(self, run_id: str, decide: Decide) -> int:
+        return await self._context.decide_late(run_id, decide, taker=self._row())
+
+    async def _take_ready(self, agents: Sequence[str], *, with_suspects: bool) -> LeasedRun | None:
         await self._drain_spool()
-        await self.stay_alive()
+        self._start_beating()
 
         def decide(snapshot: Snapshot) -> Decision:
             run = snapshot.run
@@ -209,7 +236,16 @@ class Leases:
             return Decision((run.run_id, snapshot.position.seq + 1), (draft,))
 
         context = self._context
-        wanted = Sweep(context.tenant, "ready_runs", context.worker, 1, decide, tuple(agents))
+        wanted = Sweep(
+            context.tenant,
+            "ready_runs",
+            context.worker,
+            1,
+            decide,
+            tuple(agents),
+            with_suspects=with_suspects,
+            taker=self._row(),
+        )
         try:
             while leased := await sweeper.swept(context, wanted):
                 if leased[0] is not None:
@@ -246,16 +282,33 @@ class Leases:
         return Newest(parts, newest[0] if newest else None)
 
     async def stay_alive(self) -> None:
-        """Count as alive from now on, for as long as this process lives."""
-        lease = clock.seconds(self._context.settings.lease_seconds)
-        if self.heart is not None:
-            self._alive_until = max(self._alive_until, self.heart.alive_until)
-        if self._alive_until - self._context.now() < lease // 2:
+        """Have a row, and keep it alive for as long as this process lives."""
+        if self._worker is None:
             await self.renew()
+        self._start_beating()
+
+    def _start_beating(self) -> None:
         if self.heart is not None:
-            self.heart.start_once(started_at=self._started_at)
+            self.heart.start_once(self._row)
         elif self._beating is None:
             self._beating = asyncio.create_task(self._keep_beating())
+
+    def _row(self) -> Worker:
+        """This worker as its row is to have it."""
+        if self._worker is None:
+            context = self._context
+            self._worker = Worker(
+                tenant=context.tenant,
+                worker=context.worker,
+                started_at=context.now(),
+                expires_at=0,
+                lease=clock.seconds(context.settings.lease_seconds),
+                **process_identity.of_this_process()._asdict(),
+            )
+        served = msgspec.json.encode(self._serves).decode()
+        if served != self._worker.agents:
+            self._worker = msgspec.structs.replace(self._worker, agents=served)
+        return self._worker
 
     async def _keep_beating(self) -> None:
         while True:
@@ -264,8 +317,3 @@ class Leases:
                 await self.renew()
             except HoldfastError as error:
                 log.warning("worker %s could not renew its leases: %s", self._context.worker, error)
-
-    async def _beat_once(self, expires_at: int) -> None:
-        context = self._context
-        beat = Beat(context.tenant, context.worker, self._started_at, expires_at)
-        await context.store.submit(beat)

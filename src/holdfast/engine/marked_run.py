@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast import codec, names
 from holdfast.codec import Ref
+from holdfast.engine import sweeper
 from holdfast.engine.checkpoints import check_not_final, load_entries, load_newest_folded
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing, find
@@ -34,7 +35,7 @@ from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.marks import Mark, Pruned, Written
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.state import Parts
-from holdfast.stores.contract import RunAtHead
+from holdfast.stores.reads import RunAtHead
 
 LARGE_BYTES: Final = 128
 """Items of this size are stored once; where they come again they are named."""
@@ -328,9 +329,10 @@ class MarkedRun:
         await self._head.look()
         if (self.run.status, self.run.lease_seq) != (run.status, run.lease_seq):
             return
-        now = self._context.now()
-        for worker in await self._context.store.workers.page():
-            if worker.worker == run.worker and worker.expires_at > now:
+        await sweeper.look_after_workers(self._context)
+        for worker in await self._context.store.workers.holding():
+            is_lost = self._context.watch.is_lost(worker.worker, worker.beats)
+            if worker.worker == run.worker and not is_lost:
                 raise _busy(run)
         self._dead.add(run.lease_seq)
 

@@ -15,7 +15,7 @@ from holdfast.kernel import checkpoints, indexes, journal, runs, state
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.marks import Marked, Written, WrittenAt
 from holdfast.kernel.runs import Run
-from holdfast.stores.contract import MarkFilter
+from holdfast.stores.reads import MarkFilter
 
 
 class Marks:

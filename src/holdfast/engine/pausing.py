@@ -22,7 +22,8 @@ from holdfast.kernel.journal import ORIGIN, Draft, Entry, Kind, Origin
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.state import Parts
 from holdfast.kernel.waits import Wait, WaitStatus
-from holdfast.stores.contract import Applied, Commit, Refused, RunAtHead
+from holdfast.stores.contract import Applied, Commit, Refused
+from holdfast.stores.reads import RunAtHead
 from holdfast.stores.sealing import seal_all
 
 

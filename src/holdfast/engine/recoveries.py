@@ -119,7 +119,9 @@ class Recoveries:
                 unblocked = Draft(Kind.RUN_UNBLOCKED, runs.Released(note=note))
                 return Decision(None, (unblocked, *initiated))
             runs.check_move(now, Kind.RECOVERY_INITIATED)
-            if now.status is Status.RUNNING and snapshot.holder_expires_at > snapshot.now:
+            holder = snapshot.holder
+            is_alive = holder is not None and holder.expires_at > snapshot.now
+            if now.status is Status.RUNNING and is_alive:
                 raise LeaseHeld(
                     f"run {now.run_id} is held by worker {now.worker}, which is alive; wait until "
                     "it is done, or lost"

@@ -26,7 +26,8 @@ from holdfast.kernel import journal, runs
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.peers import CANCELS
 from holdfast.kernel.runs import BlockedReason, Run, Status
-from holdfast.stores.contract import Decision, RunFilter, Snapshot
+from holdfast.stores.contract import Decision, Snapshot
+from holdfast.stores.reads import RunFilter
 
 _ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED})
 

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast import names
 from holdfast.clock import MICROSECONDS
+from holdfast.engine import liveness
 from holdfast.engine.context import Context
 from holdfast.errors import HoldfastError, IntegrityError
 from holdfast.kernel import handoffs, leases, runs, waits
@@ -18,7 +19,7 @@ from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.recoveries import Point
 from holdfast.kernel.runs import Status
 from holdfast.kernel.waits import GroupStatus, Wait, WaitStatus
-from holdfast.stores.contract import DEADLINES, Beat, Decision, Snapshot, Sweep
+from holdfast.stores.contract import DEADLINES, Beat, Decision, LostWorker, Snapshot, Sweep
 from holdfast.telemetry import log
 
 BATCH = 1000
@@ -48,11 +49,15 @@ class Sweeper:
 
 async def sweep(context: Context) -> float:
     """Do what is due; the seconds until something else will be, or until it must look again."""
-    while await expire_due_waits(context, limit=BATCH) == BATCH:
-        pass
-    while await expire_lost_leases(context, limit=BATCH) == BATCH:
-        pass
-    return await _pause(context)
+    try:
+        while await expire_due_waits(context, limit=BATCH) == BATCH:
+            pass
+        while await expire_lost_leases(context, limit=BATCH) == BATCH:
+            pass
+        return await _pause(context)
+    except HoldfastError:
+        context.watch.begin_anew()
+        raise
 
 
 async def _pause(context: Context) -> float:
@@ -68,7 +73,9 @@ async def _pause(context: Context) -> float:
 
 def _longest_pause(context: Context) -> float:
     """How long to sleep at most: deadlines that others set meanwhile are seen only after it."""
-    return min(context.settings.wakeup_poll_seconds, context.settings.sweep_seconds)
+    settings = context.settings
+    watching = settings.lease_seconds / liveness.LOOKS
+    return min(settings.wakeup_poll_seconds, settings.sweep_seconds, watching)
 
 
 async def expire_due_waits(context: Context, *, limit: int) -> int:
@@ -90,13 +97,29 @@ async def expire_peers_of(context: Context, agent: str, *, limit: int) -> list[W
 
 
 async def expire_lost_leases(context: Context, *, limit: int) -> int:
-    """Give back runs whose worker was not heard of in time; how many there were."""
+    """Look after the other workers, and give back runs of those that are lost; how many."""
     limit = names.check_count(limit, what="limit")
-    return sum(
-        await swept(
-            context, Sweep(context.tenant, "lost_runs", context.worker, limit, _expire_lease)
-        )
+    await look_after_workers(context)
+    sweep = Sweep(
+        context.tenant,
+        "lost_runs",
+        context.worker,
+        limit,
+        lambda snapshot: _expire_lease(context, snapshot),
+        lost=context.watch.lost,
     )
+    return sum(await swept(context, sweep))
+
+
+async def look_after_workers(context: Context) -> None:
+    """Look once at the rows of the other workers that hold runs."""
+    try:
+        rows = await context.store.workers.holding()
+    except HoldfastError:
+        context.watch.begin_anew()
+        raise
+    others = [row for row in rows if row.worker != context.worker]
+    context.watch.look(others, now=context.store.clock.steady())
 
 
 async def forget_lost_workers(context: Context) -> None:
@@ -104,9 +127,7 @@ async def forget_lost_workers(context: Context) -> None:
     long_ago = context.now() - KEPT_SECONDS * MICROSECONDS
     for worker in await context.store.workers.page():
         if worker.expires_at < long_ago and not worker.held:
-            await context.store.submit(
-                Beat(context.tenant, worker.worker, worker.started_at, expires_at=0)
-            )
+            await context.store.submit(Beat(worker, is_last=True))
 
 
 async def swept(context: Context, sweep: Sweep) -> list[Any]:
@@ -164,10 +185,22 @@ def _expire_waits(snapshot: Snapshot) -> Decision:
     return Decision(len(due), tuple(drafts))
 
 
-def _expire_lease(snapshot: Snapshot) -> Decision:
-    run = snapshot.run
+def _expire_lease(context: Context, snapshot: Snapshot) -> Decision:
+    """Judged on the worker's row as it is now: what was seen of it may be old."""
+    run, watch = snapshot.run, context.watch
     if run is None or run.status is not Status.RUNNING:
         return Decision(0)
-    if snapshot.holder_expires_at > snapshot.now:
-        return Decision(0)
-    return Decision(1, leases.expire(run, Point(*snapshot.newest), now=snapshot.now))
+    holder = snapshot.workers.get(run.worker)
+    lost, note = None, f"worker {run.worker} has ended without giving it back"
+    if holder is not None:
+        if not watch.may_expire(holder, now=context.store.clock.steady()):
+            return Decision(0)
+        lost, note = LostWorker(holder.worker, holder.beats), watch.why(run.worker)
+    drafts = leases.expire(
+        run,
+        Point(*snapshot.newest),
+        snapshot.workers,
+        note=note,
+        now=snapshot.now,
+    )
+    return Decision(1, drafts, if_unmoved=lost)

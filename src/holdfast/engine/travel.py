@@ -25,7 +25,7 @@ from holdfast.kernel.runs import Run
 from holdfast.kernel.state import Parts
 from holdfast.kernel.travel import FRESH, PAST, RESEND, Fresh, PastEffect, Then
 from holdfast.kernel.waits import Wait, WaitStatus
-from holdfast.stores.contract import MarkFilter, RunAtHead
+from holdfast.stores.reads import MarkFilter, RunAtHead
 
 _PAGE: Final = 1000
 _OF_OWNERS: Final = (Kind.RUN_CREATED, Kind.HANDOFF_ACKNOWLEDGED, Kind.RUN_REWOUND)

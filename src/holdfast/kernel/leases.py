@@ -4,7 +4,8 @@ No clock decides safety here: taking a lease appends an entry, so a takeover and
 former holder compete for the same position, and exactly one of them gets it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -12,10 +13,16 @@ import msgspec
 from holdfast.errors import Fenced, LeaseHeld
 from holdfast.kernel import recoveries, runs
 from holdfast.kernel.journal import Draft, Entry, Kind
-from holdfast.kernel.recoveries import Cause, Failure, Point
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.recoveries import Cause, Failure, Point, Verdict
+from holdfast.kernel.runs import BlockedReason, Loss, Run, Status
 
-BREAKER_ATTEMPTS: Final = 3
+BREAKER_LOSSES: Final = 3
+"""So many losses in a row without progress block a run, if they are blamed on it."""
+BREAKER_BLAMED: Final = 2
+SUSPECT_LOSSES: Final = 2
+"""A run that lost so many workers in a row is tried alone: the next loss tells who is to blame."""
+LOSSES_KEPT: Final = 10
+LONGEST_BACKOFF_SECONDS: Final = 600.0
 _GIVEN_AWAY: Final = frozenset({Kind.AGENT_HANDOFF, Kind.HANDOFF_REVERTED, Kind.RECOVERY_INITIATED})
 
 
@@ -26,7 +33,27 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     worker: str
     started_at: int
     expires_at: int
+    lease: int = 0  # microseconds that a beat counts for
+    beats: int = 0  # grows with each sign of life
+    host: str = ""
+    boot_id: str = ""
+    pid_namespace: str = ""
+    pid: int = 0
+    process_start: int = 0
+    agents: str = "[]"  # a JSON array of those it serves
+    blocking_run: str = ""  # whose code holds its event loop
     held: int = 0
+
+
+class Blame(StrEnum):
+    """What the loss of a worker tells about a run it held."""
+
+    ALONE = "alone"  # it held no other run
+    BESIDE = "beside"  # it held others too: any of them may be the cause, or none
+    BLOCKED_LOOP = "blocked_loop"  # this run's code held its event loop
+
+
+_CERTAIN: Final = frozenset({Blame.ALONE.value, Blame.BLOCKED_LOOP.value})
 
 
 def take(run: Run, worker: str, *, holder_alive: bool, takeover: bool) -> Draft:
@@ -40,13 +67,63 @@ def take(run: Run, worker: str, *, holder_alive: bool, takeover: bool) -> Draft:
     return Draft(Kind.RUN_LEASED, runs.Leased(worker))
 
 
-def expire(run: Run, newest: Point, *, now: int) -> tuple[Draft, ...]:
-    """Give a lost worker's run back; a run that keeps losing workers is blocked instead."""
-    attempts = 1 if newest.seq > run.lease_seq else run.attempts + 1
-    lost = Draft(Kind.LEASE_EXPIRED, runs.LeaseExpired(run.worker, attempts, now))
-    failure = Failure(Cause.LOST, f"worker {run.worker} was not heard of in time", attempts)
-    verdict = recoveries.judge(failure, run.run_id, tries=BREAKER_ATTEMPTS)
-    return (lost, *recoveries.recover(newest, failure, verdict, now=now))
+def is_suspect(run: Run) -> bool:
+    """Whether the run may be what its workers died of, and is to be tried alone."""
+    return run.lost >= SUSPECT_LOSSES
+
+
+def expire(
+    run: Run, newest: Point, workers: Mapping[str, Worker], *, note: str, now: int
+) -> tuple[Draft, ...]:
+    """Give a lost worker's run back; a run that keeps losing workers is blocked instead.
+
+    `workers` are the rows at this moment: a loss does not stand if its worker has beaten since. One
+    without a row has ended well, so nothing speaks against the run.
+    """
+    has_progress = newest.seq > run.lease_seq
+    losses = () if has_progress else runs.losses_of(run)
+    attempts, lost = (0, 0) if has_progress else (run.attempts, run.lost)
+    holder = workers.get(run.worker)
+    if holder is not None:
+        losses = (*losses, _loss_of(run, holder))[-LOSSES_KEPT:]
+        attempts, lost = attempts + 1, lost + 1
+    facts = runs.LeaseExpired(run.worker, attempts, now, lost, losses)
+    failure = Failure(Cause.LOST, note, attempts)
+    verdict = judge(run.run_id, losses, lost, workers)
+    recovery = recoveries.recover(newest, failure, verdict, now=now)
+    return (Draft(Kind.LEASE_EXPIRED, facts), *recovery)
+
+
+def judge(run_id: str, losses: Iterable[Loss], lost: int, workers: Mapping[str, Worker]) -> Verdict:
+    """Whether a run that lost workers may be tried again, and after which pause."""
+    standing = [loss for loss in losses if _stands(loss, workers)]
+    blamed = [loss for loss in standing if loss.how in _CERTAIN]
+    blocking = [loss for loss in blamed if loss.how == Blame.BLOCKED_LOOP]
+    is_blamed_twice = len({loss.worker for loss in blamed}) >= BREAKER_BLAMED
+    is_blamed = is_blamed_twice or len(blocking) >= BREAKER_BLAMED
+    if len(standing) >= BREAKER_LOSSES and is_blamed:
+        why = f"{len(standing)} workers in a row were lost without progress"
+        if blocking:
+            why += "; its code blocks the event loop"
+        return Verdict(False, why_not=why, blocked=BlockedReason.BREAKER)
+    return Verdict(True, delay=recoveries.backoff(run_id, lost - 1, LONGEST_BACKOFF_SECONDS))
+
+
+def _loss_of(run: Run, holder: Worker) -> Loss:
+    if holder.blocking_run:
+        is_own = holder.blocking_run == run.run_id
+        blame = Blame.BLOCKED_LOOP if is_own else Blame.BESIDE
+    else:
+        blame = Blame.ALONE if holder.held <= 1 else Blame.BESIDE
+    return Loss(holder.worker, holder.beats, blame.value)
+
+
+def _stands(loss: Loss, workers: Mapping[str, Worker]) -> bool:
+    """Whether a worker that was lost is still gone; that a run blocked it counts in any case."""
+    if loss.how == Blame.BLOCKED_LOOP:
+        return True
+    row = workers.get(loss.worker)
+    return row is None or row.beats <= loss.beats
 
 
 def check_not_fenced(lease_seq: int, later: Iterable[Entry]) -> None:

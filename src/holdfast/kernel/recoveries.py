@@ -27,7 +27,7 @@ _MICROSECONDS: Final = 1_000_000
 class Cause(StrEnum):
     """How a run failed."""
 
-    LOST = "lost"  # its worker was not heard of in time
+    LOST = runs.LOST  # its worker was not heard of in time
     ERROR = "error"  # its agent raised
     TIMEOUT = "timeout"  # a turn took too long
     CORRUPTION = "corruption"  # stored bytes are not what was written
@@ -78,22 +78,29 @@ def judge(
 ) -> Verdict:
     """Recoverable or not, by what happened and how often.
 
-    A run that lost its worker once goes on at once; everything else after a pause that doubles,
-    with a part of it that differs from run to run.
+    What can be tried again is, after a pause that doubles. Lost workers are judged by
+    `kernel.leases.judge`.
     """
     blocked = _BLOCKS.get(failure.cause, BlockedReason.BREAKER)
     if failure.cause in _HOPELESS:
         return Verdict(False, why_not=_HOPELESS[failure.cause], blocked=blocked)
     if failure.attempts >= tries:
-        what = "workers in a row were lost" if failure.cause is Cause.LOST else "tries failed"
-        why = f"{failure.attempts} {what} without progress"
+        why = f"{failure.attempts} tries failed without progress"
         return Verdict(False, why_not=why, blocked=blocked)
-    doublings = failure.attempts - 1 - (failure.cause is Cause.LOST)
-    if doublings < 0:
-        return Verdict(True)
-    seconds = min(LONGEST_SECONDS, backoff_seconds * 2**doublings)
-    jitter = 0.5 + _chance(run_id, failure.attempts)
-    return Verdict(True, delay=int(seconds * jitter * _MICROSECONDS))
+    delay = backoff(run_id, failure.attempts, LONGEST_SECONDS, first=backoff_seconds)
+    return Verdict(True, delay=delay)
+
+
+def backoff(run_id: str, times: int, longest_seconds: float, *, first: float = 1.0) -> int:
+    """The pause after something failed `times` in a row, in microseconds: it doubles from `first`.
+
+    A part of it differs from run to run.
+    """
+    if times <= 0:
+        return 0
+    seconds = min(longest_seconds, first * 2 ** min(times - 1, 40))
+    jitter = 0.5 + _chance(run_id, times)
+    return int(min(longest_seconds, seconds * jitter) * _MICROSECONDS)
 
 
 def recover(point: Point, failure: Failure, verdict: Verdict, *, now: int) -> tuple[Draft, ...]:

@@ -9,7 +9,14 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import IllegalMove, MisuseError, RunCancelled, RunEnded, SchemaMismatch
+from holdfast.errors import (
+    IllegalMove,
+    IntegrityError,
+    MisuseError,
+    RunCancelled,
+    RunEnded,
+    SchemaMismatch,
+)
 from holdfast.kernel import journal
 from holdfast.kernel.journal import Entry, Kind
 
@@ -90,6 +97,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     contexts: int = 1  # how many have worked on it: the first, and one per handoff
     reverts: int = 0  # how many handoffs in a row nobody acknowledged
     is_recovering: bool = False  # it was lost or broke, and nobody has gone on with it yet
+    lost: int = 0  # how many of its attempts in a row ended with the loss of a worker
+    losses: str = "[]"  # the last of those losses, as JSON
 
 
 class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -148,12 +157,22 @@ class Leased(msgspec.Struct, frozen=True, array_like=True, gc=False):
     worker: str
 
 
+class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A worker that was lost while it held a run: how often it had beaten, and what that tells."""
+
+    worker: str
+    beats: int
+    how: str
+
+
 class LeaseExpired(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of LEASE_EXPIRED: how often in a row a worker was lost without progress."""
+    """Facts of LEASE_EXPIRED: attempts in a row without progress, and the losses among them."""
 
     worker: str
     attempts: int
     ready_at: int = 0
+    lost: int = 0
+    losses: tuple[Loss, ...] = ()
 
 
 class Requested(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -233,6 +252,18 @@ class RecoveryFailed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     note: str = ""
 
 
+LOST: Final = "lost"
+"""The reason of a recovery from the loss of a worker."""
+
+
+def losses_of(run: Run) -> tuple[Loss, ...]:
+    """The workers that were lost in a row while they held the run, without progress."""
+    try:
+        return msgspec.json.decode(run.losses, type=tuple[Loss, ...])
+    except msgspec.MsgspecError as error:
+        raise IntegrityError(f"the row of run {run.run_id} has losses that cannot be") from error
+
+
 def reason_of(reason: BlockedReason | str) -> BlockedReason:
     """A reason by its name; raises MisuseError for what is none."""
     if reason not in set(BlockedReason):
@@ -289,15 +320,17 @@ def fold(run: Run | None, entry: Entry, facts: object) -> Run:
     match facts:
         case Leased(worker):
             return _moved(run, entry, worker=worker, lease_seq=entry.seq)
-        case LeaseExpired(_, attempts, ready_at):
-            return _moved(run, entry, attempts=attempts, ready_at=ready_at or entry.at)
+        case LeaseExpired(_, attempts, ready_at, lost, losses):
+            told = {"lost": lost, "losses": msgspec.json.encode(losses).decode()}
+            return _moved(run, entry, attempts=attempts, ready_at=ready_at or entry.at, **told)
         case Released(ready_at):
             is_anew = entry.kind == Kind.RUN_UNBLOCKED
-            attempts, reverts = (0, 0) if is_anew else (run.attempts, run.reverts)
-            tried = {"attempts": attempts, "reverts": reverts}
+            failed = run.attempts - run.lost
+            attempts, reverts = (0, 0) if is_anew else (failed, run.reverts)
+            tried = {"attempts": attempts, "reverts": reverts, **_NO_LOSSES}
             return _moved(run, entry, ready_at=ready_at or entry.at, **tried)
         case Suspended(group_id):
-            return _moved(run, entry, waiting_on=group_id, attempts=0)
+            return _moved(run, entry, waiting_on=group_id, attempts=0, **_NO_LOSSES)
         case Blocked(reason):
             return _moved(run, entry, blocked_reason=reason.value, **_given_back(run))
         case Ended():
@@ -309,6 +342,7 @@ def fold(run: Run | None, entry: Entry, facts: object) -> Run:
                 contexts = run.contexts
                 agent = run.giver if run.handoff else run.agent
             going = {"agent": agent, "contexts": contexts, "attempts": 0, "is_recovering": False}
+            going |= _NO_LOSSES
             return _moved(run, entry, ready_at=entry.at, **_NO_HANDOFF, **going)
         case _:
             return _fold_handoff(run, entry, facts)
@@ -317,6 +351,8 @@ def fold(run: Run | None, entry: Entry, facts: object) -> Run:
 ANYBODY: Final = "*"
 """What a request for a handoff wishes for that names nobody."""
 _NO_HANDOFF: Final[dict[str, object]] = {"handoff": "", "giver": "", "wish": ""}
+# Its worker is alive and let go of it: nobody died of it.
+_NO_LOSSES: Final[dict[str, object]] = {"lost": 0, "losses": "[]"}
 
 
 def _given_back(run: Run) -> dict[str, object]:
@@ -350,7 +386,8 @@ def _fold_handoff(run: Run, entry: Entry, facts: object) -> Run:
 def _fold_recovery(run: Run, entry: Entry, facts: object) -> Run:
     match facts:
         case RecoveryInitiated(attempts=attempts, ready_at=ready_at):
-            going = {"attempts": attempts, "ready_at": ready_at or entry.at}
+            kept = {} if facts.reason == LOST else _NO_LOSSES
+            going = {"attempts": attempts, "ready_at": ready_at or entry.at, **kept}
             return _moved(run, entry, is_recovering=True, **going)
         case RecoveryCompleted() | RecoveryFailed():
             return msgspec.structs.replace(run, is_recovering=False)

@@ -35,7 +35,7 @@ from holdfast.recovery.stored import (
 )
 from holdfast.recovery.succession import Succession
 from holdfast.recovery.writing import Creating, Writing
-from holdfast.stores.contract import FoundRecord, RecordFilter
+from holdfast.stores.reads import FoundRecord, RecordFilter
 
 _NO_LIMIT = 2**62
 _MOST = 1000

@@ -14,7 +14,7 @@ from holdfast.engine.context import Context
 from holdfast.errors import Fenced
 from holdfast.kernel import checkpoints, indexes, runs, waits
 from holdfast.kernel.journal import ORIGIN, Entry, Kind, Position
-from holdfast.stores.contract import RunAtHead
+from holdfast.stores.reads import RunAtHead
 
 _PAGE: Final = 1000
 _REMEMBERED: Final = 100

@@ -19,7 +19,7 @@ from holdfast.kernel.record_schema import Fields
 from holdfast.kernel.records import Compliance, Metadata, Phase, Record, Recovery
 from holdfast.kernel.state import Parts
 from holdfast.recovery.stored import StoredRecord
-from holdfast.stores.contract import FoundRecord, Linked
+from holdfast.stores.reads import FoundRecord, Linked
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LABELS_OF_COPIES = ("forked", "rewound", "edited")

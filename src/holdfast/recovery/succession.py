@@ -19,7 +19,7 @@ from holdfast.recovery.owners import Owners
 from holdfast.recovery.reading import Reading
 from holdfast.recovery.stored import HandoffResult, RecoveryResult, StoredRecord
 from holdfast.recovery.writing import Writing
-from holdfast.stores.contract import FoundRecord, RunAtHead
+from holdfast.stores.reads import FoundRecord, RunAtHead
 
 _NO_LIMIT = 2**62
 

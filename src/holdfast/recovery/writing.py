@@ -32,7 +32,7 @@ from holdfast.kernel.runs import Run
 from holdfast.recovery.owners import Owners
 from holdfast.recovery.reading import Reading, moment, place, stored_record
 from holdfast.recovery.stored import StoredRecord
-from holdfast.stores.contract import FoundRecord, RunAtHead
+from holdfast.stores.reads import FoundRecord, RunAtHead
 
 _NO_LIMIT = 2**62
 

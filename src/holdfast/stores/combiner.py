@@ -22,6 +22,7 @@ from holdfast.stores.contract import (
     Conflict,
     Late,
     MoveMessage,
+    NoteBlockedLoop,
     Publish,
     Refused,
     Sweep,
@@ -197,7 +198,7 @@ def _answer(answer: "asyncio.Future[Any]", result: Any) -> None:
 def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
     """Whom a write may concern; nobody if it changed nothing."""
     match write:
-        case Beat() | TakeMessages():
+        case Beat() | NoteBlockedLoop() | TakeMessages():
             return ()
         case _ if isinstance(answer, BaseException | Conflict | Refused):
             return ()

@@ -10,7 +10,7 @@ from holdfast.kernel import runs
 from holdfast.kernel.indexes import Change, CountGroup
 from holdfast.kernel.journal import Entry, Origin
 from holdfast.kernel.runs import Run
-from holdfast.stores.contract import ClaimWait, ExtendWait, Late, Snapshot, Touch
+from holdfast.stores.contract import ClaimWait, ExtendWait, Late, LostWorker, Snapshot, Touch
 from holdfast.stores.sealing import seal_all
 
 
@@ -24,6 +24,7 @@ class Deciding:
         self._changes: list[Change] = []
         self.entries: list[Entry] = []
         self.touches: list[Touch] = []
+        self.lost: LostWorker | None = None
 
     def decide(self, late: Late) -> Any:
         """The answer to one write; an error of the domain is an answer too."""
@@ -42,6 +43,7 @@ class Deciding:
         self.entries += sealed.entries
         self._changes += sealed.changes
         self.touches += decision.touches
+        self.lost = self.lost or decision.if_unmoved
         for touch in decision.touches:
             self._show(touch)
         return decision.answer

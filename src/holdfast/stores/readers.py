@@ -21,7 +21,7 @@ from holdfast.kernel.records import RecordRow, Revision
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
-from holdfast.stores.contract import (
+from holdfast.stores.reads import (
     CheckpointFilter,
     FoundRecord,
     Linked,
@@ -122,6 +122,9 @@ class RunReader(_Reads):
 
     async def failing(self) -> dict[str, int]:
         return dict(await self._rows("count_failing_runs"))
+
+    async def oldest_suspect(self, before: int) -> int | None:
+        return (await self._rows("oldest_suspect", before))[0][0]
 
 
 class JournalReader(_Reads):
@@ -396,6 +399,9 @@ class MessageReader(_Reads):
 class WorkerReader(_Reads):
     async def page(self) -> list[Worker]:
         return await self._all(self._shapes.worker, "list_workers")
+
+    async def holding(self) -> list[Worker]:
+        return await self._all(self._shapes.worker, "list_holding_workers")
 
 
 class Readers:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -71,6 +71,22 @@ class Shape(Generic[T]):
                     f"{columns[index]!r}, which cannot be"
                 ) from error
         return self._make(**dict(zip(self._names, columns, strict=True)))
+
+
+_BEATEN: Final = attrgetter(
+    "lease", "host", "boot_id", "pid_namespace", "pid", "process_start", "agents"
+)
+
+
+def beat_row(worker: Worker, now: int) -> Row:
+    """The parameters of a worker's beat at a moment of the store's clock."""
+    key = (worker.tenant, worker.worker, worker.started_at, now + worker.lease)
+    return (*key, *_BEATEN(worker))
+
+
+def renewal_row(worker: Worker, now: int) -> Row:
+    """The same for one that takes a run, and until when it must be alive not to need that."""
+    return (*beat_row(worker, now), now + worker.lease // 2)
 
 
 def packed(name: str) -> bytes:

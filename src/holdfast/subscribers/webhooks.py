@@ -20,7 +20,7 @@ from holdfast.engine.runs import Runs
 from holdfast.errors import ConflictError, IllegalMove, MisuseError, RunExists, WebhookNotFound
 from holdfast.kernel.events import FeedPosition
 from holdfast.kernel.runs import ENDED, Run, Status
-from holdfast.stores.contract import RunFilter
+from holdfast.stores.reads import RunFilter
 from holdfast.subscribers import posting
 
 SECRET: Final = "secret://"

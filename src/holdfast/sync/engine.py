@@ -154,12 +154,26 @@ class Leases(Face[leases.Leases]):
     def tend(self) -> float:
         return self._call(self._inner.tend)
 
-    def next(self, *, agents: Sequence[str] = (), timeout_seconds: float = 0.0) -> LeasedRun | None:
-        found = self._call(self._inner.next, agents=agents, timeout_seconds=timeout_seconds)
+    def next(
+        self,
+        *,
+        agents: Sequence[str] = (),
+        timeout_seconds: float = 0.0,
+        with_suspects: bool = True,
+    ) -> LeasedRun | None:
+        found = self._call(
+            self._inner.next,
+            agents=agents,
+            timeout_seconds=timeout_seconds,
+            with_suspects=with_suspects,
+        )
         return None if found is None else LeasedRun(self._loop, found)
 
     def renew(self) -> None:
         return self._call(self._inner.renew)
+
+    def serve(self, agents: Sequence[str]) -> None:
+        return self._call(self._inner.serve, agents)
 
     def stay_alive(self) -> None:
         return self._call(self._inner.stay_alive)

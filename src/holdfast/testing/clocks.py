@@ -1,6 +1,9 @@
-"""A clock that only moves when it is told to."""
+"""A clock that only moves when it is told to, and what it takes to be lost by it."""
+
+from typing import Protocol
 
 from holdfast.clock import seconds
+from holdfast.engine.leases import Leases
 
 
 class ManualClock:
@@ -12,5 +15,25 @@ class ManualClock:
     def now(self) -> int:
         return self._now
 
+    def steady(self) -> int:
+        return self._now
+
     def advance(self, by_seconds: float) -> None:
         self._now += seconds(by_seconds)
+
+
+class Watcher(Protocol):
+    @property
+    def leases(self) -> Leases: ...
+
+
+async def outlive(watcher: Watcher, clock: ManualClock, *, lease_seconds: float) -> int:
+    """Let `watcher` look after the others for a lease in which none of them beats.
+
+    How many runs it gives back.
+    """
+    given_back = await watcher.leases.expire_lost()
+    for _ in range(4):
+        clock.advance(lease_seconds / 4)
+        given_back += await watcher.leases.expire_lost()
+    return given_back

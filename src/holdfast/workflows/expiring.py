@@ -11,7 +11,7 @@ from holdfast.engine.context import Context
 from holdfast.errors import HoldfastError
 from holdfast.kernel import runs
 from holdfast.kernel.runs import Run
-from holdfast.stores.contract import RunFilter
+from holdfast.stores.reads import RunFilter
 from holdfast.telemetry import log
 from holdfast.workflows.checkpoint_store import hours
 from holdfast.workflows.kit import AGENT

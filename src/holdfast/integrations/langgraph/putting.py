@@ -27,7 +27,7 @@ from holdfast.kernel import marks
 from holdfast.kernel.indexes import AddMark
 from holdfast.kernel.journal import Draft
 from holdfast.kernel.marks import Mark, Marked, Written
-from holdfast.stores.contract import MarkFilter
+from holdfast.stores.reads import MarkFilter
 
 OnConflict = Literal["error", "fork"]
 _PAGE: Final = 100

@@ -22,7 +22,7 @@ from holdfast.integrations.langgraph.places import Place, config_of, place_of
 from holdfast.integrations.langgraph.remembering import ValuesOfThreads
 from holdfast.integrations.langgraph.values.values import Pool
 from holdfast.kernel.marks import Marked, Written
-from holdfast.stores.contract import MarkFilter
+from holdfast.stores.reads import MarkFilter
 
 _STEPS: Final = 50
 _TRIES: Final = 8

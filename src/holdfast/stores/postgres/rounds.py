@@ -18,6 +18,8 @@ from holdfast.stores.contract import (
     Commit,
     ExtendWait,
     Late,
+    LostWorker,
+    NoteBlockedLoop,
     NoteDuplicate,
     Sweep,
     Touch,
@@ -29,10 +31,10 @@ from holdfast.stores.postgres.commits import change_later, close_waits, unheld
 from holdfast.stores.postgres.connections import Connection, fetch, fetch_parts
 from holdfast.stores.postgres.queries import CLOSING, SQL, commit_statement
 from holdfast.stores.postgres.snapshots import Rows, look, snapshot_of
-from holdfast.stores.rows import Row
+from holdfast.stores.rows import Row, beat_row
 
-OutsideWrite = Late | Sweep | Beat
-W = TypeVar("W", Late, Sweep, Beat)
+OutsideWrite = Late | Sweep | Beat | NoteBlockedLoop
+W = TypeVar("W", Late, Sweep, Beat, NoteBlockedLoop)
 
 
 class DamagedRuns(Exception):
@@ -78,10 +80,13 @@ class Round:
         self._commits: dict[str, Commit] = {}
         self._touches: dict[str, Sequence[Touch]] = {}
         self._conflicts: set[str] = set()
+        self._lost: dict[str, LostWorker] = {}
+        """Of runs that are given back: the worker that must not have moved."""
 
     @property
     def has_writes(self) -> bool:
-        return bool(self._commits or self._touches or self._of(Beat))
+        of_workers = self._of(Beat) or self._of(NoteBlockedLoop)
+        return bool(self._commits or self._touches or of_workers)
 
     def give(self, answers: list[Any]) -> None:
         """Hand out the answers of all whose decision stands."""
@@ -133,6 +138,7 @@ class Round:
 
     async def write(self, connection: Connection) -> None:
         """Store what was decided; a run whose holder was first is left out, and noted."""
+        await self._leave_out_moved(connection)
         if self._commits:
             await self._write_commits(connection)
         touches = [
@@ -144,7 +150,29 @@ class Round:
         await self._touch(connection, touches)
         for _, beat in self._of(Beat):
             await self._beat(connection, beat)
+        for _, noted in self._of(NoteBlockedLoop):
+            row = (noted.tenant, noted.worker, noted.run_id)
+            await connection.execute(SQL["note_blocked_loop"], row)
         faults.point("commit.after_changes")
+
+    async def _leave_out_moved(self, connection: Connection) -> None:
+        """Give back no run of a worker that has beaten since it was judged to be lost.
+
+        This process may have stood still since then. Whoever is not left out cannot beat before
+        the transaction ends.
+        """
+        wanted = {run_id: lost for run_id, lost in self._lost.items() if run_id in self._commits}
+        if not wanted:
+            return
+        lost = sorted(set(wanted.values()))
+        workers = packing.texts([each.worker for each in lost])
+        row = (self._tenant, workers, packing.int8s([each.beats for each in lost]))
+        found = await fetch(connection, SQL["lock_unmoved_workers"], row)
+        unmoved = {worker for (worker,) in found}
+        moved = {run_id for run_id, each in wanted.items() if each.worker not in unmoved}
+        self._conflicts |= moved
+        for run_id in moved:
+            del self._commits[run_id]
 
     def _of(self, kind: type[W]) -> list[tuple[int, W]]:
         return [(i, write) for i, write in self._writes.items() if isinstance(write, kind)]
@@ -165,7 +193,15 @@ class Round:
         _, sweep = sweeps[0]
         taken = packing.texts(self._tasks)
         limit = sum(each.limit for _, each in sweeps)
+        if sweep.find == "lost_runs":
+            lost = [each for _, every in sweeps for each in every.lost]
+            workers = packing.texts([each.worker for each in lost])
+            beats = packing.int8s([each.beats for each in lost])
+            asked: Row = (self._tenant, limit, journal.SCHEMA, taken, workers, beats)
+            return await fetch(connection, SQL["find_lost_runs"], asked)
         row: Row = (self._tenant, self._clock.now(), limit, journal.SCHEMA, taken)
+        if sweep.find == "ready_runs":
+            row = (*row, sweep.with_suspects)
         if sweep.agents:
             name, row = FIND_OF_AGENTS[sweep.find], (*row, packing.texts(sweep.agents))
         else:
@@ -184,7 +220,14 @@ class Round:
             room = sweep.limit
             while room > 0 and (next_run := next(runs, None)) is not None:
                 run_id, wait_ids = next_run
-                late = Late(sweep.tenant, run_id, sweep.actor, sweep.decide, tuple(wait_ids))
+                late = Late(
+                    sweep.tenant,
+                    run_id,
+                    sweep.actor,
+                    sweep.decide,
+                    tuple(wait_ids),
+                    taker=sweep.taker,
+                )
                 self._tasks.setdefault(run_id, []).append(_Task(index, late, is_swept=True))
                 room -= max(1, len(wait_ids))
 
@@ -192,7 +235,15 @@ class Round:
         self, connection: Connection, run_ids: Iterable[str], late: Sequence[Late]
     ) -> Rows:
         swept = [task.late for tasks in self._tasks.values() for task in tasks]
-        return await look(connection, self._tenant, run_ids, [*late, *swept])
+        has_lost = bool(swept) and any(each.find == "lost_runs" for _, each in self._of(Sweep))
+        return await look(
+            connection,
+            self._tenant,
+            run_ids,
+            [*late, *swept],
+            now=self._clock.now(),
+            with_workers=has_lost,
+        )
 
     def _decide_for_run(self, run_id: str, tasks: Sequence[_Task], rows: Rows) -> None:
         if run_id in self._damaged:
@@ -202,6 +253,8 @@ class Round:
         before = snapshot.position
         deciding = Deciding(snapshot, run_id)
         self._answers += [_Answer(task, run_id, deciding.decide(task.late)) for task in tasks]
+        if deciding.lost is not None:
+            self._lost[run_id] = deciding.lost
         if deciding.touches:
             self._touches[run_id] = deciding.touches
         if deciding.entries:
@@ -230,7 +283,7 @@ class Round:
         told = await fetch_parts(connection, statement, parameters.values)
         faults.point("commit.after_entries")
         stored = {run_id for what, run_id, _, _ in told if what == "stored"}
-        self._conflicts = self._commits.keys() - stored
+        self._conflicts |= self._commits.keys() - stored
         self.probe = next((c.entries[0] for c in ordered if c.run_id in stored), None)
         kept = [changes[run_id] for run_id in stored]
         _check_held(kept, told)
@@ -253,11 +306,12 @@ class Round:
                 await connection.execute(SQL["claim_open_wait"], claim)
 
     async def _beat(self, connection: Connection, beat: Beat) -> None:
-        if beat.expires_at:
-            row: Row = (beat.tenant, beat.worker, beat.started_at, beat.expires_at)
-            await connection.execute(SQL["beat_worker"], row)
+        worker = beat.worker
+        if beat.is_last:
+            await connection.execute(SQL["forget_worker"], (worker.tenant, worker.worker))
         else:
-            await connection.execute(SQL["forget_worker"], (beat.tenant, beat.worker))
+            row = beat_row(worker, self._clock.now())
+            await connection.execute(SQL["beat_worker"], row)
 
 
 def _is_for_what_is_late(write: OutsideWrite) -> bool:
@@ -266,9 +320,10 @@ def _is_for_what_is_late(write: OutsideWrite) -> bool:
 
 def _alike(sweeps: Iterable[tuple[int, Sweep]]) -> list[list[tuple[int, Sweep]]]:
     """Sweeps that look for the same, together: one statement finds the runs of all of them."""
-    kinds: dict[tuple[str, tuple[str, ...]], list[tuple[int, Sweep]]] = {}
+    kinds: dict[tuple[str, tuple[str, ...], bool], list[tuple[int, Sweep]]] = {}
     for index, sweep in sweeps:
-        kinds.setdefault((sweep.find, sweep.agents), []).append((index, sweep))
+        kind = (sweep.find, sweep.agents, sweep.with_suspects)
+        kinds.setdefault(kind, []).append((index, sweep))
     return list(kinds.values())
 
 

@@ -7,12 +7,13 @@ from uuid import UUID
 from holdfast.errors import IntegrityError
 from holdfast.kernel.indexes import Indexes
 from holdfast.kernel.journal import ORIGIN, Position
+from holdfast.kernel.leases import Worker
 from holdfast.kernel.waits import Wait
-from holdfast.stores.contract import NO_CHECKPOINT, AtCheckpoint, Late, Snapshot
+from holdfast.stores.contract import NO_CHECKPOINT, AtCheckpoint, Holder, Late, Snapshot
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.connections import Connection, fetch_together
 from holdfast.stores.postgres.queries import SHAPES, SQL
-from holdfast.stores.rows import Row
+from holdfast.stores.rows import Row, renewal_row
 
 _WAIT_COLUMNS: Final = len(Wait.__struct_fields__)
 
@@ -29,12 +30,22 @@ class Rows(NamedTuple):
     reservations: dict[tuple[str, str], Row]
     awaiting: dict[str, list[Row]]
     """Of each run the open waits that its signals may resolve."""
+    workers: dict[str, Worker]
 
 
 async def look(
-    connection: Connection, tenant: str, run_ids: Iterable[str], late: Sequence[Late]
+    connection: Connection,
+    tenant: str,
+    run_ids: Iterable[str],
+    late: Sequence[Late],
+    *,
+    now: int,
+    with_workers: bool,
 ) -> Rows:
-    """Read, in statements after the locks, all that these writes and those of `run_ids` need."""
+    """Read, in statements after the locks, all that these writes and those of `run_ids` need.
+
+    Whoever takes a run is alive: rows of takers are renewed on the way.
+    """
     wait_ids = {wait_id for write in late for wait_id in write.wait_ids}
     effect_ids = {effect_id for write in late for effect_id in write.effect_ids}
     signal_ids = {(write.run_id, id_) for write in late for id_ in write.signal_ids}
@@ -51,10 +62,14 @@ async def look(
     if names:
         asked["list_waits_for_signals"] = _columns(names)
     asked |= _asked_of_budgets(late)
+    if with_workers:
+        asked["list_workers"] = ()
+    takers = {write.taker.worker: write.taker for write in late if write.taker}
     statements: list[tuple[LiteralString, Row]] = [
         (SQL[name], (tenant, *row)) for name, row in asked.items()
     ]
-    found = await fetch_together(connection, *statements)
+    statements.extend((SQL["renew_taker"], renewal_row(taker, now)) for taker in takers.values())
+    found = (await fetch_together(connection, *statements))[: len(asked)]
     return _rows_of(dict(zip(asked, found, strict=True)))
 
 
@@ -94,17 +109,19 @@ def _rows_of(found: Mapping[str, list[Row]]) -> Rows:
         budgets={row[1]: row for row in found.get("list_budgets_by_run", ())},
         reservations={(row[1], row[2]): row for row in found.get("list_reservations_by_id", ())},
         awaiting=awaiting,
+        workers={row[1]: SHAPES.worker.value(row) for row in found.get("list_workers", ())},
     )
 
 
 def snapshot_of(run_id: str, writes: Sequence[Late], rows: Rows, *, now: int) -> Snapshot:
     """What the writes of one run decide on."""
     seen = _indexes_of(run_id, writes, rows)
-    position, newest, holder_expires_at = ORIGIN, NO_CHECKPOINT, 0
+    position, newest, holder = ORIGIN, NO_CHECKPOINT, None
     if run_id in rows.runs:
-        *run, seq, link, at, version, checkpoint_id, holder_expires_at = rows.runs[run_id]
+        *run, seq, link, at, version, checkpoint_id, expires_at, beats = rows.runs[run_id]
         if at is not None:
             newest = AtCheckpoint(at, version, checkpoint_id)
+        holder = None if beats is None else Holder(expires_at, beats)
         seen.run = SHAPES.run.value(tuple(run))
         if seq is None:
             raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
@@ -114,7 +131,8 @@ def snapshot_of(run_id: str, writes: Sequence[Late], rows: Rows, *, now: int) ->
         indexes=seen,
         now=now,
         newest=newest,
-        holder_expires_at=holder_expires_at,
+        holder=holder,
+        workers=rows.workers,
     )
 
 

@@ -184,7 +184,12 @@ def _other_statements(tenant: str, run_id: str, change: Change) -> Iterator[tupl
 
 def find_statement(sweep: Sweep, now: int) -> tuple[str, Row]:
     """The statement that finds the runs of a sweep."""
-    row = (sweep.tenant, now, sweep.limit, journal.SCHEMA)
+    if sweep.find == "lost_runs":
+        lost = json.dumps(sweep.lost)
+        return "find_lost_runs", (sweep.tenant, sweep.limit, journal.SCHEMA, lost)
+    row: Row = (sweep.tenant, now, sweep.limit, journal.SCHEMA)
+    if sweep.find == "ready_runs":
+        row = (*row, sweep.with_suspects)
     if sweep.agents:
         return FIND_OF_AGENTS[sweep.find], (*row, json.dumps(sweep.agents))
     return f"find_{sweep.find}", row

@@ -4,7 +4,7 @@ Runs in the writer's thread, under BEGIN IMMEDIATE: between the first read and C
 writes, so late-bound decisions are made on rows that stay as they are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast import faults
@@ -12,6 +12,7 @@ from holdfast.clock import Clock
 from holdfast.errors import IntegrityError
 from holdfast.kernel.indexes import Change, Indexes, PutRun
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.leases import Worker
 from holdfast.stores.contract import (
     NO_CHECKPOINT,
     Applied,
@@ -22,8 +23,10 @@ from holdfast.stores.contract import (
     Commit,
     Conflict,
     ExtendWait,
+    Holder,
     Late,
     MoveMessage,
+    NoteBlockedLoop,
     NoteDuplicate,
     Outcome,
     Publish,
@@ -35,6 +38,7 @@ from holdfast.stores.contract import (
     Write,
 )
 from holdfast.stores.late import Deciding
+from holdfast.stores.rows import beat_row, renewal_row
 from holdfast.stores.sqlite import changes
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.messages import MessageWriter
@@ -123,8 +127,8 @@ class Writer:
             match write:
                 case Sweep():
                     answers[index] = self._sweep(write)
-                case Beat():
-                    self._beat(write)
+                case Beat() | NoteBlockedLoop():
+                    self._note_of_worker(write)
                 case Publish() | TakeMessages() | MoveMessage():
                     answers[index] = self._messages.apply(write)
                 case _:
@@ -206,10 +210,20 @@ class Writer:
         found = self._one("get_wait", (late.tenant, late.wait_ids[0]))
         return SHAPES.wait.value(found).run_id if found is not None else ""
 
-    def _decide_for_run(self, run_id: str, writes: Sequence[Late]) -> list[Any]:
+    def _renew_takers(self, writes: Sequence[Late]) -> None:
+        """Whoever leases a run is alive: its row says so in the same transaction."""
+        for taker in {write.taker.worker: write.taker for write in writes if write.taker}.values():
+            self._execute(SQL["renew_taker"], renewal_row(taker, self._clock.now())).fetchall()
+
+    def _decide_for_run(
+        self, run_id: str, writes: Sequence[Late], workers: Mapping[str, Worker] | None = None
+    ) -> list[Any]:
         """Let outside writers of one run decide one after another, and store all of it at once."""
         tenant = writes[0].tenant
-        deciding = Deciding(self._snapshot(tenant, run_id, writes), run_id)
+        self._renew_takers(writes)
+        snapshot = self._snapshot(tenant, run_id, writes)
+        snapshot.workers = workers or {}
+        deciding = Deciding(snapshot, run_id)
         answers = [deciding.decide(write) for write in writes]
         stored_at = self._clock.now()
         for entry in deciding.entries:
@@ -238,13 +252,13 @@ class Writer:
             if head is None:
                 raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
         newest = self._one("list_checkpoints", (tenant, run_id, 2**62, 1))
-        holder = self._one("get_worker_expiry", (tenant, rows.run.worker)) if rows.run else None
+        holder = self._one("get_holder", (tenant, rows.run.worker)) if rows.run else None
         return Snapshot(
             position=changes.position_of(head),
             indexes=rows,
             now=self._clock.now(),
             newest=_at_checkpoint(newest),
-            holder_expires_at=holder[0] if holder else 0,
+            holder=None if holder is None else Holder(*holder),
         )
 
     def _rows_for(self, tenant: str, run_id: str, writes: Sequence[Late]) -> Indexes:
@@ -294,35 +308,49 @@ class Writer:
         found: dict[str, list[str]] = {}
         for run_id, *wait_id in self._execute(SQL[name], row).fetchall():
             found.setdefault(run_id, []).extend(wait_id)
+        workers = self._workers(sweep.tenant) if found and sweep.find == "lost_runs" else None
         answers: list[tuple[str, Any]] = []
         for run_id, wait_ids in found.items():
-            late = Late(sweep.tenant, run_id, sweep.actor, sweep.decide, tuple(wait_ids))
-            answers.append((run_id, self._decide_alone(late)))
+            late = Late(
+                sweep.tenant,
+                run_id,
+                sweep.actor,
+                sweep.decide,
+                tuple(wait_ids),
+                taker=sweep.taker,
+            )
+            answers.append((run_id, self._decide_alone(late, workers)))
         return answers
 
-    def _decide_alone(self, late: Late) -> Any:
+    def _workers(self, tenant: str) -> dict[str, Worker]:
+        rows = self._execute(SQL["list_workers"], (tenant,)).fetchall()
+        return {worker.worker: worker for worker in map(SHAPES.worker.value, rows)}
+
+    def _decide_alone(self, late: Late, workers: Mapping[str, Worker] | None) -> Any:
         """Decide for one run of a sweep; damage to it must not stop the sweep for the others."""
         if not self._has_savepoints:
             try:
-                return self._decide_for_run(late.run_id, [late])[0]
+                return self._decide_for_run(late.run_id, [late], workers)[0]
             except IntegrityError as damage:
                 raise _SavepointsNeeded from damage
         probe = self._probe
         self._execute("SAVEPOINT one_run")
         try:
-            (answer,) = self._decide_for_run(late.run_id, [late])
+            (answer,) = self._decide_for_run(late.run_id, [late], workers)
         except IntegrityError as damage:
             self._execute("ROLLBACK TO one_run")
             self._probe, answer = probe, damage
         self._execute("RELEASE one_run")
         return answer
 
-    def _beat(self, beat: Beat) -> None:
-        if beat.expires_at:
-            row = (beat.tenant, beat.worker, beat.started_at, beat.expires_at)
-            self._execute(SQL["beat_worker"], row)
-        else:
-            self._execute(SQL["forget_worker"], (beat.tenant, beat.worker))
+    def _note_of_worker(self, write: Beat | NoteBlockedLoop) -> None:
+        match write:
+            case NoteBlockedLoop(tenant, worker, run_id):
+                self._execute(SQL["note_blocked_loop"], (tenant, worker, run_id))
+            case Beat(worker, is_last=True):
+                self._execute(SQL["forget_worker"], (worker.tenant, worker.worker))
+            case Beat(worker):
+                self._execute(SQL["beat_worker"], beat_row(worker, self._clock.now()))
 
     def _touch(self, tenant: str, touch: Touch) -> None:
         match touch:

@@ -10,7 +10,8 @@ from holdfast.engine.waits import WaitSpec
 from holdfast.errors import IntegrityError, UnsupportedValue
 from holdfast.kernel.indexes import AddMark
 from holdfast.kernel.marks import Marked
-from holdfast.stores.contract import Applied, MarkFilter, Refused
+from holdfast.stores.contract import Applied, Refused
+from holdfast.stores.reads import MarkFilter
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite.backend import Backend, async_test
 from holdfast.testing.store_suite.marking import (

@@ -9,7 +9,8 @@ from holdfast import ids
 from holdfast.kernel import checkpoints, records
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.records import RecordRow, Revision
-from holdfast.stores.contract import Applied, RecordFilter
+from holdfast.stores.contract import Applied
+from holdfast.stores.reads import RecordFilter
 from holdfast.testing.store_suite.backend import Backend, async_test
 from holdfast.testing.store_suite.marking import commit, commit_late, pruned, store_of
 

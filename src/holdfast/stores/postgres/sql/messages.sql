@@ -188,17 +188,17 @@ ORDER BY e.run_id COLLATE "C", e.seq;
 INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
                   lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
                   forked_version, input_digest, schema, reply_to, subject, owner,
-                  handoff, giver, wish, contexts, reverts, is_recovering)
+                  handoff, giver, wish, contexts, reverts, is_recovering, lost, losses)
 SELECT :tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, decode(r.input_digest, 'base64'), r.schema, r.reply_to, r.subject, r.owner,
-       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, r.lost, r.losses
 FROM json_to_recordset(:begun_runs)
      AS r (run_id text, agent text, status text, blocked_reason text, created_at bigint,
            ready_at bigint, worker text, lease_seq bigint, attempts bigint, waiting_on text,
            result_seq bigint, root_id text, parent_id text, forked_from text, forked_version bigint,
            input_digest text, schema bigint, reply_to text, subject text, owner text,
            handoff text, giver text, wish text, contexts bigint, reverts bigint,
-           is_recovering boolean)
+           is_recovering boolean, lost bigint, losses text)
 WHERE (r.parent_id IN (SELECT run_id FROM stored)) IS TRUE
 ORDER BY r.run_id COLLATE "C";

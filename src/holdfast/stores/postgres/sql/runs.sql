@@ -3,7 +3,7 @@
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = $1 AND run_id = $2;
 
@@ -12,7 +12,8 @@ WHERE tenant = $1 AND run_id = $2;
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
-       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, j.seq, j.link
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering,
+       r.lost, r.losses, j.seq, j.link
 FROM runs r
 JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
 WHERE r.tenant = $1 AND r.run_id = $2
@@ -24,18 +25,18 @@ LIMIT 1;
 INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
                   lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
                   forked_version, input_digest, schema, reply_to, subject, owner,
-                  handoff, giver, wish, contexts, reverts, is_recovering)
+                  handoff, giver, wish, contexts, reverts, is_recovering, lost, losses)
 SELECT :tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, decode(r.input_digest, 'base64'), r.schema, r.reply_to, r.subject, r.owner,
-       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, r.lost, r.losses
 FROM json_to_recordset(:runs)
      AS r (run_id text, agent text, status text, blocked_reason text, created_at bigint,
            ready_at bigint, worker text, lease_seq bigint, attempts bigint, waiting_on text,
            result_seq bigint, root_id text, parent_id text, forked_from text, forked_version bigint,
            input_digest text, schema bigint, reply_to text, subject text, owner text,
            handoff text, giver text, wish text, contexts bigint, reverts bigint,
-           is_recovering boolean)
+           is_recovering boolean, lost bigint, losses text)
 WHERE (r.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ORDER BY r.run_id COLLATE "C"
 ON CONFLICT (tenant, run_id) DO UPDATE SET
@@ -54,7 +55,9 @@ ON CONFLICT (tenant, run_id) DO UPDATE SET
     wish = excluded.wish,
     contexts = excluded.contexts,
     reverts = excluded.reverts,
-    is_recovering = excluded.is_recovering;
+    is_recovering = excluded.is_recovering,
+    lost = excluded.lost,
+    losses = excluded.losses;
 
 -- name: lock_before_commit
 -- PostgreSQL only. Part of a commit, before its entries: whoever changes runs' rows locks them
@@ -84,15 +87,15 @@ FOR NO KEY UPDATE;
 
 -- name: list_snapshots
 -- PostgreSQL only. What decisions look at, of many runs: the row, where the journal ends, the
--- newest checkpoint, until when the holder counts as alive.
+-- newest checkpoint, until when the holder counts as alive and how often it has beaten.
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
-       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, j.seq, j.link,
-       c.seq, c.version, c.checkpoint_id,
-       coalesce((SELECT w.expires_at FROM workers w
-                 WHERE w.tenant = r.tenant AND w.worker = r.worker), 0)
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering,
+       r.lost, r.losses, j.seq, j.link,
+       c.seq, c.version, c.checkpoint_id, w.expires_at, w.beats
 FROM runs r
+LEFT JOIN workers w ON w.tenant = r.tenant AND w.worker = r.worker
 LEFT JOIN LATERAL (SELECT h.seq, h.link FROM journal h
                    WHERE h.tenant = r.tenant AND h.run_id = r.run_id
                    ORDER BY h.seq DESC LIMIT 1) j ON true
@@ -106,7 +109,7 @@ WHERE r.tenant = $1 AND r.run_id = ANY ($2::text[]);
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = $1
   AND (created_at, run_id) < ($2, $3)
@@ -119,7 +122,7 @@ LIMIT $4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = $1
   AND status >= $5
@@ -132,7 +135,7 @@ LIMIT $4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = $1
   AND agent >= $5
@@ -147,7 +150,7 @@ LIMIT $4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = $1
   AND agent = $7
@@ -164,7 +167,7 @@ LIMIT $4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = $1
   AND parent_id >= $5
@@ -181,7 +184,7 @@ LIMIT $4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = $1
   AND owner >= $5
@@ -208,7 +211,7 @@ ORDER BY status;
 SELECT run_id
 FROM runs
 WHERE tenant = $1 AND status = 'ready' AND ready_at <= $2 AND schema <= $4
-  AND run_id <> ALL ($5::text[])
+  AND run_id <> ALL ($5::text[]) AND (lost < 2 OR $6::boolean)
 ORDER BY ready_at, run_id
 LIMIT $3
 FOR NO KEY UPDATE SKIP LOCKED;
@@ -218,8 +221,8 @@ FOR NO KEY UPDATE SKIP LOCKED;
 SELECT run_id
 FROM runs
 WHERE tenant = $1 AND status = 'ready' AND ready_at <= $2 AND schema <= $4
-  AND run_id <> ALL ($5::text[])
-  AND agent = ANY ($6::text[])
+  AND run_id <> ALL ($5::text[]) AND (lost < 2 OR $6::boolean)
+  AND agent = ANY ($7::text[])
 ORDER BY ready_at, run_id
 LIMIT $3
 FOR NO KEY UPDATE SKIP LOCKED;
@@ -230,11 +233,18 @@ SELECT min(ready_at)
 FROM runs
 WHERE tenant = $1 AND status = 'ready';
 
+-- name: oldest_suspect
+-- Since when the longest waiting run that is to be tried alone wants a worker.
+SELECT min(ready_at)
+FROM runs
+WHERE tenant = $1 AND status = 'ready' AND lost > 1 AND ready_at <= $2;
+
 -- name: count_failing_runs
--- How many runs of each agent have failed more than once in a row, and are to be tried again.
+-- How many runs of each agent its code has failed more than once in a row, and that are to be tried
+-- again. Attempts that ended with the loss of a worker are not counted.
 SELECT agent, count(*)
 FROM runs
-WHERE tenant = $1 AND attempts > 1 AND status = 'ready'
+WHERE tenant = $1 AND attempts > 1 AND attempts - lost > 1 AND status = 'ready'
 GROUP BY agent;
 
 -- name: delete_run_rows
@@ -272,7 +282,7 @@ LIMIT $3;
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
-       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, r.lost, r.losses
 FROM waits w
 JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.wait_id
 WHERE w.tenant = $1 AND w.run_id = $2 AND w.status = 'open' AND w.kind = 'peer'
@@ -286,7 +296,7 @@ LIMIT $3;
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
-       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, r.lost, r.losses
 FROM runs r
 JOIN journal e ON e.tenant = r.tenant AND e.run_id = r.run_id AND e.seq = r.result_seq
 WHERE r.tenant = $1 AND r.agent = $2 AND r.created_at < $3
@@ -308,7 +318,7 @@ LIMIT $6;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = $1 AND agent = $2
   AND status IN ('ready', 'running', 'waiting', 'blocked')
@@ -321,7 +331,7 @@ LIMIT $5;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = $1 AND agent = $2
   AND subject = $6 AND subject <> ''

@@ -3,7 +3,7 @@
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = ?1 AND run_id = ?2;
 
@@ -12,7 +12,8 @@ WHERE tenant = ?1 AND run_id = ?2;
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
-       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, j.seq, j.link
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering,
+       r.lost, r.losses, j.seq, j.link
 FROM runs r
 JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
 WHERE r.tenant = ?1 AND r.run_id = ?2
@@ -24,9 +25,9 @@ LIMIT 1;
 INSERT INTO runs (tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker,
                   lease_seq, attempts, waiting_on, result_seq, root_id, parent_id, forked_from,
                   forked_version, input_digest, schema, reply_to, subject, owner,
-                  handoff, giver, wish, contexts, reverts, is_recovering)
+                  handoff, giver, wish, contexts, reverts, is_recovering, lost, losses)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
-        ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27)
+        ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29)
 ON CONFLICT (tenant, run_id) DO UPDATE SET
     agent = excluded.agent,
     status = excluded.status,
@@ -43,14 +44,16 @@ ON CONFLICT (tenant, run_id) DO UPDATE SET
     wish = excluded.wish,
     contexts = excluded.contexts,
     reverts = excluded.reverts,
-    is_recovering = excluded.is_recovering;
+    is_recovering = excluded.is_recovering,
+    lost = excluded.lost,
+    losses = excluded.losses;
 
 -- name: list_runs
 -- A page of runs, newest first, after the one named by (created_at, run_id).
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = ?1
   AND (created_at, run_id) < (?2, ?3)
@@ -62,7 +65,7 @@ LIMIT ?4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = ?1
   AND status = ?5
@@ -75,7 +78,7 @@ LIMIT ?4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = ?1
   AND agent = ?5
@@ -89,7 +92,7 @@ LIMIT ?4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = ?1
   AND agent = ?7
@@ -105,7 +108,7 @@ LIMIT ?4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = ?1
   AND parent_id = ?5
@@ -121,7 +124,7 @@ LIMIT ?4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = ?1
   AND owner = ?5
@@ -147,6 +150,7 @@ ORDER BY status;
 SELECT run_id
 FROM runs
 WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2 AND schema <= ?4
+  AND (lost < 2 OR ?5)
 ORDER BY ready_at, run_id
 LIMIT ?3;
 
@@ -155,7 +159,7 @@ LIMIT ?3;
 SELECT run_id
 FROM runs
 WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2 AND schema <= ?4
-  AND agent IN (SELECT value FROM json_each(?5))
+  AND (lost < 2 OR ?5) AND agent IN (SELECT value FROM json_each(?6))
 ORDER BY ready_at, run_id
 LIMIT ?3;
 
@@ -165,11 +169,18 @@ SELECT min(ready_at)
 FROM runs
 WHERE tenant = ?1 AND status = 'ready';
 
+-- name: oldest_suspect
+-- Since when the longest waiting run that is to be tried alone wants a worker.
+SELECT min(ready_at)
+FROM runs
+WHERE tenant = ?1 AND status = 'ready' AND lost > 1 AND ready_at <= ?2;
+
 -- name: count_failing_runs
--- How many runs of each agent have failed more than once in a row, and are to be tried again.
+-- How many runs of each agent its code has failed more than once in a row, and that are to be tried
+-- again. Attempts that ended with the loss of a worker are not counted.
 SELECT agent, count(*)
 FROM runs
-WHERE tenant = ?1 AND attempts > 1 AND status = 'ready'
+WHERE tenant = ?1 AND attempts > 1 AND attempts - lost > 1 AND status = 'ready'
 GROUP BY agent;
 
 -- name: delete_run_rows
@@ -202,7 +213,7 @@ LIMIT ?3;
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
-       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, r.lost, r.losses
 FROM waits w
 JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.wait_id
 WHERE w.tenant = ?1 AND w.run_id = ?2 AND w.status = 'open' AND w.kind = 'peer'
@@ -216,7 +227,7 @@ LIMIT ?3;
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
-       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, r.lost, r.losses
 FROM runs r
 JOIN journal e ON e.tenant = r.tenant AND e.run_id = r.run_id AND e.seq = r.result_seq
 WHERE r.tenant = ?1 AND r.agent = ?2 AND r.created_at < ?3
@@ -238,7 +249,7 @@ LIMIT ?6;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = ?1 AND agent = ?2
   AND status IN ('ready', 'running', 'waiting', 'blocked')
@@ -251,7 +262,7 @@ LIMIT ?5;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
 FROM runs
 WHERE tenant = ?1 AND agent = ?2
   AND subject = ?6 AND subject <> ''

@@ -1,0 +1,88 @@
+"""Which workers are lost, as one process sees it: by watching their rows, never by one look.
+
+A row that says "alive until" proves nothing after an outage, a failover or a step of the server's
+clock. So a worker is lost when its row was seen not to move for a whole lease, by this process's
+steady clock and without a break; or at once, when its process is known to have ended. The statement
+that gives its runs back checks that it has not beaten since.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from holdfast import process_identity
+from holdfast.kernel.leases import Worker
+from holdfast.process_identity import ProcessIdentity
+from holdfast.stores.contract import LostWorker
+
+LOOKS: Final = 4
+"""A worker is watched for a lease by at least so many looks; each counts for a part of it at most.
+
+This process may stand still as others do: the time between two looks that it did not see counts
+little.
+"""
+
+
+class _Watched(NamedTuple):
+    beats: int
+    unmoved: int  # microseconds
+
+
+class WorkerWatch:
+    """Watches the rows of workers that hold runs."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Watched] = {}
+        self._looked_at = 0
+        self._lost: dict[str, int] = {}
+        self._gone: dict[str, ProcessIdentity] = {}
+        self._this: ProcessIdentity | None = None
+
+    def look(self, rows: Iterable[Worker], *, now: int) -> None:
+        """Compare the rows with those seen before; `now` is a moment of a steady clock."""
+        self._this = self._this or process_identity.of_this_process()
+        passed, self._looked_at = now - self._looked_at, now
+        before, self._seen = self._seen, {}
+        self._lost = {}
+        self._gone = {}
+        for row in rows:
+            seen = before.get(row.worker)
+            is_same = seen is not None and seen.beats == row.beats
+            unmoved = seen.unmoved + min(passed, row.lease // LOOKS) if seen and is_same else 0
+            self._seen[row.worker] = _Watched(row.beats, unmoved)
+            identity = _identity_of(row)
+            if process_identity.has_ended(identity, self._this):
+                self._gone[row.worker] = identity
+            if row.worker in self._gone or unmoved >= row.lease > 0:
+                self._lost[row.worker] = row.beats
+
+    def begin_anew(self) -> None:
+        """Forget what was seen: the store was away, so that nobody could beat."""
+        self._seen.clear()
+        self._lost.clear()
+        self._gone.clear()
+
+    def is_lost(self, worker: str, beats: int) -> bool:
+        """Whether a worker is lost that has beaten so often."""
+        return self._lost.get(worker) == beats
+
+    @property
+    def lost(self) -> tuple[LostWorker, ...]:
+        return tuple(LostWorker(worker, beats) for worker, beats in self._lost.items())
+
+    def may_expire(self, row: Worker, *, now: int) -> bool:
+        """Whether a worker is lost, by its row as it is now and a look that was a moment ago.
+
+        What waited for a store that was away is older, and so are the beats that wait behind it.
+        """
+        is_recent = now - self._looked_at <= row.lease // 2
+        return self.is_lost(row.worker, row.beats) and (is_recent or row.worker in self._gone)
+
+    def why(self, worker: str) -> str:
+        """How a worker is known to be lost, in words."""
+        if (gone := self._gone.get(worker)) is not None:
+            return f"worker {worker} has ended: process {gone.pid} on {gone.host} is gone"
+        return f"worker {worker} was not heard of in time"
+
+
+def _identity_of(row: Worker) -> ProcessIdentity:
+    return ProcessIdentity(row.host, row.boot_id, row.pid_namespace, row.pid, row.process_start)

@@ -1,0 +1,304 @@
+"""What a store lets be read, one protocol for each primitive, and the filters of its listings."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+import msgspec
+
+from holdfast.kernel.budgets import Account, Reservation
+from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.kernel.effects import Effect
+from holdfast.kernel.events import Fed, FeedPosition
+from holdfast.kernel.journal import Entry, Position
+from holdfast.kernel.leases import Worker
+from holdfast.kernel.marks import Marked, WrittenAt
+from holdfast.kernel.messages import Message, MessageStatus
+from holdfast.kernel.records import RecordRow, Revision
+from holdfast.kernel.runs import Run
+from holdfast.kernel.signals import Signal
+from holdfast.kernel.waits import Group, Wait
+
+
+class TreeStanding(NamedTuple):
+    """Whether any run below one goes on, or is blocked; and whether any question is open."""
+
+    is_busy: bool
+    is_blocked: bool
+    is_asking: bool
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which runs to list: all, or those of a status, an agent (and a subject), a parent,
+    or an owner (and any of these)."""
+
+    status: str | None = None
+    agent: str | None = None
+    subject: str | None = None
+    parent: str | None = None
+    owner: str | None = None
+    limit: int = 100
+    before: tuple[int, str] | None = None
+
+
+class CheckpointFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which checkpoints to search for. These fields and no others can be searched."""
+
+    run_id: str | None = None
+    agent: str | None = None
+    phase: str | None = None
+    status: str | None = None
+    label: str | None = None
+    since: int | None = None
+    until: int | None = None
+    limit: int = 100
+    before: UUID | None = None
+
+
+class RecordFilter(CheckpointFilter, frozen=True, kw_only=True, gc=False):
+    """The same by what records tell; `words` are all to be in the summary."""
+
+    agent_type: str | None = None
+    words: str = ""
+
+
+class FoundRecord(msgspec.Struct, frozen=True, gc=False):
+    """A checkpoint, its record's row (that of one which has none tells nothing), and its parent."""
+
+    checkpoint: Checkpoint
+    row: RecordRow
+    parent_id: str
+
+
+class MarkFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which marks to list: of a run or of all, newest first; None means any.
+
+    A mark has `tags` if each of them equals its own as JSON data: 1 equals 1.0, but unlike in
+    Python True is not 1; the order of keys does not matter. One that is to be None may be missing.
+    """
+
+    run_id: str | None = None
+    space: str | None = None
+    name: str | None = None
+    before_version: int | None = None
+    before_name: str | None = None
+    tags: dict[str, Any] = {}
+    limit: int = 100
+
+
+class Linked(msgspec.Struct, frozen=True, gc=False):
+    """An entry with the link of the one before it, so that it can be checked by itself."""
+
+    entry: Entry
+    previous: bytes | None
+
+
+class RunAtHead(msgspec.Struct, frozen=True, gc=False):
+    """A run's row and where its journal ends, both at one moment."""
+
+    run: Run
+    position: Position
+
+
+class RunReads(Protocol):
+    async def get(self, run_id: str) -> Run | None: ...
+    async def at_head(self, run_id: str) -> RunAtHead | None: ...
+    async def page(self, wanted: RunFilter) -> list[Run]: ...
+    async def count(self) -> dict[str, int]: ...
+    async def ids(self, after: str, limit: int) -> list[str]:
+        """Ids of all runs in order: those with a journal, and those that only have a row."""
+        ...
+
+    async def held_by(self, worker: str) -> list[Run]: ...
+    async def standing(self, run_id: str) -> TreeStanding:
+        """What there is in the tree of a run, through those that wait."""
+        ...
+
+    async def of_peers(self, run_id: str, limit: int) -> list[Run]:
+        """The runs a run waits for as their caller: those that are ready, then those that wait."""
+        ...
+
+    async def expired(
+        self, agent: str, before: int, *, after: tuple[int, str], limit: int
+    ) -> list[Run]:
+        """Runs of an agent that ended before a moment and are not erased; oldest first.
+
+        None that another run called, and none that owes somebody a message. `after` continues a
+        listing: when a run was created, and its id.
+        """
+        ...
+
+    async def live(
+        self, agent: str, subject: str | None, *, after: tuple[int, str], limit: int
+    ) -> list[Run]:
+        """Runs of an agent, and of a subject, that have not ended; oldest first, as `expired`."""
+        ...
+
+    async def next_ready_at(self) -> int | None: ...
+    async def failing(self) -> dict[str, int]:
+        """How many runs of each agent its code has failed more than once in a row, and that are
+        to be tried again."""
+        ...
+
+    async def oldest_suspect(self, before: int) -> int | None:
+        """Since when the longest waiting run wants a worker that is to be tried alone."""
+        ...
+
+
+class JournalReads(Protocol):
+    async def head(self, run_id: str) -> Position | None: ...
+    async def read(self, run_id: str, *, after: int, limit: int) -> list[Entry]: ...
+    async def checkpoints(self, run_id: str, *, after: int, upto: int) -> list[Linked]:
+        """The entries of checkpoints in a stretch of a journal, in order."""
+        ...
+
+    async def named(self, run_id: str, seqs: Sequence[int]) -> list[Linked]:
+        """The entries with these seqs; one that is missing is left out."""
+        ...
+
+    async def erasures(self, run_id: str) -> list[Entry]:
+        """The entries that say which bodies were erased, in order."""
+        ...
+
+    async def feed(self, after: FeedPosition, limit: int) -> list[Fed]:
+        """The entries of all runs after a place in the feed, those of each run in order.
+
+        Whoever goes on after the last one it was given gets every entry, and none twice.
+        """
+        ...
+
+    async def feed_end(self) -> FeedPosition:
+        """A place that everything which is committed from now on comes after."""
+        ...
+
+
+class CheckpointReads(Protocol):
+    async def get(self, run_id: str, version: int) -> Checkpoint | None: ...
+    async def by_id(self, checkpoint_id: UUID) -> Checkpoint | None: ...
+    async def page(self, run_id: str, *, before: int, limit: int) -> list[Checkpoint]: ...
+    async def search(self, wanted: CheckpointFilter) -> list[Checkpoint]: ...
+
+
+class RecordReads(Protocol):
+    async def by_id(self, checkpoint_id: UUID) -> FoundRecord | None: ...
+    async def page(self, run_id: str, *, before: int, limit: int) -> list[FoundRecord]:
+        """The versions of a run, newest first."""
+        ...
+
+    async def search(self, wanted: RecordFilter) -> list[FoundRecord]:
+        """Checkpoints over all runs by their ids, newest first."""
+        ...
+
+    async def of_run(self, run_id: str) -> list[RecordRow]: ...
+    async def revisions(self, run_id: str) -> list[Revision]: ...
+    async def revision(self, run_id: str, version: int, revision: int) -> Revision | None:
+        """Where a revision after the first lies."""
+        ...
+
+
+class MarkReads(Protocol):
+    async def get(self, run_id: str, space: str, name: str) -> Marked | None: ...
+    async def latest(self, run_id: str, space: str) -> Marked | None:
+        """The one with the highest version."""
+        ...
+
+    async def page(self, wanted: MarkFilter) -> list[Marked]:
+        """Of one run by version, of all by name, from the highest down; UUIDs are above others."""
+        ...
+
+    async def of_run(self, run_id: str) -> list[Marked]:
+        """All marks of a run, from the lowest version up."""
+        ...
+
+    async def tagged(self, tag: str, values: Sequence[str]) -> list[Marked]:
+        """The marks over all runs whose tag is one of these values. Looks at every mark."""
+        ...
+
+    async def idle_runs(self, agent: str, before: int, limit: int) -> list[str]:
+        """Runs of an agent whose marks are all from before a moment, the oldest run first.
+
+        Not those that are running, or that have an open wait.
+        """
+        ...
+
+
+class WriteReads(Protocol):
+    async def of_marks(self, run_id: str, keys: Sequence[tuple[str, str]]) -> list[WrittenAt]:
+        """Where the writes of these (space, name) lie, in order."""
+        ...
+
+    async def of_run(self, run_id: str) -> list[WrittenAt]:
+        """Where all writes of a run lie, in order."""
+        ...
+
+
+class EffectReads(Protocol):
+    async def get(self, effect_id: UUID) -> Effect | None: ...
+    async def by_key(self, key: str) -> Effect | None: ...
+    async def of_run(self, run_id: str) -> list[Effect]: ...
+    async def open(self, status: str, *, owner: str | None = None, limit: int) -> list[Effect]:
+        """Those of an open status over all runs, or an owner's; the earliest time limit first."""
+        ...
+
+
+class WaitReads(Protocol):
+    async def get(self, wait_id: str) -> Wait | None: ...
+    async def of_run(self, run_id: str) -> list[Wait]: ...
+    async def of_group(self, run_id: str, group_id: str) -> list[Wait]: ...
+    async def group(self, run_id: str, group_id: str) -> Group | None: ...
+    async def groups(self, run_id: str) -> list[Group]: ...
+    async def next_deadline(self, after: int) -> int | None: ...
+    async def open_questions(
+        self, owner: str | None = None, *, after: tuple[int, str], limit: int
+    ) -> list[Wait]:
+        """What people are asked over all runs, or those of an owner, the oldest first; `after`
+        continues a listing."""
+        ...
+
+
+class SignalReads(Protocol):
+    async def get(self, run_id: str, signal_id: str) -> Signal | None: ...
+    async def of_run(self, run_id: str) -> list[Signal]:
+        """All signals of a run, in the order they came."""
+        ...
+
+    async def untaken(self, run_id: str, name: str, limit: int) -> list[Signal]:
+        """The signals of a name that a run has not taken yet, in the order they came."""
+        ...
+
+
+class BudgetReads(Protocol):
+    async def get(self, run_id: str) -> Account | None: ...
+    async def over(self, run_id: str) -> list[Account]:
+        """The budgets that a run draws on: its own first, and those of runs it descends from."""
+        ...
+
+    async def reservations(self, run_id: str) -> list[Reservation]:
+        """What is reserved on a run's budget just now."""
+        ...
+
+    async def reserved_by(self, spender: str) -> list[Reservation]:
+        """What calls of a run have reserved on any budget."""
+        ...
+
+
+class MessageReads(Protocol):
+    async def get(self, queue: str, message_id: str) -> Message | None: ...
+    async def count(self, queue: str) -> dict[str, int]:
+        """How many messages of each status a queue has."""
+        ...
+
+    async def next_due_at(self, queue: str, after: int) -> int | None:
+        """When the next message becomes due of those that are not due at a moment."""
+        ...
+
+    async def page(self, queue: str, status: MessageStatus, limit: int) -> list[Message]:
+        """The messages of a status, in the order they were published."""
+        ...
+
+
+class WorkerReads(Protocol):
+    async def page(self) -> list[Worker]: ...
+    async def holding(self) -> list[Worker]:
+        """The workers that hold runs. How many is not counted."""
+        ...
