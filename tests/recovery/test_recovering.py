@@ -238,9 +238,9 @@ async def test_worker_that_goes_on_after_another_was_lost_says_so(
 
 
 async def lose(hf: holdfast.Holdfast) -> None:
-    """Let whoever holds a run be lost."""
+    """Let whoever holds a run be lost: it beats no more."""
     for twin in hf._twins:
-        await twin.leases.close()
+        await twin.leases._stop_beating()
     await hf.leases.expire_lost()
     async with asyncio.timeout(30):
         while (await hf.runs.get("r")).status == "running":

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from holdfast import codec
 from holdfast.errors import IllegalMove, IntegrityError, JournalCorrupted, RunEnded
-from holdfast.kernel import checkpoints, edits, effects, indexes, journal, leases, runs, waits
+from holdfast.kernel import checkpoints, edits, effects, indexes, journal, runs, waits
 from holdfast.kernel.checkpoints import END, Delta, Splice
 from holdfast.kernel.journal import ORIGIN, Draft, Kind, NoFacts, Origin, Position
-from holdfast.kernel.recoveries import Point
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.state import Parts
 
@@ -138,20 +137,6 @@ def test_erased_body_is_accepted_only_on_the_record() -> None:
     assert (problem.seq, "no body" in problem.what) == (3, True)
     forged = msgspec.structs.replace(gone, erased_digest=bytes(32))
     assert list(journal.verify([*entries[:2], forged, entries[3]], erased=frozenset({3})))
-
-
-def test_lost_workers_are_counted_and_the_breaker_opens() -> None:
-    held = msgspec.structs.replace(a_run(Status.RUNNING), worker="w1", attempts=1, lease_seq=7)
-    before, after = Point(6, 1, None), Point(8, 2, None)
-    lost, initiated = leases.expire(held, before, now=5)
-    assert lost.facts == runs.LeaseExpired("w1", 2, 5)
-    assert initiated.kind is Kind.RECOVERY_INITIATED
-    again = msgspec.structs.replace(held, attempts=2)
-    _, failed, blocked = leases.expire(again, before, now=5)
-    assert (failed.kind, blocked.kind) == (Kind.RECOVERY_FAILED, Kind.RUN_BLOCKED)
-    _, first = leases.expire(again, after, now=5)
-    assert isinstance(first.facts, runs.RecoveryInitiated)
-    assert (first.facts.attempts, first.facts.ready_at) == (1, 5)
 
 
 def raws(items: list[Any]) -> list[msgspec.Raw]:

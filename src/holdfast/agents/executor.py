@@ -83,6 +83,7 @@ class Pass:
         self._run: Run | None = None
         self._in_flight = InFlight()
         self._began_at = held.version
+        self._failed_before = held.run.attempts - held.run.lost
         self.stop_note = ""
         self.is_interrupted = False
         """Whether this task is cancelled because the run is not its own any more."""
@@ -97,6 +98,11 @@ class Pass:
     @property
     def run_id(self) -> str:
         return self.held.run_id
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether it has stored a new version, or given the run up."""
+        return self.held.version > self._began_at or not self.lease_seq
 
     def hand_back(self, note: str) -> None:
         """Leave the run to another worker as soon as its turn has ended."""
@@ -303,7 +309,7 @@ class Pass:
         if policy is None or cause is None:
             return await self._fail(error)
         await self._forget_edits()
-        attempts = 1 if self.held.version > self._began_at else self.held.run.attempts + 1
+        attempts = 1 if self.held.version > self._began_at else self._failed_before + 1
         failure = Failure(cause, storable_text(describe(error))[:1000], attempts)
         is_tried_again = await recoveries.give_up(
             self.context,

@@ -14,11 +14,13 @@ from holdfast.agents.agent import Agent, Agents
 from holdfast.agents.executor import Ending, Pass
 from holdfast.agents.handover import Handover
 from holdfast.agents.session_pass import SessionPass
+from holdfast.agents.suspects import SuspectLane
 from holdfast.agents.views import UNSET
 from holdfast.clock import MICROSECONDS
 from holdfast.engine import turns, unstored
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget
+from holdfast.engine.heart import CURRENT_RUN
 from holdfast.engine.leased_run import LeasedRun, state_of
 from holdfast.engine.leases import Leases
 from holdfast.engine.runs import Runs
@@ -61,6 +63,7 @@ class Work:
         self._passes: dict[asyncio.Task[Ending], Pass] = {}
         self._helping: dict[asyncio.Task[Ending], str] = {}
         self._taking: set[str] = set()
+        self.suspects = SuspectLane(self._passes.values())
         self._watching: asyncio.Task[None] | None = None
 
     async def create(
@@ -146,6 +149,7 @@ class Work:
         )
         task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
         self._passes[task] = working
+        self.suspects.began(working, held.run)
         task.add_done_callback(self._passes.pop)
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch())
@@ -153,6 +157,7 @@ class Work:
 
     async def _play(self, working: Pass) -> Ending:
         """Pass over a run, and tell whoever waits for it."""
+        CURRENT_RUN.set(working.run_id)
         ending = await working.play()
         if working.held.run.status is Status.WAITING:
             self._leases.warm.keep(working.run_id, state_of(working.held))
@@ -198,6 +203,8 @@ class Work:
             return None
         is_due = run.status is Status.READY and run.ready_at <= self.context.now()
         if not is_due or run.agent not in self.agents or run.run_id in self._taking:
+            return None
+        if not self.suspects.may_begin(run):
             return None
         self._taking.add(run.run_id)
         try:

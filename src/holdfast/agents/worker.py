@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
-from holdfast import names
+from holdfast import clock, names
 from holdfast.agents.breaker import AgentBreaker
 from holdfast.agents.calls import describe
 from holdfast.agents.executor import Ending
+from holdfast.agents.suspects import LONGEST_SECONDS
 from holdfast.agents.work import Work
 from holdfast.engine import sweeper
 from holdfast.engine.heart import Heart
+from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
 from holdfast.engine.scrubber import Scrubber
 from holdfast.errors import AgentNotFound, HoldfastError, MisuseError
@@ -18,6 +21,7 @@ from holdfast.telemetry import log
 
 _LOOK_SECONDS: Final = 60.0
 _AWAY_SECONDS: Final = 1.0
+_TRIAL_LOOK_SECONDS: Final = 0.1
 
 
 class Worker:
@@ -40,6 +44,8 @@ class Worker:
         self._taking: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._breaker = AgentBreaker(work.context)
+        self._patience = work.context.settings.lease_seconds
+        self._takes_any = False
         self.advanced = 0
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = [
             leases.outbox.keep_delivering,
@@ -88,13 +94,7 @@ class Worker:
         while not self._is_stopping:
             await self._free.acquire()
             try:
-                names = await self._breaker.allowed(self._names)
-                wanted = [*names, *self._work.agents.built_in]
-                held = await self._leases.next(
-                    agents=wanted, timeout_seconds=self._breaker.pause(_LOOK_SECONDS)
-                )
-                if held is not None:
-                    self._breaker.took(held.run.agent)
+                held = await self._take_one()
                 task = None if held is None else self._work.start_pass(held)
             except HoldfastError as error:
                 log.warning("no run could be taken, trying again: %s", error)
@@ -104,17 +104,52 @@ class Worker:
             except BaseException:
                 self._free.release()
                 raise
-            if task is None:
+            if held is None or task is None:
                 self._free.release()
             else:
-                task.add_done_callback(self._passed)
+                task.add_done_callback(partial(self._passed, held.run.agent))
 
-    def _passed(self, task: "asyncio.Task[Ending]") -> None:
+    async def _take_one(self) -> LeasedRun | None:
+        """The next run, if there is one soon; a suspect only while nothing else is under way."""
+        lane = self._work.suspects
+        if lane.is_closed:
+            await asyncio.sleep(_TRIAL_LOOK_SECONDS)
+            return None
+        names = await self._breaker.allowed(self._names)
+        wanted = [*names, *self._work.agents.built_in]
+        if not lane.is_empty and await self._has_suspect_waited(wanted):
+            await self._make_room()
+        pause = self._breaker.pause(_LOOK_SECONDS if lane.is_empty else self._patience)
+        held = await self._leases.next(
+            agents=wanted,
+            timeout_seconds=pause,
+            with_suspects=lane.is_empty or self._takes_any,
+        )
+        self._takes_any = False
+        if held is not None:
+            self._breaker.took(held.run.agent)
+        return held
+
+    async def _has_suspect_waited(self, agents: Sequence[str]) -> bool:
+        context = self._work.context
+        before = context.now() - clock.seconds(self._patience)
+        return await context.store.runs.has_suspect(agents, before)
+
+    async def _make_room(self) -> None:
+        """Hand back what is under way at the end of its turns, so that a suspect can be alone."""
+        log.info("runs that may have ended their workers are to be tried alone: making room")
+        self._work.hand_back("its worker tries another run alone")
+        # Those that do not end in time are beside it: then a loss says nothing about it.
+        self._takes_any = not await self._work.finish_passes(timeout=LONGEST_SECONDS)
+
+    def _passed(self, agent: str, task: "asyncio.Task[Ending]") -> None:
         self._free.release()
         self.advanced += 1
         if task.cancelled():
             return
         error = task.exception()
+        has_failed = error is not None or task.result().error is not None
+        self._breaker.passed(agent, has_failed=has_failed)
         if error is not None:
             log.error("%s broke", task.get_name(), exc_info=error)
         elif (error := task.result().error) is not None:

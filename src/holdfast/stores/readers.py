@@ -4,6 +4,7 @@ The queries have the same names and parameters in all backends; a backend runs t
 knows the shapes of what they return.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -123,8 +124,8 @@ class RunReader(_Reads):
     async def failing(self) -> dict[str, int]:
         return dict(await self._rows("count_failing_runs"))
 
-    async def oldest_suspect(self, before: int) -> int | None:
-        return (await self._rows("oldest_suspect", before))[0][0]
+    async def has_suspect(self, agents: Sequence[str], before: int) -> bool:
+        return bool(await self._rows("find_suspect", before, json.dumps([*agents])))
 
 
 class JournalReader(_Reads):

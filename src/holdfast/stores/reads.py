@@ -140,8 +140,8 @@ class RunReads(Protocol):
         to be tried again."""
         ...
 
-    async def oldest_suspect(self, before: int) -> int | None:
-        """Since when the longest waiting run wants a worker that is to be tried alone."""
+    async def has_suspect(self, agents: Sequence[str], before: int) -> bool:
+        """Whether a run of these agents that is to be tried alone has been ready since `before`."""
         ...
 
 

@@ -233,11 +233,14 @@ SELECT min(ready_at)
 FROM runs
 WHERE tenant = $1 AND status = 'ready';
 
--- name: oldest_suspect
--- Since when the longest waiting run that is to be tried alone wants a worker.
-SELECT min(ready_at)
+-- name: find_suspect
+-- A run of some agents (a JSON array of names) that is to be tried alone, and wants a worker since a
+-- moment.
+SELECT run_id
 FROM runs
-WHERE tenant = $1 AND status = 'ready' AND lost > 1 AND ready_at <= $2;
+WHERE tenant = $1 AND status = 'ready' AND lost > 1 AND ready_at <= $2
+  AND agent IN (SELECT json_array_elements_text($3::text::json))
+LIMIT 1;
 
 -- name: count_failing_runs
 -- How many runs of each agent its code has failed more than once in a row, and that are to be tried

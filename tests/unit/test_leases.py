@@ -1,0 +1,159 @@
+"""What the loss of a worker says about the run it held."""
+
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from holdfast.kernel import leases, runs
+from holdfast.kernel.journal import Kind
+from holdfast.kernel.leases import Blame, Worker
+from holdfast.kernel.recoveries import Point
+from holdfast.kernel.runs import Loss, Run, Status
+
+BEFORE, AFTER = Point(6, 1, None), Point(8, 2, None)
+SECOND = 1_000_000
+
+
+def held_by(worker: str, *losses: Loss, attempts: int | None = None) -> Run:
+    return Run(
+        tenant="default",
+        run_id="r",
+        status=Status.RUNNING,
+        worker=worker,
+        lease_seq=7,
+        attempts=len(losses) if attempts is None else attempts,
+        lost=len(losses),
+        losses=msgspec.json.encode(losses).decode(),
+    )
+
+
+def worker(name: str, *, beats: int = 1, held: int = 1, blocking_run: str = "") -> Worker:
+    return Worker(
+        tenant="default",
+        worker=name,
+        started_at=0,
+        expires_at=0,
+        beats=beats,
+        held=held,
+        blocking_run=blocking_run,
+    )
+
+
+def rows(*workers: Worker) -> dict[str, Worker]:
+    return {each.worker: each for each in workers}
+
+
+def expire(run: Run, *workers: Worker, newest: Point = BEFORE) -> list[object]:
+    return [draft.facts for draft in leases.expire(run, newest, rows(*workers), note="gone", now=5)]
+
+
+def is_blocked(losses: Iterable[Loss], *workers: Worker) -> bool:
+    losses = tuple(losses)
+    return not leases.judge("r", losses, len(losses), rows(*workers)).is_recoverable
+
+
+def alone(name: str, beats: int = 1) -> Loss:
+    return Loss(name, beats, Blame.ALONE)
+
+
+def beside(name: str, beats: int = 1) -> Loss:
+    return Loss(name, beats, Blame.BESIDE)
+
+
+def blocking(name: str, beats: int = 1) -> Loss:
+    return Loss(name, beats, Blame.BLOCKED_LOOP)
+
+
+def test_loss_says_which_worker_held_the_run_and_how() -> None:
+    lost, initiated = expire(held_by("w1"), worker("w1", beats=4))
+    assert lost == runs.LeaseExpired("w1", 1, 5, 1, (Loss("w1", 4, "alone"),))
+    assert isinstance(initiated, runs.RecoveryInitiated)
+    assert initiated.ready_at == 5  # the first one is tried again at once
+
+
+def test_worker_that_held_others_too_is_lost_beside_them() -> None:
+    lost, _ = expire(held_by("w1"), worker("w1", held=51))
+    assert isinstance(lost, runs.LeaseExpired)
+    assert lost.losses == (Loss("w1", 1, "beside"),)
+
+
+def test_loop_that_is_held_is_blamed_on_the_run_that_holds_it() -> None:
+    own, _ = expire(held_by("w1"), worker("w1", held=51, blocking_run="r"))
+    others, _ = expire(held_by("w1"), worker("w1", held=1, blocking_run="another"))
+    assert isinstance(own, runs.LeaseExpired)
+    assert isinstance(others, runs.LeaseExpired)
+    assert (own.losses[0].how, others.losses[0].how) == ("blocked_loop", "beside")
+
+
+def test_worker_that_ended_well_does_not_count() -> None:
+    lost, initiated = expire(held_by("w1", alone("w0")))
+    assert lost == runs.LeaseExpired("w1", 1, 5, 1, (alone("w0"),))
+    assert isinstance(initiated, runs.RecoveryInitiated)
+
+
+def test_progress_resets_the_losses() -> None:
+    lost, initiated = expire(held_by("w3", alone("w1"), alone("w2")), worker("w3"), newest=AFTER)
+    assert lost == runs.LeaseExpired("w3", 1, 5, 1, (alone("w3"),))
+    assert isinstance(initiated, runs.RecoveryInitiated)
+
+
+def test_third_loss_in_a_row_blocks() -> None:
+    drafts = leases.expire(
+        held_by("w3", alone("w1"), alone("w2")), BEFORE, rows(worker("w3")), note="gone", now=5
+    )
+    kinds = [draft.kind for draft in drafts]
+    assert kinds == [Kind.LEASE_EXPIRED, Kind.RECOVERY_FAILED, Kind.RUN_BLOCKED]
+    blocked = drafts[-1].facts
+    assert isinstance(blocked, runs.Blocked)
+    assert blocked.note == "3 workers in a row were lost without progress: gone"
+
+
+@pytest.mark.parametrize(
+    ("losses", "workers"),
+    [
+        pytest.param([alone("w1"), alone("w2")], [], id="two are not enough"),
+        pytest.param(
+            [alone("w1"), alone("w2"), alone("w3")], [worker("w2", beats=2)], id="one lives"
+        ),
+        pytest.param(
+            [alone("w1")] * 3, [worker("w1", beats=1)], id="one worker only, not heard of since"
+        ),
+        pytest.param([beside(f"w{n}") for n in range(9)], [], id="any of its neighbours may be it"),
+        pytest.param([*[beside(f"w{n}") for n in range(9)], alone("x")], [], id="blamed once"),
+    ],
+)
+def test_run_that_may_be_innocent_is_not_blocked(losses: list[Loss], workers: list[Worker]) -> None:
+    assert not is_blocked(losses, *workers)
+
+
+@pytest.mark.parametrize(
+    ("losses", "workers"),
+    [
+        pytest.param([alone("w1"), alone("w2"), alone("w3")], [], id="their rows are gone"),
+        pytest.param(
+            [alone("w1"), alone("w2"), alone("w3")],
+            [worker("w1"), worker("w2"), worker("w3")],
+            id="none has beaten since",
+        ),
+        pytest.param([beside("w1"), beside("w2"), alone("w3"), alone("w4")], [], id="then alone"),
+        pytest.param(
+            [blocking("w1")] * 3, [worker("w1", beats=99)], id="it blocks the same living worker"
+        ),
+    ],
+)
+def test_run_that_is_to_blame_is_blocked(losses: list[Loss], workers: list[Worker]) -> None:
+    assert is_blocked(losses, *workers)
+
+
+def test_pauses_double_from_a_second_on_up_to_ten_minutes() -> None:
+    pauses = [leases.judge("r", (), lost, {}).delay / SECOND for lost in range(1, 20)]
+    assert pauses[0] == 0
+    for n, pause in enumerate(pauses[1:]):
+        assert 0.5 * min(600, 2**n) <= pause <= min(600, 1.5 * 2**n)
+    assert min(pauses[12:]) >= 300
+
+
+def test_run_is_a_suspect_from_its_second_loss_in_a_row_on() -> None:
+    assert not leases.is_suspect(held_by("w1", alone("a")))
+    assert leases.is_suspect(held_by("w1", alone("a"), beside("b")))
