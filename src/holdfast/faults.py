@@ -10,6 +10,7 @@ from typing import Final
 POINTS: Final = (
     "batch.before_begin",
     "batch.after_begin",
+    "batch.after_decide",
     "commit.after_first_entry",
     "commit.after_entries",
     "commit.after_changes",
@@ -21,6 +22,7 @@ POINTS: Final = (
     "reindex.before_commit",
     "budget.after_reserve",
     "budget.before_settle",
+    "leases.after_look",
     "model.after_call",
     "tool.before_call",
     "tool.after_call",

@@ -28,6 +28,9 @@ class Plain:
     def now(self) -> int:
         return clock.wall()
 
+    def steady(self) -> int:
+        return clock.wall()
+
 
 def faked(stamps: Path) -> Mapping[str, str] | None:
     """The environment of a process whose clock goes by a file; None where that cannot be done."""

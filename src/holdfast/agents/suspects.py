@@ -1,19 +1,17 @@
-"""Suspects: runs that may be what their workers died of. In one process, each is tried alone.
+"""Suspects: runs that may be what their workers died of. Each is tried beside proven runs only.
 
-If the process dies of one, nothing else was there to be blamed: a run that uses up the memory is
-found, and those that were beside it are not held responsible. Waiting for that has an end, so that
-long runs, or runs that start others, never keep a suspect from being tried at all.
+If the process dies meanwhile, it is known of which run: one that uses up the memory is found, and
+those beside it are not held responsible. A run has proven itself here when it has come further than
+the pass before it, or has lived for a lease.
 """
 
 import asyncio
 from collections.abc import Collection
-from typing import Final, Protocol
+from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from holdfast.kernel import leases
 from holdfast.kernel.runs import Run
-
-LONGEST_SECONDS: Final = 60.0
-"""How long a suspect waits to be alone, and how long it is left alone."""
 
 
 class Trial(Protocol):
@@ -30,41 +28,36 @@ class Trial(Protocol):
 class SuspectLane:
     """Decides which runs may begin in this process, beside those that are under way."""
 
-    def __init__(self, under_way: Collection[Trial]) -> None:
+    def __init__(self, under_way: Collection[Trial], *, trial_seconds: float) -> None:
         self._under_way = under_way
+        self._trial_seconds = trial_seconds
+        self._began_at: WeakKeyDictionary[Trial, float] = WeakKeyDictionary()
         self._trial: Trial | None = None
-        self._tried_since = 0.0
-        self._waiting_since: dict[str, float] = {}
 
     @property
-    def is_empty(self) -> bool:
-        return not self._under_way
+    def is_clear(self) -> bool:
+        """Whether every run under way has proven itself, so that a suspect may begin."""
+        return all(map(self._is_proven, self._under_way))
 
     @property
     def is_closed(self) -> bool:
         """Whether a suspect is being tried, so that no other run may begin."""
         trial = self._trial
-        if trial is None:
-            return False
-        is_over = trial.has_progress or trial not in self._under_way
-        if is_over or _now() - self._tried_since > LONGEST_SECONDS:
-            self._trial = None
-        return self._trial is not None
+        return trial is not None and trial in self._under_way and not self._is_proven(trial)
 
     def may_begin(self, run: Run) -> bool:
-        """Whether a run may begin now; a suspect that was refused for long enough may."""
-        if not leases.is_suspect(run):
-            return not self.is_closed
-        since = self._waiting_since.setdefault(run.run_id, _now())
-        if not self.is_empty and _now() - since <= LONGEST_SECONDS:
-            return False
-        del self._waiting_since[run.run_id]
-        return True
+        """Whether a run may begin now."""
+        return not self.is_closed and (not leases.is_suspect(run) or self.is_clear)
 
     def began(self, working: Trial, run: Run) -> None:
         """A pass over a run begins."""
+        self._began_at[working] = _now()
         if leases.is_suspect(run):
-            self._trial, self._tried_since = working, _now()
+            self._trial = working
+
+    def _is_proven(self, working: Trial) -> bool:
+        has_lived = _now() - self._began_at[working] >= self._trial_seconds
+        return has_lived or working.has_progress
 
 
 def _now() -> float:

@@ -34,6 +34,7 @@ from holdfast.errors import (
     RunExists,
     UnsupportedValue,
 )
+from holdfast.kernel import leases as kernel_leases
 from holdfast.kernel.journal import Draft
 from holdfast.kernel.peers import CANCELS
 from holdfast.kernel.runs import Run, Status
@@ -42,6 +43,7 @@ from holdfast.telemetry import log
 CLOSE_SECONDS: Final = 10.0
 _HELPED: Final = 16
 _LOOKED_AT: Final = 1000
+_TRIAL_LOOK_SECONDS: Final = 0.1
 
 
 class Work:
@@ -63,7 +65,10 @@ class Work:
         self._passes: dict[asyncio.Task[Ending], Pass] = {}
         self._helping: dict[asyncio.Task[Ending], str] = {}
         self._taking: set[str] = set()
-        self.suspects = SuspectLane(self._passes.values())
+        self.suspects = SuspectLane(
+            self._passes.values(), trial_seconds=context.settings.lease_seconds
+        )
+        self._trials: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
 
     async def create(
@@ -150,10 +155,20 @@ class Work:
         task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
         self._passes[task] = working
         self.suspects.began(working, held.run)
+        if kernel_leases.is_suspect(held.run):
+            self._trials.add(trial := asyncio.create_task(self._end_trial(held.run_id)))
+            trial.add_done_callback(self._trials.discard)
         task.add_done_callback(self._passes.pop)
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch())
         return task
+
+    async def _end_trial(self, run_id: str) -> None:
+        """When the suspect has proven itself, a loss of this worker is not blamed on it."""
+        while True:
+            await asyncio.sleep(_TRIAL_LOOK_SECONDS)
+            if not self.suspects.is_closed:
+                return await self._leases.end_trial(run_id)
 
     async def _play(self, working: Pass) -> Ending:
         """Pass over a run, and tell whoever waits for it."""
@@ -208,6 +223,8 @@ class Work:
             return None
         self._taking.add(run.run_id)
         try:
+            if kernel_leases.is_suspect(run):
+                return self.start_pass(await self._leases.take_suspect(run.run_id))
             return self.start_pass(await self._leases.take(run.run_id, only_ready=True))
         except (LeaseHeld, IllegalMove, RunEnded, Fenced):
             return None  # taken, ended or blocked by somebody else in this moment
@@ -271,6 +288,7 @@ class Work:
         self.hand_back("the process is ending")
         if not await self.finish_passes(timeout=CLOSE_SECONDS):
             await self.cancel_passes()
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
+        beside = [*self._trials, *([] if self._watching is None else [self._watching])]
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)

@@ -5,23 +5,23 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
-from holdfast import clock, names
+from holdfast import names
 from holdfast.agents.breaker import AgentBreaker
 from holdfast.agents.calls import describe
 from holdfast.agents.executor import Ending
-from holdfast.agents.suspects import LONGEST_SECONDS
 from holdfast.agents.work import Work
 from holdfast.engine import sweeper
 from holdfast.engine.heart import Heart
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
 from holdfast.engine.scrubber import Scrubber
-from holdfast.errors import AgentNotFound, HoldfastError, MisuseError
+from holdfast.errors import AgentNotFound, ConflictError, HoldfastError, MisuseError
 from holdfast.telemetry import log
 
 _LOOK_SECONDS: Final = 60.0
 _AWAY_SECONDS: Final = 1.0
 _TRIAL_LOOK_SECONDS: Final = 0.1
+_SUSPECT_LOOK_SECONDS: Final = 1.0
 
 
 class Worker:
@@ -44,8 +44,7 @@ class Worker:
         self._taking: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._breaker = AgentBreaker(work.context)
-        self._patience = work.context.settings.lease_seconds
-        self._takes_any = False
+        self._looked_at = -_SUSPECT_LOOK_SECONDS
         self.advanced = 0
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = [
             leases.outbox.keep_delivering,
@@ -110,37 +109,46 @@ class Worker:
                 task.add_done_callback(partial(self._passed, held.run.agent))
 
     async def _take_one(self) -> LeasedRun | None:
-        """The next run, if there is one soon; a suspect only while nothing else is under way."""
+        """The next run, if there is one soon. Suspects go first, as soon as one may begin."""
         lane = self._work.suspects
         if lane.is_closed:
             await asyncio.sleep(_TRIAL_LOOK_SECONDS)
             return None
         names = await self._breaker.allowed(self._names)
         wanted = [*names, *self._work.agents.built_in]
-        if not lane.is_empty and await self._has_suspect_waited(wanted):
-            await self._make_room()
-        pause = self._breaker.pause(_LOOK_SECONDS if lane.is_empty else self._patience)
+        suspect = await self._find_suspect(wanted)
+        if suspect is not None:
+            return await self._take_suspect(suspect)
+        soon = min(_LOOK_SECONDS, self._work.context.settings.lease_seconds)
         held = await self._leases.next(
-            agents=wanted,
-            timeout_seconds=pause,
-            with_suspects=lane.is_empty or self._takes_any,
+            agents=wanted, timeout_seconds=self._breaker.pause(soon), with_suspects=False
         )
-        self._takes_any = False
         if held is not None:
             self._breaker.took(held.run.agent)
         return held
 
-    async def _has_suspect_waited(self, agents: Sequence[str]) -> bool:
+    async def _find_suspect(self, agents: Sequence[str]) -> str | None:
+        """A run that is to be tried alone; looked for now and then, as there is seldom one."""
+        now = asyncio.get_running_loop().time()
+        if now - self._looked_at < _SUSPECT_LOOK_SECONDS:
+            return None
         context = self._work.context
-        before = context.now() - clock.seconds(self._patience)
-        return await context.store.runs.has_suspect(agents, before)
+        found = await context.store.runs.find_suspect(agents, context.now())
+        if found is None:
+            self._looked_at = now
+        return found
 
-    async def _make_room(self) -> None:
-        """Hand back what is under way at the end of its turns, so that a suspect can be alone."""
-        log.info("runs that may have ended their workers are to be tried alone: making room")
-        self._work.hand_back("its worker tries another run alone")
-        # Those that do not end in time are beside it: then a loss says nothing about it.
-        self._takes_any = not await self._work.finish_passes(timeout=LONGEST_SECONDS)
+    async def _take_suspect(self, run_id: str) -> LeasedRun | None:
+        if not self._work.suspects.is_clear:
+            await self._leases.tend()
+            await asyncio.sleep(_TRIAL_LOOK_SECONDS)
+            return None
+        try:
+            held = await self._leases.take_suspect(run_id)
+        except ConflictError:
+            return None  # another worker was first
+        self._breaker.took(held.run.agent)
+        return held
 
     def _passed(self, agent: str, task: "asyncio.Task[Ending]") -> None:
         self._free.release()

@@ -49,6 +49,7 @@ class Leases:
         self._context = context
         self._worker: Worker | None = None
         self._serves: tuple[str, ...] = ()
+        self._trying = ""
         self._beating: asyncio.Task[None] | None = None
         self.heart: Heart | None = None
         self.sweeper = sweeper.Sweeper(context)
@@ -118,6 +119,24 @@ class Leases:
         self._serves = tuple(agents)
         await self.renew()
         self._start_beating()
+
+    async def take_suspect(self, run_id: str) -> LeasedRun:
+        """Hold a run that is ready, and say on this worker's row that it is tried.
+
+        If the worker is lost before `end_trial`, that is blamed on this run. Raises as `take` does.
+        """
+        self._trying = run_id
+        try:
+            return await self.take(run_id, only_ready=True)
+        except BaseException:
+            self._trying = ""
+            raise
+
+    async def end_trial(self, run_id: str) -> None:
+        """The suspect has proven itself, or has ended."""
+        if self._trying == run_id:
+            self._trying = ""
+            await self.renew()
 
     async def expire_lost(self, *, limit: int = sweeper.BATCH) -> int:
         """Look after the other workers, and give back the runs of those that are lost; how many.
@@ -306,8 +325,9 @@ class Leases:
                 **process_identity.of_this_process()._asdict(),
             )
         served = msgspec.json.encode(self._serves).decode()
-        if served != self._worker.agents:
-            self._worker = msgspec.structs.replace(self._worker, agents=served)
+        if (served, self._trying) != (self._worker.agents, self._worker.trying_run):
+            changed = {"agents": served, "trying_run": self._trying}
+            self._worker = msgspec.structs.replace(self._worker, **changed)
         return self._worker
 
     async def _keep_beating(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast import names
+from holdfast import faults, names
 from holdfast.clock import MICROSECONDS
 from holdfast.engine import liveness
 from holdfast.engine.context import Context
@@ -100,6 +100,8 @@ async def expire_lost_leases(context: Context, *, limit: int) -> int:
     """Look after the other workers, and give back runs of those that are lost; how many."""
     limit = names.check_count(limit, what="limit")
     await look_after_workers(context)
+    if context.watch.lost:
+        faults.point("leases.after_look")
     sweep = Sweep(
         context.tenant,
         "lost_runs",

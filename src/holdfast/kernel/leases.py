@@ -42,13 +42,14 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     process_start: int = 0
     agents: str = "[]"  # a JSON array of those it serves
     blocking_run: str = ""  # whose code holds its event loop
+    trying_run: str = ""  # a suspect that is tried with no other unproven run beside it
     held: int = 0
 
 
 class Blame(StrEnum):
     """What the loss of a worker tells about a run it held."""
 
-    ALONE = "alone"  # it held no other run
+    ALONE = "alone"  # it held no other run, or only such as had proven themselves
     BESIDE = "beside"  # it held others too: any of them may be the cause, or none
     BLOCKED_LOOP = "blocked_loop"  # this run's code held its event loop
 
@@ -113,6 +114,8 @@ def _loss_of(run: Run, holder: Worker) -> Loss:
     if holder.blocking_run:
         is_own = holder.blocking_run == run.run_id
         blame = Blame.BLOCKED_LOOP if is_own else Blame.BESIDE
+    elif holder.trying_run:
+        blame = Blame.ALONE if holder.trying_run == run.run_id else Blame.BESIDE
     else:
         blame = Blame.ALONE if holder.held <= 1 else Blame.BESIDE
     return Loss(holder.worker, holder.beats, blame.value)

@@ -178,7 +178,8 @@ class Late(msgspec.Struct, frozen=True):
     `run_id` it is the run of the first of `wait_ids`, which the store looks up on the way.
     `signal_names` asks for the run's open waits that signals of these names resolve, `has_budget`
     for its budget. `topics` are whom it concerns beside the run. The row of `taker`, who leases the
-    run, is renewed in the same transaction if less than half of its lease is left.
+    run, is renewed in the same transaction if less than half of its lease is left, or if it says
+    that the run is tried.
     """
 
     tenant: str

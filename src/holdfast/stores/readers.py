@@ -124,8 +124,9 @@ class RunReader(_Reads):
     async def failing(self) -> dict[str, int]:
         return dict(await self._rows("count_failing_runs"))
 
-    async def has_suspect(self, agents: Sequence[str], before: int) -> bool:
-        return bool(await self._rows("find_suspect", before, json.dumps([*agents])))
+    async def find_suspect(self, agents: Sequence[str], now: int) -> str | None:
+        rows = await self._rows("find_suspect", now, json.dumps([*agents]))
+        return rows[0][0] if rows else None
 
 
 class JournalReader(_Reads):

@@ -140,8 +140,8 @@ class RunReads(Protocol):
         to be tried again."""
         ...
 
-    async def has_suspect(self, agents: Sequence[str], before: int) -> bool:
-        """Whether a run of these agents that is to be tried alone has been ready since `before`."""
+    async def find_suspect(self, agents: Sequence[str], now: int) -> str | None:
+        """The run of these agents that is to be tried alone, and has wanted a worker longest."""
         ...
 
 

@@ -74,7 +74,14 @@ class Shape(Generic[T]):
 
 
 _BEATEN: Final = attrgetter(
-    "lease", "host", "boot_id", "pid_namespace", "pid", "process_start", "agents"
+    "lease",
+    "host",
+    "boot_id",
+    "pid_namespace",
+    "pid",
+    "process_start",
+    "agents",
+    "trying_run",
 )
 
 
@@ -84,9 +91,15 @@ def beat_row(worker: Worker, now: int) -> Row:
     return (*key, *_BEATEN(worker))
 
 
-def renewal_row(worker: Worker, now: int) -> Row:
-    """The same for one that takes a run, and until when it must be alive not to need that."""
-    return (*beat_row(worker, now), now + worker.lease // 2)
+def taking(worker: Worker, now: int) -> tuple[str, Row]:
+    """The query for the row of a worker that takes a run, and its parameters.
+
+    It is renewed if it has to be; that a run is tried is written in any case.
+    """
+    row = beat_row(worker, now)
+    if worker.trying_run:
+        return "beat_worker", row
+    return "renew_taker", (*row, now + worker.lease // 2)
 
 
 def packed(name: str) -> bytes:

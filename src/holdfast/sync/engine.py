@@ -175,6 +175,12 @@ class Leases(Face[leases.Leases]):
     def serve(self, agents: Sequence[str]) -> None:
         return self._call(self._inner.serve, agents)
 
+    def take_suspect(self, run_id: str) -> LeasedRun:
+        return LeasedRun(self._loop, self._call(self._inner.take_suspect, run_id))
+
+    def end_trial(self, run_id: str) -> None:
+        return self._call(self._inner.end_trial, run_id)
+
     def stay_alive(self) -> None:
         return self._call(self._inner.stay_alive)
 

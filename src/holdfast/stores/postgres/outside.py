@@ -121,6 +121,7 @@ class OutsideWriter:
                 # After ROLLBACK the driver would prepare every statement anew.
                 await connection.execute("COMMIT")
                 return
+            faults.point("batch.after_decide")
             await round_.write(connection)
             faults.point("batch.before_commit")
             await _commit(connection, round_.probe)

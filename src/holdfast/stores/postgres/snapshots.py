@@ -13,7 +13,7 @@ from holdfast.stores.contract import NO_CHECKPOINT, AtCheckpoint, Holder, Late, 
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.connections import Connection, fetch_together
 from holdfast.stores.postgres.queries import SHAPES, SQL
-from holdfast.stores.rows import Row, renewal_row
+from holdfast.stores.rows import Row, taking
 
 _WAIT_COLUMNS: Final = len(Wait.__struct_fields__)
 
@@ -68,7 +68,8 @@ async def look(
     statements: list[tuple[LiteralString, Row]] = [
         (SQL[name], (tenant, *row)) for name, row in asked.items()
     ]
-    statements.extend((SQL["renew_taker"], renewal_row(taker, now)) for taker in takers.values())
+    for name, row in (taking(taker, now) for taker in takers.values()):
+        statements.append((SQL[name], row))
     found = (await fetch_together(connection, *statements))[: len(asked)]
     return _rows_of(dict(zip(asked, found, strict=True)))
 

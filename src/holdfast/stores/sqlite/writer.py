@@ -38,7 +38,7 @@ from holdfast.stores.contract import (
     Write,
 )
 from holdfast.stores.late import Deciding
-from holdfast.stores.rows import beat_row, renewal_row
+from holdfast.stores.rows import beat_row, taking
 from holdfast.stores.sqlite import changes
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.messages import MessageWriter
@@ -213,7 +213,8 @@ class Writer:
     def _renew_takers(self, writes: Sequence[Late]) -> None:
         """Whoever leases a run is alive: its row says so in the same transaction."""
         for taker in {write.taker.worker: write.taker for write in writes if write.taker}.values():
-            self._execute(SQL["renew_taker"], renewal_row(taker, self._clock.now())).fetchall()
+            name, row = taking(taker, self._clock.now())
+            self._execute(SQL[name], row).fetchall()
 
     def _decide_for_run(
         self, run_id: str, writes: Sequence[Late], workers: Mapping[str, Worker] | None = None
@@ -226,6 +227,7 @@ class Writer:
         deciding = Deciding(snapshot, run_id)
         answers = [deciding.decide(write) for write in writes]
         stored_at = self._clock.now()
+        faults.point("batch.after_decide")
         for entry in deciding.entries:
             self._append(entry, stored_at)
             self._probe = entry
@@ -350,7 +352,8 @@ class Writer:
             case Beat(worker, is_last=True):
                 self._execute(SQL["forget_worker"], (worker.tenant, worker.worker))
             case Beat(worker):
-                self._execute(SQL["beat_worker"], beat_row(worker, self._clock.now()))
+                row = beat_row(worker, self._clock.now())
+                self._execute(SQL["beat_worker"], row).fetchall()
 
     def _touch(self, tenant: str, touch: Touch) -> None:
         match touch:

@@ -1,6 +1,7 @@
 -- Who a worker is, so that others can tell whether it lives: `beats` grows with each sign of life,
 -- `lease` is how long one counts, and a process on the same machine can look for `pid`. `agents` is
--- a JSON array of the agents it serves; `blocking_run` the run whose code holds its event loop.
+-- a JSON array of the agents it serves; `blocking_run` the run whose code holds its event loop;
+-- `trying_run` one that may be the death of it, and that it tries with no other unproven one beside.
 -- Of a run: how often in a row its worker was lost without progress, and which ones (JSON).
 ALTER TABLE workers ADD COLUMN lease INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE workers ADD COLUMN beats INTEGER NOT NULL DEFAULT 0;
@@ -11,6 +12,7 @@ ALTER TABLE workers ADD COLUMN pid INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE workers ADD COLUMN process_start INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE workers ADD COLUMN agents TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE workers ADD COLUMN blocking_run TEXT NOT NULL DEFAULT '';
+ALTER TABLE workers ADD COLUMN trying_run TEXT NOT NULL DEFAULT '';
 
 ALTER TABLE runs ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE runs ADD COLUMN losses TEXT NOT NULL DEFAULT '[]';

@@ -2,8 +2,8 @@
 -- Keep a worker alive until the moment given; one row however many runs it holds. A beat that is late
 -- never moves the moment back, unless the clock was set back.
 INSERT INTO workers (tenant, worker, started_at, expires_at, lease, beats, host, boot_id, pid_namespace,
-                     pid, process_start, agents, blocking_run)
-VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, '')
+                     pid, process_start, agents, blocking_run, trying_run)
+VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, '', ?12)
 ON CONFLICT (tenant, worker) DO UPDATE SET
     expires_at = CASE WHEN workers.expires_at > excluded.expires_at + excluded.lease
                       THEN excluded.expires_at
@@ -11,16 +11,18 @@ ON CONFLICT (tenant, worker) DO UPDATE SET
     lease = excluded.lease,
     beats = workers.beats + 1,
     agents = excluded.agents,
-    blocking_run = '';
+    blocking_run = '',
+    trying_run = excluded.trying_run
+RETURNING worker;
 
 -- name: renew_taker
--- Keep a worker alive that takes a run, if less than half of its lease is left (?12 is the moment
+-- Keep a worker alive that takes a run, if less than half of its lease is left (?13 is the moment
 -- that must not come before). With more left, nothing is written.
 INSERT INTO workers (tenant, worker, started_at, expires_at, lease, beats, host, boot_id, pid_namespace,
-                     pid, process_start, agents, blocking_run)
-SELECT ?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, ''
+                     pid, process_start, agents, blocking_run, trying_run)
+SELECT ?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, '', ?12
 WHERE NOT EXISTS (SELECT 1 FROM workers w
-                  WHERE w.tenant = ?1 AND w.worker = ?2 AND w.expires_at >= ?12)
+                  WHERE w.tenant = ?1 AND w.worker = ?2 AND w.expires_at >= ?13)
 ON CONFLICT (tenant, worker) DO UPDATE SET
     expires_at = CASE WHEN workers.expires_at > excluded.expires_at + excluded.lease
                       THEN excluded.expires_at
@@ -28,7 +30,8 @@ ON CONFLICT (tenant, worker) DO UPDATE SET
     lease = excluded.lease,
     beats = workers.beats + 1,
     agents = excluded.agents,
-    blocking_run = ''
+    blocking_run = '',
+    trying_run = excluded.trying_run
 RETURNING worker;
 
 -- name: note_blocked_loop
@@ -49,7 +52,7 @@ WHERE tenant = ?1 AND worker = ?2;
 -- name: list_workers
 -- All workers, with the number of runs each holds.
 SELECT w.tenant, w.worker, w.started_at, w.expires_at, w.lease, w.beats, w.host, w.boot_id,
-       w.pid_namespace, w.pid, w.process_start, w.agents, w.blocking_run,
+       w.pid_namespace, w.pid, w.process_start, w.agents, w.blocking_run, w.trying_run,
        (SELECT count(*) FROM runs r
         WHERE r.tenant = w.tenant AND r.worker = w.worker AND r.status = 'running')
 FROM workers w
@@ -69,7 +72,7 @@ ORDER BY run_id;
 -- name: list_holding_workers
 -- The workers that hold runs, to watch whether they beat; how many they hold is not counted.
 SELECT w.tenant, w.worker, w.started_at, w.expires_at, w.lease, w.beats, w.host, w.boot_id,
-       w.pid_namespace, w.pid, w.process_start, w.agents, w.blocking_run, 0
+       w.pid_namespace, w.pid, w.process_start, w.agents, w.blocking_run, w.trying_run, 0
 FROM workers w
 WHERE w.tenant = ?1
   AND EXISTS (SELECT 1 FROM runs r

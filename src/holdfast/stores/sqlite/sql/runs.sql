@@ -170,12 +170,13 @@ FROM runs
 WHERE tenant = ?1 AND status = 'ready';
 
 -- name: find_suspect
--- A run of some agents (a JSON array of names) that is to be tried alone, and wants a worker since a
--- moment.
+-- The run of some agents (a JSON array of names) that is to be tried alone and has wanted a worker
+-- longest, at a moment.
 SELECT run_id
 FROM runs
 WHERE tenant = ?1 AND status = 'ready' AND lost > 1 AND ready_at <= ?2
   AND agent IN (SELECT value FROM json_each(?3))
+ORDER BY ready_at, run_id
 LIMIT 1;
 
 -- name: count_failing_runs

@@ -1,0 +1,350 @@
+"""Slow is not dead: real workers are stopped, cut off, wedged and killed, and no person is needed.
+
+Judged by the journals as they lie in the tables, and by files that the agents leave.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast.testing.store_suite import async_test
+from tests.backends import Backend, PostgresBackend
+from tests.chaos.test_spooling import freeze, thaw
+from tests.conftest import OwnPostgres
+from tests.leasing.laborer import agents, settings
+from tests.processes import Child
+
+PATIENCE_SECONDS = 120.0
+BUSY = "while True: pass"
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < until, f"waited too long until {what}"
+        time.sleep(0.05)
+
+
+class Shop:
+    """A store, workers on it, and what can be seen of both from outside."""
+
+    def __init__(self, backend: Backend, folder: Path, *, lease_seconds: float) -> None:
+        self.backend = backend
+        self.folder = folder
+        self.lease_seconds = lease_seconds
+
+    def worker(self, *stop_at: str) -> Child:
+        return Child(
+            "tests.leasing.laborer", self.backend.url, self.folder, self.lease_seconds, *stop_at
+        )
+
+    def start(self, agent: str, *run_ids: str, given: int | None = None) -> None:
+        async def begin() -> None:
+            known = {each.name: each for each in agents(self.folder)}
+            async with holdfast.Holdfast(self.backend.url, settings=settings(60)) as hf:
+                for run_id in run_ids:
+                    input_ = () if given is None else (given,)
+                    await hf.start(known[agent], *input_, run_id=run_id)
+
+        asyncio.run(begin())
+
+    def statuses(self) -> dict[str, str]:
+        with self.backend.raw() as raw:
+            return dict(raw.rows("SELECT run_id, status FROM runs"))
+
+    def reasons(self) -> dict[str, str]:
+        with self.backend.raw() as raw:
+            return dict(
+                raw.rows("SELECT run_id, blocked_reason FROM runs WHERE status = 'blocked'")
+            )
+
+    def counted(self) -> Counter[str]:
+        with self.backend.raw() as raw:
+            return Counter(kind for (kind,) in raw.rows("SELECT kind FROM journal"))
+
+    def beats(self, worker: str) -> int:
+        with self.backend.raw() as raw:
+            return sum(n for (n,) in raw.rows("SELECT beats FROM workers WHERE worker = ?", worker))
+
+    def holders(self) -> set[str]:
+        with self.backend.raw() as raw:
+            return {w for (w,) in raw.rows("SELECT worker FROM runs WHERE status = 'running'")}
+
+    def wait_for(self, status: str, *run_ids: str) -> None:
+        def is_so() -> bool:
+            found = self.statuses()
+            return all(found[run_id] == status for run_id in run_ids)
+
+        wait_until(is_so, f"{run_ids} are {status}; {self.statuses()}")
+
+    def open_gate(self) -> None:
+        (self.folder / "gate").touch()
+
+
+def stop_state(pid: int) -> str:
+    """A process's state letter; T is stopped by a signal."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize("stop_at", ["leases.after_look", "batch.after_decide"])
+def test_sweeper_that_stands_still_between_look_and_write_expires_nobody_who_lives(
+    backend: Backend, tmp_path: Path, stop_at: str
+) -> None:
+    """The worker stands still for a lease, is seen to, and beats again before that is written."""
+    if stop_at == "batch.after_decide" and backend.name == "sqlite":
+        stop_at = "leases.after_look"  # there nobody else can beat inside the transaction
+    shop = Shop(backend, tmp_path, lease_seconds=2)
+    shop.start("linger", "r")
+    with shop.worker() as living:
+        worker = living.answer()
+        shop.wait_for("running", "r")
+        living.signal(signal.SIGSTOP)
+        with shop.worker(f"{stop_at}") as sweeper:
+            pid = sweeper.process.pid
+            sweeper.answer()
+            wait_until(lambda: stop_state(pid) == "T", "the sweeper has seen enough")
+            before = shop.beats(worker)
+            living.signal(signal.SIGCONT)
+            wait_until(lambda: shop.beats(worker) > before, "the worker beats again")
+            sweeper.signal(signal.SIGCONT)
+            seen = shop.beats(worker)
+            wait_until(lambda: shop.beats(worker) > seen + 3, "the sweeper had time to write")
+            assert shop.counted()["LEASE_EXPIRED"] == 0
+            shop.open_gate()
+            shop.wait_for("completed", "r")
+    assert shop.counted()["RUN_LEASED"] == 1
+
+
+@contextmanager
+def sqlite_away(backend: Backend) -> Iterator[None]:
+    """Somebody has the write lock, and keeps it."""
+    with backend.raw() as raw:
+        raw.execute("BEGIN IMMEDIATE")
+        yield
+        raw.execute("ROLLBACK")
+
+
+def test_outage_of_three_leases_costs_no_living_worker_its_runs(
+    backend: Backend, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    lease = 3.0
+    if backend.name == "postgres":
+        server = request.getfixturevalue("own_postgres")()
+        backend = PostgresBackend(server.url())
+    shop = Shop(backend, tmp_path, lease_seconds=lease)
+    names = [f"r{n}" for n in range(12)]
+    shop.start("linger", *names)
+    with ExitStack() as stack:
+        children = [stack.enter_context(shop.worker()) for _ in range(3)]
+        for child in children:
+            child.answer()
+        shop.wait_for("running", *names)
+        if backend.name == "postgres":
+            freeze(server)
+            time.sleep(3 * lease)
+            thaw(server)
+        else:
+            with sqlite_away(backend):
+                time.sleep(3 * lease)
+        beats = {worker: shop.beats(worker) for worker in shop.holders()}
+        wait_until(
+            lambda: all(shop.beats(worker) > n + 4 for worker, n in beats.items()),
+            "whoever wants to has expired somebody",
+        )
+        assert shop.counted()["LEASE_EXPIRED"] == 0
+        shop.open_gate()
+        shop.wait_for("completed", *names)
+    assert not shop.reasons()
+
+
+STEPPING = """
+CREATE SCHEMA stepping;
+CREATE TABLE stepping.by (amount interval NOT NULL);
+INSERT INTO stepping.by VALUES ('0');
+CREATE FUNCTION stepping.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+    AS $$ SELECT pg_catalog.clock_timestamp() + (SELECT amount FROM stepping.by) $$;
+ALTER DATABASE postgres SET search_path = stepping, public, pg_catalog;
+"""
+
+
+@pytest.mark.parametrize("step", ["1 hour", "-1 hour"])
+def test_step_of_the_servers_clock_costs_no_living_worker_its_runs(
+    own_postgres: OwnPostgres, tmp_path: Path, step: str
+) -> None:
+    """A function before PostgreSQL's own one steps the clock that Holdfast asks for."""
+    url = own_postgres().url()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(STEPPING)
+    shop = Shop(PostgresBackend(url), tmp_path, lease_seconds=2)
+    names = [f"r{n}" for n in range(6)]
+    shop.start("linger", *names)
+    with ExitStack() as stack:
+        children = [stack.enter_context(shop.worker()) for _ in range(3)]
+        for child in children:
+            child.answer()
+        shop.wait_for("running", *names)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("UPDATE stepping.by SET amount = %s", (step,))
+        beats = {worker: shop.beats(worker) for worker in shop.holders()}
+        shop.start("plod", "after", given=3)
+        wait_until(
+            lambda: all(shop.beats(worker) > n + 6 for worker, n in beats.items()),
+            "two leases are over",
+        )
+        assert shop.counted()["LEASE_EXPIRED"] == 0
+        shop.open_gate()
+        shop.wait_for("completed", *names)
+        killed = children[0]
+        killed.process.kill()
+        killed.process.wait()
+        with shop.worker() as other:  # who is dead is found dead all the same
+            other.answer()
+            shop.wait_for("completed", "after")
+
+
+def test_run_that_blocks_the_loop_is_stopped_and_those_beside_it_are_not(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """It wedges every worker it touches; three of them, and no more."""
+    shop = Shop(backend, tmp_path, lease_seconds=1)
+    beside = [f"r{n}" for n in range(5)]
+    shop.start("linger", *beside)
+    shop.start("wedge", "culprit")
+    with ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(shop.worker()).answer()
+            known = len([*tmp_path.glob("wedged-*")])
+            wait_until(
+                lambda known=known: (
+                    len([*tmp_path.glob("wedged-*")]) > known
+                    or shop.statuses()["culprit"] == "blocked"
+                ),
+                "it wedges the next worker, or is stopped",
+            )
+            if shop.statuses()["culprit"] == "blocked":
+                break
+        shop.open_gate()
+        stack.enter_context(shop.worker()).answer()
+        shop.wait_for("completed", *beside)
+        assert shop.reasons() == {"culprit": "breaker"}
+        assert len([*tmp_path.glob("wedged-*")]) == 3
+
+
+def test_run_that_is_killed_for_memory_is_found_among_fifty_others(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """A supervisor starts the worker again and again. None of the others is blamed."""
+    shop = Shop(backend, tmp_path, lease_seconds=1)
+    beside = [*(f"r{n}" for n in range(45)), *(f"r{n}-slow" for n in range(5))]
+    shop.start("linger", *beside)
+    shop.start("devour", "culprit")
+    deaths = 0
+    while shop.statuses()["culprit"] != "blocked":
+        with shop.worker() as child:
+            child.answer()
+            wait_until(
+                lambda child=child: (
+                    child.process.poll() is not None or shop.statuses()["culprit"] == "blocked"
+                ),
+                "it dies, or the culprit is stopped",
+            )
+            deaths += child.process.poll() is not None
+            assert deaths < 8, shop.counted()
+    shop.open_gate()
+    with shop.worker() as last:
+        last.answer()
+        shop.wait_for("completed", *beside)
+        assert shop.reasons() == {"culprit": "breaker"}
+    assert deaths == len([*tmp_path.glob("killed-*")])
+    assert 3 <= deaths <= 5
+
+
+def test_kill_and_start_again_resumes_at_once_on_one_machine(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """The lease is an hour; nobody waits for it."""
+    shop = Shop(backend, tmp_path, lease_seconds=3600)
+    shop.start("linger", "r")
+    with shop.worker() as first:
+        first.answer()
+        shop.wait_for("running", "r")
+        first.process.kill()
+        first.process.wait()
+    shop.open_gate()
+    with shop.worker() as second:
+        second.answer()
+        shop.wait_for("completed", "r")
+    assert shop.counted()["LEASE_EXPIRED"] == 1
+
+
+@contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    loops = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def test_two_hundred_runs_beside_busy_loops_need_no_person(
+    backend: Backend, tmp_path: Path
+) -> None:
+    shop = Shop(backend, tmp_path, lease_seconds=1)
+    names = [f"r{n}" for n in range(200)]
+    shop.start("plod", *names, given=5)
+    with busy_loops(8), ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(shop.worker()).answer()
+        wait_until(
+            lambda: Counter(shop.statuses().values())["completed"] == 200 or bool(shop.reasons()),
+            "all have ended",
+        )
+    assert not shop.reasons()
+    assert Counter(shop.statuses().values()) == {"completed": 200}
+
+
+@async_test
+async def test_take_renews_a_row_with_less_than_half_a_lease_left_and_no_other(
+    backend: Backend,
+) -> None:
+    async with holdfast.Holdfast(backend.url, settings=settings(60)) as hf:
+        for name in "abc":
+            await hf.runs.create(name)
+        await hf.runs.open("a")
+        with backend.raw() as raw:
+
+            def row() -> tuple[int, int]:
+                return raw.rows("SELECT expires_at, beats FROM workers")[0]
+
+            full = row()
+            await hf.runs.open("b")
+            assert row() == full
+            raw.execute("UPDATE workers SET expires_at = expires_at - 31000000")
+            await hf.runs.open("c")
+            assert row()[0] >= full[0]
+            assert row()[1] == full[1] + 1
+
+
+@async_test
+async def test_worker_of_which_the_row_is_gone_has_one_when_it_takes_a_run(
+    backend: Backend,
+) -> None:
+    async with holdfast.Holdfast(backend.url, settings=settings(60)) as hf:
+        await hf.runs.open("a")
+        with backend.raw() as raw:
+            raw.execute("DELETE FROM workers")
+            await hf.runs.open("b")
+            assert raw.rows("SELECT worker, pid FROM workers") == [(hf.worker, os.getpid())]
