@@ -124,7 +124,7 @@ async def test_what_a_tool_raised_is_in_the_reason_and_in_the_log(
     def find(n: int) -> holdfast.NotDone:
         raise OSError("the bank is closed")
 
-    @holdfast.tool(verify=find)
+    @holdfast.tool(verify=find, verify_seconds=0)
     async def charge(n: int) -> str:
         raise ConnectionError("line dead")
 

@@ -13,6 +13,7 @@ from holdfast import tool
 from holdfast.errors import BlockFailed, WorkflowInvalid
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Input, Workflow
+from holdfast.workflows.blocks import outside
 from holdfast.workflows.blocks.contract import BlockRun
 from holdfast.workflows.library import collect
 from holdfast.workflows.pruning import Uses
@@ -48,7 +49,10 @@ async def test_a_command_that_was_cut_off_in_vain_is_run_again(tmp_path: Path) -
 
 
 @async_test
-async def test_doubt_about_a_command_that_was_cut_off_is_a_persons(tmp_path: Path) -> None:
+async def test_doubt_about_a_command_that_was_cut_off_is_a_persons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside, "VERIFY_SECONDS", 0.5)
     made = block("Shell", options={"retries": 1}, command=f"{CHARGE}kill -9 $$", verify="exit 7")
     outcome = await carry_out(HERE, tmp_path, made)
     assert outcome.status == "blocked"

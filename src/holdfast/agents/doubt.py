@@ -2,21 +2,25 @@
 
 verify says it happened   it did, at whatever moment it is asked
 verify says it did not    counts only when the call cannot be running any more
+verify cannot tell now    it is asked again for the tool's `verify_seconds`
 nobody can tell           the tool's policy: ask a person, tell the model, or try again
 """
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from holdfast import clock
 from holdfast.agents.calls import is_being_cancelled
 from holdfast.agents.tools import Arguments, Happened, Policy, Tool, Verdict
-from holdfast.errors import NotDone
+from holdfast.errors import MisuseError, NotDone
 from holdfast.kernel.effects import Effect
 from holdfast.telemetry import log
 
 RETRIED = "the tool's policy is to retry"
+_FIRST_PAUSE: Final = clock.MICROSECONDS
+_LONGEST_PAUSE: Final = 30 * clock.MICROSECONDS
 
 
 class Adopt(msgspec.Struct, frozen=True):
@@ -50,13 +54,20 @@ class Undecided(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-Judgement = Adopt | TooEarly | DidNot | TryAgain | Undecided
+class AskAgain(msgspec.Struct, frozen=True):
+    """`verify` could not tell for a `reason` that may pass: it is asked again for a while."""
+
+    reason: str
+
+
+Judgement = Adopt | TooEarly | DidNot | TryAgain | AskAgain | Undecided
 
 
 class CannotTell(msgspec.Struct, frozen=True):
-    """`verify` was asked, and broke."""
+    """`verify` was asked, and broke. `may_pass`: it may tell when it is asked later."""
 
     reason: str
+    may_pass: bool = True
 
 
 Answer = Verdict | CannotTell | None
@@ -77,7 +88,37 @@ def judge(
         return TryAgain("verified") if error is None else DidNot(error)
     if policy.in_doubt == "retry" and attempts <= max(1, policy.retries):
         return TryAgain(RETRIED)
+    if isinstance(verdict, CannotTell) and verdict.may_pass and policy.in_doubt != "fail":
+        return AskAgain(verdict.reason)
     return Undecided("" if verdict is None else verdict.reason)
+
+
+def ask_again_at(policy: Policy, *, since: int, now: int) -> int | None:
+    """When to ask `verify` again that could not tell since a moment; None if it was long enough.
+
+    The pauses double, from the time that has passed alone: there is no count to keep.
+    """
+    end = since + clock.seconds(policy.verify_seconds)
+    if now >= end:
+        return None
+    pause = min(max(now - since, _FIRST_PAUSE), _LONGEST_PAUSE)
+    return min(now + pause, end)
+
+
+def command_for(effect: Effect) -> str:
+    """The command with which a person settles an effect."""
+    return (
+        f"`holdfast effects resolve {effect.effect_id}` with --happened RESULT, --did-not-happen "
+        "or --retry"
+    )
+
+
+def log_cannot_tell(run_id: str, effect: Effect, reason: str, *, then: str) -> None:
+    """Log once, in one line, all that a person needs to settle an effect."""
+    log.warning(
+        "run %s: nobody knows whether %s happened (effect %s, key %s): %s. %s; settle it with %s",
+        *(run_id, effect.tool, effect.effect_id, effect.key, reason, then, command_for(effect)),
+    )
 
 
 async def ask(tool: Tool[..., Any], arguments: Arguments, effect: Effect) -> Answer:
@@ -89,6 +130,8 @@ async def ask(tool: Tool[..., Any], arguments: Arguments, effect: Effect) -> Ans
         if is_being_cancelled():
             raise
         return CannotTell("verify was cancelled")
+    except TimeoutError:
+        return CannotTell(f"verify did not answer within {tool.policy.limit_seconds:g} s")
     except Exception as error:
-        log.warning("verify of %s could not tell", effect.tool, exc_info=True)
-        return CannotTell(f"verify raised {type(error).__name__}: {error}")
+        may_pass = not isinstance(error, MisuseError)
+        return CannotTell(f"verify raised {type(error).__name__}: {error}", may_pass)

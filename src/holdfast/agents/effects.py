@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast import clock, faults
+from holdfast import clock, codec, faults
 from holdfast.agents import doubt
 from holdfast.agents.calls import (
     Call,
@@ -23,7 +23,7 @@ from holdfast.agents.calls import (
     storable,
     type_of,
 )
-from holdfast.agents.doubt import Adopt, DidNot, TooEarly, TryAgain, Undecided
+from holdfast.agents.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.agents.leaving import Block, Delay, Gate, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo, RecordedCall
 from holdfast.agents.past import Past
@@ -47,6 +47,7 @@ from holdfast.telemetry import log
 _ANSWERS: Final[dict[Status, Any]] = {Status.ISSUED: "in_flight", Status.UNKNOWN: "unknown"}
 _MOST_LATE: Final = 3
 _LATE_PAUSE: Final = clock.MICROSECONDS
+_VERIFY: Final = "holdfast.verify"
 _UNKNOWN: Final = "(whether it happened is not known)"
 
 
@@ -257,7 +258,8 @@ class Effects:
             return await self._await_twin(call, begun.effect)
         if policy.effect == "idempotent":
             return await self._again(call, begun, note="it is safe to repeat")
-        return await self._resolve_doubt(call, begun)
+        error = "" if recorded is None else text_of(recorded.result)
+        return await self._resolve_doubt(call, begun, error=error or None)
 
     async def _read(self, call: Call) -> Outcome:
         return call.seen or self._reads.keep(call, await self._look(call))
@@ -404,24 +406,46 @@ class Effects:
                 return Outcome(error=text)
             case TryAgain(note):
                 return await self._again(call, begun, note=note)
+            case AskAgain(reason):
+                at = self._ask_again_at(call, effect, reason)
+                if at is None:
+                    return await self._leave_unknown(call, begun, error, reason)
+                await self._record_doubt(begun, error)
+                raise Suspend(Delay(at, f"{reason}; it is asked again about {effect.tool}"))
             case Undecided(reason):
                 return await self._leave_unknown(call, begun, error, reason)
+
+    def _ask_again_at(self, call: Call, effect: Effect, reason: str) -> int | None:
+        """When to ask a `verify` again that could not tell; None if it was asked long enough.
+
+        The moment of its first failure is recorded: a crash does not begin the time anew.
+        """
+        now, seconds = self._context.now(), call.tool.policy.verify_seconds
+        recorded = self.memo.step(_VERIFY, effect.effect_id.bytes)
+        if recorded is None:
+            self._record.step(_VERIFY, now, args_digest=effect.effect_id.bytes)
+            then = f"verify is asked again for {seconds:g} s"
+            doubt.log_cannot_tell(self._held.run_id, effect, reason, then=then)
+        since: int = now if recorded is None else codec.decode(recorded.body)
+        return doubt.ask_again_at(call.tool.policy, since=since, now=now)
+
+    async def _record_doubt(self, begun: Begun, error: str | None) -> None:
+        if begun.effect.status is Status.ISSUED:
+            note = "it raised" if error else "its worker was lost"
+            await self._settle(begun, Status.UNKNOWN, result=error, note=note)
 
     async def _leave_unknown(
         self, call: Call, begun: Begun, error: str | None, reason: str
     ) -> Outcome:
         """What the tool's policy says when nobody can tell."""
         effect = begun.effect
-        if effect.status is Status.ISSUED:
-            note = "it raised" if error else "its worker was lost"
-            await self._settle(begun, Status.UNKNOWN, result=error, note=note)
+        await self._record_doubt(begun, error)
         if call.tool.policy.in_doubt == "fail":
             return Outcome(error=f"{error or f'{call.tool.name} was interrupted'} {_UNKNOWN}")
         seen = "; ".join(filter(None, (error or "its worker was lost", reason)))
         note = (
             f"{seen}: nobody knows whether {effect.tool} happened. Find out, then "
-            f"`holdfast effects resolve {effect.effect_id}` with --happened RESULT, "
-            "--did-not-happen or --retry"
+            f"{doubt.command_for(effect)}"
         )
         raise Suspend(Block(BlockedReason.UNKNOWN_EFFECT, note, (effect.effect_id,)))
 

@@ -1,16 +1,18 @@
 """A conversation as data: messages, and the blocks they are made of.
 
 These are for agents that do not bring their own types; a log holds any type that `msgspec` can
-convert. A kind of block that is not known is an error, never passed over.
+convert. A kind of block that is not known is an error, never passed over. The lists and dicts of a
+message refuse to be changed, so that a long transcript need not be compared at each checkpoint.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, Self, cast
+from typing import Any, ClassVar, Final, Literal, Self, cast
 
 import msgspec
 
 from holdfast import ids
+from holdfast.agents.mutability import read_only
 from holdfast.clock import SystemClock, to_datetime
 from holdfast.telemetry import log
 
@@ -33,6 +35,10 @@ class Reasoning(msgspec.Struct, frozen=True, tag_field="kind", tag="reasoning"):
 
     text: str
     metadata: dict[str, Any] = {}
+    holdfast_is_immutable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "metadata", read_only(self.metadata))
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag_field="kind", tag="tool_call"):
@@ -41,6 +47,10 @@ class ToolCall(msgspec.Struct, frozen=True, tag_field="kind", tag="tool_call"):
     id: str
     name: str
     args: dict[str, Any] | str = {}
+    holdfast_is_immutable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "args", read_only(self.args))
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag_field="kind", tag="tool_result"):
@@ -101,13 +111,17 @@ def _field(value: object, aliases: Sequence[str]) -> Any:
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message: who says it, when, and the blocks it is made of."""
+    """One message: who says it, when, and the blocks it is made of. All of it is read-only."""
 
     role: Role
     blocks: list[Block]
     id: str = msgspec.field(default_factory=lambda: str(ids.uuid7()))
     created_at: datetime = msgspec.field(default_factory=lambda: to_datetime(SystemClock().now()))
     usage: Usage | None = None
+    holdfast_is_immutable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "blocks", read_only(self.blocks))
 
     @classmethod
     def system(cls, text: str) -> Self:

@@ -58,6 +58,7 @@ class Progress:
     def __init__(self, held: LeasedRun, *, counts: bool = False) -> None:
         """`counts`: count tokens and tools also if the agent says nothing."""
         self._value = Value(held, PART, Work, Work())
+        self.store_changes = self._value.store_changes
         self._is_used = counts or held.part(PART) is not None
 
     @property

@@ -18,7 +18,7 @@ from holdfast.agents import doubt
 from holdfast.agents.call_log import CallLog
 from holdfast.agents.calls import attempt, error_text, usable_id
 from holdfast.agents.checkpointer import Checkpointer, check_pending_tool_calls
-from holdfast.agents.doubt import Adopt, DidNot, TooEarly, TryAgain, Undecided
+from holdfast.agents.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.agents.messages import ToolResult
 from holdfast.agents.rules import Permission, Refused, Repeats, Rules
 from holdfast.agents.takes import Key
@@ -219,7 +219,10 @@ class _Dispatch:
             case TryAgain(note):
                 await self._settle(effect, Status.NOT_DONE, None, note=note)
                 return None
-            case Undecided():
+            case Undecided(reason) | AskAgain(reason):
+                if reason:
+                    then = "It is asked again when the call is made again"
+                    doubt.log_cannot_tell(effect.run_id, effect, reason, then=then)
                 if begun.answer != "unknown":
                     await self._doubt(effect, error, "it raised")
                 told = f"{error} {_UNKNOWN}" if error else self._told(effect)

@@ -498,6 +498,7 @@ class Run:
             self.gate.leave(Suspend(HandBack(self._stop_note)))
 
     def _begin_turn(self, memo: Memo) -> None:
+        self._held.before_saving = self._store_changes
         self.turn_clock.begin_turn()
         self.record.begin_turn(memo)
         self._places.begin_turn()
@@ -537,6 +538,12 @@ class Run:
         if not isinstance(view, form) or view.kind != kind:
             raise MisuseError(f"{name!r} was used as {view!r} of {shapes.shown(view.kind)} before")
         return view
+
+    def _store_changes(self) -> None:
+        """Make edits of what the agent's code changed in place in the state it was given."""
+        self.progress.store_changes()
+        for view in (self.artifacts, self.flags, *self._views.values()):
+            view.store_changes()
 
     def _remember(self, name: str, view: T) -> T:
         self._views[name] = view  # pyright: ignore[reportArgumentType] - a log or a value

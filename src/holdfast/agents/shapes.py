@@ -35,12 +35,14 @@ def size(value: object, *, what: str = "result") -> int:
     return len(codec.encode(value, name=what))
 
 
-def check(value: object, kind: type[Any], *, what: str) -> None:
-    """Refuse what would not come back as a `kind`, before it is stored."""
+def check(value: object, kind: type[Any], *, what: str) -> bytes:
+    """Refuse what would not come back as a `kind`, before it is stored; returns its bytes."""
     try:
-        convert(plain(value, what=what), kind, what=what)
+        data = codec.encode(value, name=what)
+        convert(codec.decode(data), kind, what=what)
     except UnsupportedValue as error:
         raise MisuseError(f"{error} (it is a {type(value).__name__})") from error
+    return data
 
 
 def parse(value: object, kind: type[T]) -> T:

@@ -36,6 +36,7 @@ UndoPolicy = str | Callable[..., str]
 KeyPolicy = Literal["args", "call", "tenant"] | Callable[..., str]
 
 _EFFECTS: Final = ("read", "idempotent", "mutate")
+_MAX_VERIFY_SECONDS: Final = 30 * 86_400.0
 _MUTATING: Final = frozenset({"mutate", "write"})
 
 
@@ -100,6 +101,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     repeat: bool = False
     retries: int = 0
     limit_seconds: float = 60.0
+    verify_seconds: float = 300.0
+    """How long a `verify` that cannot tell is asked again before a person is asked."""
     max_result_chars: int = 50_000
     approval: Approval | None = None
     cost: CostPolicy | None = None
@@ -318,6 +321,11 @@ def _check(tool: Tool[..., Any], policy: Policy) -> None:
     _check_undo(tool, policy.undo)
     if policy.limit_seconds <= 0 or policy.retries < 0 or policy.max_result_chars <= 0:
         raise MisuseError(f"the limits of tool {tool.name} must be above 0")
+    if not 0 <= policy.verify_seconds <= _MAX_VERIFY_SECONDS:
+        raise MisuseError(
+            f"verify_seconds of tool {tool.name} must be 0 to {_MAX_VERIFY_SECONDS:,.0f}, not "
+            f"{policy.verify_seconds}"
+        )
 
 
 def effect_of(side_effects: Collection[str]) -> EffectClass:
@@ -341,6 +349,7 @@ def tool(
     repeat: bool = False,
     retries: int = 0,
     limit_seconds: float = 60.0,
+    verify_seconds: float = 300.0,
     max_result_chars: int = 50_000,
     approval: bool | Callable[..., Any] | Approval = False,
     cost: CostPolicy | None = None,
@@ -350,11 +359,12 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     """Make a function a tool.
 
     `effect` says what repeating it would do (`mutate` unless declared); `verify` finds out whether
-    a call happened; `not_done_on` are errors that mean it did not; `in_doubt` is what happens when
-    nobody can tell; `key` and `repeat` say which calls are the same operation; `approval` (True, a
-    rule over the arguments, or an Approval) lets a person permit each call first; `cost` is drawn
-    on the run's budgets before each call, a function of the arguments if it depends on them; `undo`
-    tells people how to undo a call, a text or a function of the arguments and the `result`.
+    a call happened, and is asked again for `verify_seconds` while it cannot tell; `not_done_on` are
+    errors that mean it did not; `in_doubt` is what happens when nobody can tell; `key` and `repeat`
+    say which calls are the same operation; `approval` (True, a rule over the arguments, or an
+    Approval) lets a person permit each call first; `cost` is drawn on the run's budgets before each
+    call, a function of the arguments if it depends on them; `undo` tells people how to undo a call,
+    a text or a function of the arguments and the `result`.
     """
     if function is None:
         return functools.partial(make_tool, **options)

@@ -55,6 +55,8 @@ class LeasedRun:
         self.handoffs = HeldHandoffs(context, head, save=self._save, saving=self._saving)
         self.stamp: dict[str, object] = {}
         """Values that every version which is stored has; they alone make no version."""
+        self.before_saving: Callable[[], None] = _nothing
+        """Makes edits of what was changed without this object being told; until discard()."""
         self.purse = Purse(context, head, stage=self.stage, advance=self._advance)
         self._is_saving = False
         self._issuing: Issuing | None = None
@@ -147,6 +149,7 @@ class LeasedRun:
                 names.check(text, what="phase, agent, status and label")
         if not self._head.is_settled:
             settled = await self._head.settle()
+            self.before_saving()
             if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and self._edits.is_empty:
                 return self._row_of(settled[-1])
         created = await self._save(self._saving(about))
@@ -333,6 +336,7 @@ class LeasedRun:
         then: Sequence[Draft] | Then = (),
         checkpoint_id: UUID | None = None,
     ) -> Saving:
+        self.before_saving()
         for name, value in self.stamp.items():
             self._edits.set(name, value)
         return Saving(
@@ -346,6 +350,8 @@ class LeasedRun:
         )
 
     async def _end_lease(self, ended: Draft, *, save: bool = False) -> None:
+        if save:
+            self.before_saving()
         if save and not self._edits.is_empty:
             await self._save(self._saving(About(), then=(ended,)))
             return
@@ -362,6 +368,7 @@ class LeasedRun:
         """Forget the edits since the last checkpoint."""
         self._check_settled()
         self._edits.clear()
+        self.before_saving = _nothing
 
     async def _settle(
         self, begun: Begun, status: effects.Status, body: bytes = b"", note: str = ""
@@ -382,5 +389,9 @@ class LeasedRun:
 
 
 def state_of(held: LeasedRun) -> Parts:
-    """The state of a run that is left: nobody uses `held` any more."""
+    """The state of a run at its last checkpoint. Only `held` changes it, as long as it is used."""
     return held._parts  # pyright: ignore[reportPrivateUsage] - its own module
+
+
+def _nothing() -> None:
+    pass

@@ -1,6 +1,6 @@
 """What is stored of a workflow that runs: how it was started, and what became of its blocks."""
 
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -59,6 +59,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rounds: list["Result"] | None = None
     keys: list[str] | None = None
     is_pruned: bool = False
+    holdfast_is_immutable: ClassVar[bool] = True
+    """Nothing here changes a result in place: a checkpoint need not compare all there are."""
 
     @property
     def is_to_be_pruned(self) -> bool:

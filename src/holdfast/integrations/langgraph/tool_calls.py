@@ -76,9 +76,9 @@ class Make(NamedTuple):
 
 
 class Verify(NamedTuple):
-    """A step: ask outside whether the call with this key happened."""
+    """A step: ask outside whether the call of an effect happened."""
 
-    key: str
+    effect: Effect
 
 
 Step = Store | Make | Verify
@@ -223,7 +223,7 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
 
     def _resolve(self, thread: Any, begun: Begun, made: Made | None = None) -> Flow:
         """Find out what became of a call that nobody saw the end of."""
-        verdict = yield Verify(begun.effect.key)
+        verdict = yield Verify(begun.effect)
         if isinstance(verdict, Happened):
             yield from self._adopt(thread, begun, cast("Happened[Any]", verdict).result)
             return None

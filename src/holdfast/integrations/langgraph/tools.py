@@ -18,7 +18,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from holdfast import faults
-from holdfast.agents import shapes
+from holdfast.agents import doubt, shapes
 from holdfast.agents.calls import usable_id
 from holdfast.agents.takes import Key
 from holdfast.agents.threads import call_in_thread
@@ -42,7 +42,7 @@ from holdfast.integrations.langgraph.tool_calls import (
     ordinal_of,
 )
 from holdfast.integrations.langgraph.watching import Watch
-from holdfast.telemetry import log
+from holdfast.kernel.effects import Effect
 
 if TYPE_CHECKING:
     from langchain.agents.middleware import AgentMiddleware
@@ -224,8 +224,10 @@ class _Driver:
             "return holdfast.Happened(result), holdfast.NotDone(), or None if it cannot tell"
         )
 
-    def _cannot_tell(self) -> None:
-        log.warning("verify of %s could not tell", self._calling.call.tool, exc_info=True)
+    def _cannot_tell(self, effect: Effect, error: Exception) -> None:
+        reason = f"verify raised {type(error).__name__}: {error}"
+        then = "It is asked again when the graph goes on"
+        doubt.log_cannot_tell(effect.run_id, effect, reason, then=then)
 
 
 class _Blocking(_Driver):
@@ -247,7 +249,7 @@ class _Blocking(_Driver):
             return self._saver.call(step.function, *step.args, **step.kwargs)
         if isinstance(step, Make):
             return self._make(step, make)
-        return self._ask(step.key)
+        return self._ask(step.effect)
 
     def _make(self, step: Make, make: Callable[[], Reply]) -> Made:
         reset = _key.set(step.key)
@@ -261,19 +263,19 @@ class _Blocking(_Driver):
         finally:
             _key.reset(reset)
 
-    def _ask(self, key: str) -> Happened[Any] | NotDone | None:
+    def _ask(self, effect: Effect) -> Happened[Any] | NotDone | None:
         verify = self._verify
         if verify is None:
             return None
         faults.point("tool.before_verify")
         try:
-            verdict = verify(*self._question(key))
+            verdict = verify(*self._question(effect.key))
             if inspect.isawaitable(verdict):
                 verdict = self._saver.call(_awaited, verdict)
         except NotDone as not_done:
             return not_done
-        except Exception:
-            return self._cannot_tell()
+        except Exception as error:
+            return self._cannot_tell(effect, error)
         return self._judged(verdict)
 
 
@@ -308,7 +310,7 @@ class _Async(_Driver):
             return await self._saver.acall(step.function, *step.args, **step.kwargs)
         if isinstance(step, Make):
             return await self._make(step, make)
-        return await self._ask(step.key)
+        return await self._ask(step.effect)
 
     async def _make(self, step: Make, make: Callable[[], Awaitable[Reply]]) -> Made:
         reset = _key.set(step.key)
@@ -323,20 +325,20 @@ class _Async(_Driver):
         finally:
             _key.reset(reset)
 
-    async def _ask(self, key: str) -> Happened[Any] | NotDone | None:
+    async def _ask(self, effect: Effect) -> Happened[Any] | NotDone | None:
         verify = self._verify
         if verify is None:
             return None
         faults.point("tool.before_verify")
         try:
             if shapes.is_async(verify):
-                verdict = await verify(*self._question(key))
+                verdict = await verify(*self._question(effect.key))
             else:
-                verdict = await call_in_thread(verify, *self._question(key))
+                verdict = await call_in_thread(verify, *self._question(effect.key))
         except NotDone as not_done:
             return not_done
-        except Exception:
-            return self._cannot_tell()
+        except Exception as error:
+            return self._cannot_tell(effect, error)
         return self._judged(verdict)
 
 

@@ -17,6 +17,9 @@ EffectClass = Literal["read", "idempotent", "mutate"]
 MARGIN_SECONDS: Final = 6.0
 """How much later than the block itself its call is given up: doubt is for crashes only."""
 
+VERIFY_SECONDS: Final = 300.0
+"""How long a `verify` that cannot tell is asked again before a person is asked."""
+
 
 class CutOff(Exception):
     """A call was seen to end, but not by itself: what it had done by then is not known."""
@@ -41,6 +44,7 @@ async def call(
         verify=verify,
         not_done_on=(BlockFailed,),
         limit_seconds=block.seconds + MARGIN_SECONDS,
+        verify_seconds=VERIFY_SECONDS,
     )
     tool = Tool(function, name=name, description=f"A {name} block.", policy=policy)
     try:
