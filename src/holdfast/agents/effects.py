@@ -23,6 +23,7 @@ from holdfast.agents.calls import (
     storable,
     type_of,
 )
+from holdfast.agents.containing import carried, first_error
 from holdfast.agents.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.agents.leaving import Block, Delay, Gate, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo, RecordedCall
@@ -188,11 +189,10 @@ class Effects:
             raise Suspend(call.refused)
 
     async def _finish_all(self, calls: Sequence[Call]) -> list[Outcome]:
-        tasks = [asyncio.create_task(self._finish(call)) for call in calls]
+        tasks = [asyncio.create_task(carried(self._finish(call))) for call in calls]
         errors = await end_all(tasks)
-        for error in errors:
-            if not isinstance(error, Suspend):
-                raise error
+        if broken := [error for error in errors if not isinstance(error, Suspend)]:
+            raise first_error(broken)
         if errors:
             raise Suspend(first_of(ways_of(errors)))
         return [task.result() for task in tasks]

@@ -15,9 +15,11 @@ import msgspec
 from holdfast import clock, faults, names
 from holdfast.agents.agent import Agent, Agents
 from holdfast.agents.calls import describe, details_of, is_being_cancelled, storable_text
+from holdfast.agents.containing import is_exit
 from holdfast.agents.handover import Handover
 from holdfast.agents.leaving import Block, Delay, Gate, HandBack, HandedOver, Suspend, Wait, Way
 from holdfast.agents.memo import Memo
+from holdfast.agents.recovering import RecoveryPolicy
 from holdfast.agents.run import Run
 from holdfast.agents.versions import Change, InFlight, judge
 from holdfast.agents.views import UNSET
@@ -161,6 +163,10 @@ class Pass:
         except Suspend as suspended:
             await self.leave(suspended.way)
             return Ending(False)
+        except BaseException as error:
+            if not is_exit(error):
+                raise
+            return await self._broke(agent, error)
 
     async def _open_purse(self, agent: Agent[..., Any], memo: Memo) -> None:
         """Settle what was left reserved; a run without a budget gets its agent's."""
@@ -302,9 +308,14 @@ class Pass:
         found = [await self.context.store.effects.get(effect_id) for effect_id in effect_ids]
         return bool(found) and all(effect is None or effect.status in SETTLED for effect in found)
 
-    async def _broke(self, agent: Agent[..., Any], error: Exception) -> Ending:
-        """The agent raised: the run has failed, unless its policy lets it be tried again."""
+    async def _broke(self, agent: Agent[..., Any], error: BaseException) -> Ending:
+        """The agent raised: the run has failed, unless its policy lets it be tried again.
+
+        An exit says nothing about the run: it is tried again and then blocked under any policy.
+        """
         policy = agent.rules.recovery
+        if policy is None and is_exit(error):
+            policy = RecoveryPolicy()
         cause = None if policy is None else policy.cause_of(error)
         if policy is None or cause is None:
             return await self._fail(error)

@@ -17,6 +17,7 @@ from holdfast.agents.approvals import Gatekeeper
 from holdfast.agents.blobs import Blobs
 from holdfast.agents.cadence import Pace
 from holdfast.agents.calls import Call
+from holdfast.agents.containing import carried, first_error
 from holdfast.agents.effects import Effects
 from holdfast.agents.handing_over import HandingOver
 from holdfast.agents.handover import Departing, Handover, left_in
@@ -414,8 +415,8 @@ class Run:
         if ways:
             self.gate.leaving = Suspend(first_of(ways))
             self.gate.check()
-        for error in errors:
-            raise error
+        if errors:
+            raise first_error(errors)
         return tuple(task.result() for task in tasks)
 
     async def checkpoint(self, *, phase: str = "", label: str = "") -> Checkpoint | None:
@@ -561,4 +562,4 @@ def items_of(run: Run, name: str) -> list[Any]:
 
 async def _branch(call: Coroutine[Any, Any, T], gather: int, index: int) -> T:
     enter_branch(gather, index)
-    return await call
+    return await carried(call)

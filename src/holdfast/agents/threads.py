@@ -31,6 +31,9 @@ async def call_in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any
         except StopIteration as error:
             # A future cannot carry it.
             ended.set_exception(RuntimeError(f"it raised StopIteration: {error}"))
+        except KeyboardInterrupt as error:
+            # Python gives Ctrl-C to the main thread only: this one is the function's own.
+            ended.set_exception(RuntimeError(f"it raised KeyboardInterrupt: {error}"))
         except BaseException as error:
             ended.set_exception(error)
 
