@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeGuard
 
 from holdfast.agents.executor import Ending
 from holdfast.agents.questions import FOR_PEOPLE
@@ -9,7 +10,7 @@ from holdfast.agents.work import Work
 from holdfast.clock import MICROSECONDS
 from holdfast.engine import turns
 from holdfast.engine.runs import Runs
-from holdfast.errors import UnavailableError
+from holdfast.errors import OutcomeUnknown, UnavailableError
 from holdfast.kernel import runs as kernel_runs
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import WaitStatus
@@ -52,8 +53,13 @@ async def advance(
             await work.pause(run, ticket, at_most=longest)
             continue
         ending = await _follow(work, task, None if deadline is None else left)
-        if ending is not None and isinstance(ending.error, UnavailableError):
+        if ending is not None and _is_away(ending.error):
             raise ending.error
+
+
+def _is_away(error: BaseException | None) -> TypeGuard[UnavailableError]:
+    """Whether the store is away. A commit of unknown outcome was settled when its run was left."""
+    return isinstance(error, UnavailableError) and not isinstance(error, OutcomeUnknown)
 
 
 async def _follow(work: Work, task: "asyncio.Task[Ending]", timeout: float | None) -> Ending | None:

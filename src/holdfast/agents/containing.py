@@ -6,7 +6,7 @@ Exceptions in PASSING are no failures of the code: they stop it on behalf of som
 import asyncio
 from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from holdfast.agents.leaving import Suspend
 
@@ -33,7 +33,8 @@ def is_exit(error: BaseException) -> bool:
     if isinstance(error, GeneratorExit):
         return not _is_being_closed()
     if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(PASSING) is None
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return group.subgroup(PASSING) is None
     return True
 
 

@@ -25,6 +25,7 @@ from holdfast.agents.calls import (
 )
 from holdfast.agents.containing import carried, first_error
 from holdfast.agents.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
+from holdfast.agents.interruptions import EndedLate, finish_first
 from holdfast.agents.leaving import Block, Delay, Gate, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo, RecordedCall
 from holdfast.agents.past import Past
@@ -33,7 +34,6 @@ from holdfast.agents.reads import Reads
 from holdfast.agents.record import Record
 from holdfast.agents.spending import Spending
 from holdfast.agents.takes import Key
-from holdfast.agents.threads import EndedLate
 from holdfast.agents.tools import Place, text_of
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.context import Context
@@ -118,12 +118,8 @@ class Effects:
             self._past.use(call.key)
         self._take_off(calls)
         try:
-            to_issue = [call for call in calls if call.is_to_be_issued]
-            if self.memo.has_claims and not self._gate.is_concurrent:
-                to_issue = await self._not_done_before(to_issue)
-            reading = [call for call in calls if call.only_reads and call.seen is None]
-            await self._spending.begin_calls([*to_issue, *reading])
-            await self._issue(to_issue)
+            with self._held.stage.joining():
+                await finish_first(self._begin(calls), undo=lambda _: self._withdraw(calls))
         except BaseException as error:
             for call in calls:
                 self._land(call, error)
@@ -131,6 +127,24 @@ class Effects:
         if len(calls) > 1:
             return await self._finish_all(calls)
         return [await self._finish(call) for call in calls]
+
+    async def _begin(self, calls: Sequence[Call]) -> None:
+        """Pay for the calls that are new, and put their intents on record."""
+        to_issue = [call for call in calls if call.is_to_be_issued]
+        if self.memo.has_claims and not self._gate.is_concurrent:
+            to_issue = await self._not_done_before(to_issue)
+        reading = [call for call in calls if call.only_reads and call.seen is None]
+        await self._spending.begin_calls([*to_issue, *reading])
+        await self._issue(to_issue)
+
+    async def _withdraw(self, calls: Sequence[Call]) -> None:
+        """Record of calls that were cancelled before their tools were called: nothing happened."""
+        for call in calls:
+            begun = call.begun
+            if begun is not None and call.recorded is None and begun.answer == "fresh":
+                note = "it was cancelled before it was made"
+                await self._settle(begun, Status.NOT_DONE, note=note, retry=True)
+            await self._spending.end_call(call, is_free=True)
 
     async def _not_done_before(self, calls: Sequence[Call]) -> list[Call]:
         """Those that are new; raises TurnDiverged if one comes before what is on record.
@@ -184,7 +198,8 @@ class Effects:
                 await self._spending.end_call(call, is_free=True)
 
     async def _issue_one(self, call: Call) -> None:
-        await self._issue([call])
+        with self._held.stage.joining():
+            await finish_first(self._issue([call]), undo=lambda _: self._withdraw([call]))
         if call.refused is not None:
             raise Suspend(call.refused)
 
@@ -293,7 +308,8 @@ class Effects:
             result = await self._invoke(call, effect)
         except EndedLate as late:
             self._record_end(call, begun, late)
-            raise
+            # A time limit of the agent's knows no other class of cancellation in Python 3.11.
+            raise asyncio.CancelledError from late
         except (NotDone, *tool.policy.not_done_on) as error:
             return self._not_done(call, begun, error)
         except asyncio.CancelledError as error:

@@ -37,6 +37,7 @@ from holdfast.errors import (
     HoldfastError,
     IntegrityError,
     MisuseError,
+    OutcomeUnknown,
     RunEnded,
     TurnDiverged,
     UnavailableError,
@@ -192,7 +193,8 @@ class Pass:
             await self.leave(suspended.way)
             return Ending(False)
         except HoldfastError as error:
-            if run.gate.leaving is error:
+            # That a commit's outcome is unknown is no fault of the agent: it is settled here.
+            if run.gate.leaving is error or isinstance(error, OutcomeUnknown):
                 raise
             return await self._broke(agent, error)
         except Exception as error:

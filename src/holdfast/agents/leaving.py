@@ -126,7 +126,8 @@ class Gate:
     @property
     def is_concurrent(self) -> bool:
         """Whether branches of a gather run just now."""
-        return bool(self._branches)
+        # One that has ended may not have been taken out yet, if the gather was cancelled.
+        return any(not branch.done() for branch in self._branches)
 
     def open(self) -> None:
         """The present task is the agent's."""

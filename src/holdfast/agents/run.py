@@ -21,6 +21,7 @@ from holdfast.agents.containing import carried, first_error
 from holdfast.agents.effects import Effects
 from holdfast.agents.handing_over import HandingOver
 from holdfast.agents.handover import Departing, Handover, left_in
+from holdfast.agents.interruptions import finish_first
 from holdfast.agents.leaving import (
     Gate,
     HandBack,
@@ -423,11 +424,16 @@ class Run:
         """End the turn: store what changed. From here on the run begins after a crash.
 
         None if the agent's cadence passes over this end, and the turn goes on; never so for a
-        checkpoint with a label.
+        checkpoint with a label. A checkpoint that was begun is stored, also if a time limit
+        (`asyncio.timeout`) ends the call: only the answer is lost.
         """
         self.gate.check_own_task("run.checkpoint()", in_branch=False)
         if self.gate.is_concurrent:
             raise MisuseError("run.checkpoint() cannot end a turn while run.gather() works")
+        with self._held.stage.joining():
+            return await finish_first(self._end_turn(phase, label))
+
+    async def _end_turn(self, phase: str, label: str) -> Checkpoint | None:
         self.handing_over.end_turn()
         trigger = self.departing.why()
         if not self._pace.end_turn(must=bool(label or self._stop_note or trigger)):
