@@ -18,6 +18,7 @@ from holdfast.agents.calls import (
     Flight,
     Outcome,
     attempt,
+    check_key,
     error_text,
     is_being_cancelled,
     storable,
@@ -39,7 +40,7 @@ from holdfast.engine import effects as engine_effects
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun
 from holdfast.engine.leased_run import LeasedRun
-from holdfast.errors import NotDone
+from holdfast.errors import KeyReused, NotDone
 from holdfast.kernel.effects import SETTLED, Effect, Status
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.runs import BlockedReason
@@ -170,7 +171,7 @@ class Effects:
             if call.recorded is None and call.key in self._flights:
                 call.leader = self._flights[call.key]
             else:
-                call.flight = self._flights[call.key] = Flight(call.call_id)
+                call.flight = self._flights[call.key] = Flight(call.call_id, call.arguments.digest)
 
     def _land(self, call: Call, error: BaseException | None = None) -> None:
         flight = call.flight
@@ -213,7 +214,13 @@ class Effects:
         return [task.result() for task in tasks]
 
     async def _finish(self, call: Call) -> Outcome:
-        """Take a call from whatever is known of it to its outcome."""
+        """Take a call from whatever is known of it to its outcome; a key in use is an error."""
+        try:
+            return await self._outcome_of(call)
+        except KeyReused as error:
+            return Outcome(error=str(error), cause=error)
+
+    async def _outcome_of(self, call: Call) -> Outcome:
         if call.refused is not None:
             refused = Suspend(call.refused)
             self._land(call, refused)
@@ -221,6 +228,7 @@ class Effects:
         if call.only_reads:
             return await self._read(call)
         if call.leader is not None:
+            check_key(call, call.leader.args_digest, f"call {call.leader.call_id or 'beside it'}")
             outcome = await call.leader.follow()
             if outcome is not None:
                 return outcome
@@ -240,7 +248,7 @@ class Effects:
     async def _lead(self, call: Call) -> None:
         """Do what the call that was followed has given up."""
         call.leader = None
-        call.flight = self._flights[call.key] = Flight(call.call_id)
+        call.flight = self._flights[call.key] = Flight(call.call_id, call.arguments.digest)
         try:
             await self._issue_one(call)
         except BaseException as error:
@@ -257,7 +265,9 @@ class Effects:
         """What is to be done about a call by what is known of it; None to look again."""
         begun, recorded = call.begun, call.recorded
         assert begun is not None, "a call was issued or is on record"
-        policy = call.tool.policy
+        effect, policy = begun.effect, call.tool.policy
+        holder = f"effect {effect.effect_id} of run {effect.run_id}"
+        check_key(call, effect.args_digest, holder)
         if recorded is not None and begun.effect.status in SETTLED:
             return _recorded_outcome(recorded)
         if recorded is not None and policy.effect == "idempotent":

@@ -5,6 +5,7 @@ else; and what a tool is known to have done is on record, even if the run is not
 """
 
 import asyncio
+import inspect
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -381,8 +382,15 @@ class Pass:
 
 
 async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any]) -> Any:
-    """Call the agent; what it is left by comes out, whatever its code made of that."""
+    """Run the agent. Raises what it is left by even if its code swallowed that."""
     run.gate.open()
+    try:
+        return _awaited(agent, await _call(agent, run, arguments))
+    finally:
+        run.gate.close()
+
+
+async def _call(agent: Agent[..., Any], run: Run, arguments: dict[str, Any]) -> Any:
     try:
         await run.departing.give_if_due()
         if run.is_fresh and run.continuation is not None:
@@ -402,6 +410,19 @@ async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any])
             return result
     run.gate.check()
     raise AssertionError("a gate that is left raises")
+
+
+def _awaited(agent: Agent[..., Any], result: object) -> object:
+    """Refuse what an agent returned in place of its result because it forgot an `await`."""
+    if not inspect.isawaitable(result):
+        return result
+    name = getattr(result, "__qualname__", type(result).__name__)
+    if inspect.iscoroutine(result):
+        result.close()
+    raise UnsupportedValue(
+        f"agent {agent.name} returned a {type(result).__name__} ({name}) that was never awaited: "
+        "write `return await ...`"
+    )
 
 
 def _traceback(error: BaseException) -> str:

@@ -53,6 +53,7 @@ from holdfast.errors import (
     ConflictError,
     HoldfastError,
     IntegrityError,
+    KeyReused,
     MisuseError,
     NoAnswer,
     OutcomeUnknown,
@@ -96,7 +97,7 @@ class Run:
         self._places = Places()
         self._pace = Pace(rules.cadence, context.now)
         self.record = Record(held, self._pace, versions=rules.versions, known=known)
-        self._steps = Steps(held, self._places, self.record)
+        self._steps = Steps(held, gate, self._places, self.record)
         self._spending = Spending(
             context, held, gate, reserve=rules.reserve, model=rules.versions.model
         )
@@ -221,6 +222,7 @@ class Run:
     async def call(self, tool: Tool[..., Any], *args: Any, **kw: Any) -> Any:
         """Call one tool from the agent's own code; raises ToolFailed with what a model would read.
 
+        Raises KeyReused if the tool's own `key=` stands for a call with other arguments already.
         The key of the call is given by Holdfast.
         """
         if not isinstance(tool, Tool):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
@@ -228,6 +230,8 @@ class Run:
         self.gate.check_own_task("run.call()")
         call = Call(tool, tool.bind(args, kw))
         outcome = await self._requests.make_one(call)
+        if isinstance(outcome.cause, KeyReused):
+            raise outcome.cause
         if outcome.error is not None:
             raise ToolFailed(outcome.error) from outcome.cause
         try:
@@ -523,7 +527,7 @@ class Run:
         kwargs: dict[str, Any],
         paying: Spending | None = None,
     ) -> Any:
-        self.gate.check()
+        self.gate.check("run.model()" if kind else "run.step()")
         result = await self._steps.call(kind, function, args, kwargs, paying=paying)
         self.gate.check()
         return result
