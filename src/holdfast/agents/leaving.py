@@ -99,7 +99,7 @@ async def end_all(tasks: Sequence[asyncio.Task[Any]]) -> list[BaseException]:
         except asyncio.CancelledError as error:
             cancelled = error
             for task in tasks:
-                task.cancel()
+                task.cancel(*error.args)
     if cancelled is not None:
         raise cancelled
     return [error for task in tasks if (error := _error_of(task)) is not None]
