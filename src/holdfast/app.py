@@ -490,6 +490,11 @@ class Holdfast:
             await self._context.store.close()
 
 
+async def break_off(hf: Holdfast) -> None:
+    """Stop all work of this process where it is: a person at a terminal does not wait longer."""
+    await hf._work.break_off()  # pyright: ignore[reportPrivateUsage] - its own module
+
+
 def open(
     url: str | None = None,
     *,

@@ -53,6 +53,7 @@ HoldfastError
     ├── InvalidConfig
     ├── InvalidIdentifier
     ├── InvalidSetting
+    ├── KeyReused
     ├── RecordInvalid
     ├── SchemaMismatch
     ├── SignatureInvalid
@@ -318,6 +319,13 @@ class RecordInvalid(MisuseError):
 
 class InvalidIdentifier(MisuseError):
     """An identifier must be 1 to 255 printable characters."""
+
+
+class KeyReused(MisuseError):
+    """A tool's `key=` gave one key to calls with different arguments. Nothing was called.
+
+    Let the key depend on everything that makes two calls different operations.
+    """
 
 
 class InvalidSetting(MisuseError):

@@ -30,6 +30,7 @@ class Settings:
 
     tenant: str = "default"
     lease_seconds: float = 15.0
+    shutdown_seconds: float = 10.0
     busy_timeout_seconds: float = 10.0
     store_retries: int = 3
     store_retry_seconds: float = 0.05

@@ -185,36 +185,6 @@ async def test_pass_that_leaves_a_cancelled_run_is_not_interrupted_as_well(
 
 
 @async_test
-async def test_cancelled_caller_gives_the_run_back(store: str) -> None:
-    charging = asyncio.Event()
-    charges: list[int] = []
-
-    @holdfast.tool(in_doubt="fail")
-    async def charge() -> str:
-        charges.append(1)
-        charging.set()
-        await asyncio.sleep(3600)
-        return "never"
-
-    @holdfast.agent(tools=[charge])
-    async def agent(run: holdfast.Run) -> list[str]:
-        found = await run.tools([holdfast.ToolCall("c", "charge")])
-        return [message.results[0].content for message in found]
-
-    async with holdfast.Holdfast(store, agents=[agent]) as hf:
-        task = asyncio.create_task(hf.run(agent, run_id="r"))
-        await charging.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert (await hf.runs.get("r")).status == "ready"
-        assert [effect.status for effect in await hf.effects.of_run("r")] == ["unknown"]
-        (text,) = await hf.run(agent, run_id="r")
-        assert "is not known" in text
-    assert charges == [1]
-
-
-@async_test
 async def test_ten_callers_of_one_run_share_its_result(store: str) -> None:
     entered: list[str] = []
 

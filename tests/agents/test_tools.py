@@ -588,7 +588,8 @@ async def test_cancelled_blocking_tool_is_waited_for_and_its_end_is_known(store:
         return await run.call(charge)
 
     async with holdfast.Holdfast(store, agents=[caller]) as hf:
-        task = asyncio.create_task(hf.run(caller, run_id="r"))
+        await start(hf, caller)
+        task = hf._work.start_pass(await hf.leases.take("r"))
         while not running.is_set():
             await asyncio.sleep(0.01)
         task.cancel()

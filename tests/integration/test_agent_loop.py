@@ -20,12 +20,9 @@ from holdfast import (
 )
 from holdfast.errors import MisuseError, RunBlocked, RunFailed
 from holdfast.testing.store_suite import async_test
+from tests.agents.crashing import Crash
 
 CENTS = Usage(input_tokens=10, output_tokens=5, usd=0.25)
-
-
-class Crash(BaseException):
-    """Nobody catches this: the run is left as a killed process leaves it."""
 
 
 class Scripted:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeGuard
 
 from holdfast.agents.executor import Ending
 from holdfast.agents.questions import FOR_PEOPLE
@@ -9,12 +10,13 @@ from holdfast.agents.work import Work
 from holdfast.clock import MICROSECONDS
 from holdfast.engine import turns
 from holdfast.engine.runs import Runs
-from holdfast.errors import UnavailableError
+from holdfast.errors import OutcomeUnknown, UnavailableError
 from holdfast.kernel import runs as kernel_runs
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import WaitStatus
 from holdfast.telemetry import log
 
+_GONE = "whoever waited for it went away"
 _MOMENT_SECONDS = 1.0
 _LOOKED_AT = 100
 
@@ -30,8 +32,24 @@ async def advance(
     """The run when it has ended or is blocked, `until` says so, or the time is over.
 
     Meanwhile it and its peers are advanced here if no other worker does so. Also how the last pass
-    of this process over it ended.
+    of this process over it ended. A caller that is cancelled is gone at once: `work` finishes what
+    is under way, and then gives the runs back to the workers.
     """
+    try:
+        return await _advance(work, runs, run_id, timeout=timeout, until=until)
+    except asyncio.CancelledError:
+        work.hand_back_helped(run_id, _GONE)
+        raise
+
+
+async def _advance(
+    work: Work,
+    runs: Runs,
+    run_id: str,
+    *,
+    timeout: float | None,
+    until: Callable[[Run], Awaitable[bool]] | None,
+) -> tuple[Run, Ending | None]:
     loop = asyncio.get_running_loop()
     deadline = None if timeout is None else loop.time() + timeout
     told = _Telling(work)
@@ -52,8 +70,13 @@ async def advance(
             await work.pause(run, ticket, at_most=longest)
             continue
         ending = await _follow(work, task, None if deadline is None else left)
-        if ending is not None and isinstance(ending.error, UnavailableError):
+        if ending is not None and _is_away(ending.error):
             raise ending.error
+
+
+def _is_away(error: BaseException | None) -> TypeGuard[UnavailableError]:
+    """Whether the store is away. A commit of unknown outcome was settled when its run was left."""
+    return isinstance(error, UnavailableError) and not isinstance(error, OutcomeUnknown)
 
 
 async def _follow(work: Work, task: "asyncio.Task[Ending]", timeout: float | None) -> Ending | None:
@@ -61,8 +84,7 @@ async def _follow(work: Work, task: "asyncio.Task[Ending]", timeout: float | Non
     try:
         done, _ = await asyncio.wait([task], timeout=timeout)
     except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait([task])
+        work.hand_back_one(task, _GONE)
         raise
     if done:
         return task.result()

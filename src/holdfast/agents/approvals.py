@@ -11,6 +11,7 @@ import msgspec
 from holdfast import clock, codec, names
 from holdfast.agents import questions
 from holdfast.agents.calls import Call, describe
+from holdfast.agents.containing import contained
 from holdfast.agents.leaving import Wait
 from holdfast.agents.memo import RecordedWait
 from holdfast.agents.places import Places
@@ -110,7 +111,8 @@ def needed_approval(call: Call) -> Approval | None:
     if wanted is None or wanted.when is None:
         return wanted
     try:
-        is_needed = bool(wanted.when(**call.arguments.values))
+        with contained():
+            is_needed = bool(wanted.when(**call.arguments.values))
     except Exception as error:
         log.warning("the approval rule of %s broke, a person is asked: %s", call.tool.name, error)
         return wanted
@@ -120,7 +122,8 @@ def needed_approval(call: Call) -> Approval | None:
 def _prompt(call: Call, wanted: Approval) -> str:
     if wanted.prompt is not None:
         try:
-            return names.check_text(wanted.prompt(**call.arguments.values), what="prompt")
+            with contained():
+                return names.check_text(wanted.prompt(**call.arguments.values), what="prompt")
         except Exception as error:
             log.warning("the prompt of %s broke: %s", call.tool.name, describe(error))
     told = ", ".join(f"{name}={text_of(value)}" for name, value in call.arguments.values.items())

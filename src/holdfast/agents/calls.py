@@ -13,7 +13,7 @@ from holdfast.agents.memo import RecordedCall
 from holdfast.agents.tools import Arguments, Tool, text_of
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.purse import Ticket
-from holdfast.errors import NotDone, UnsupportedValue
+from holdfast.errors import KeyReused, NotDone, UnsupportedValue
 from holdfast.telemetry import log
 
 _LONGEST_TEXT: Final = 100_000
@@ -31,8 +31,9 @@ class Outcome(msgspec.Struct, frozen=True):
 class Flight:
     """An operation under way in this pass, for calls of the same operation to follow."""
 
-    def __init__(self, call_id: str) -> None:
+    def __init__(self, call_id: str, args_digest: bytes) -> None:
         self.call_id = call_id
+        self.args_digest = args_digest
         self.ended = asyncio.Event()
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
@@ -98,6 +99,16 @@ class Call(msgspec.Struct):
             key=self.key,
             limit_seconds=self.tool.policy.limit_seconds,
             approval=self.approval,
+        )
+
+
+def check_key(call: Call, digest: bytes, holder: str) -> None:
+    """Raise KeyReused if the tool's own key is used by a call with other arguments already."""
+    if callable(call.tool.policy.key) and digest != call.arguments.digest:
+        raise KeyReused(
+            f"{call.tool.name} was not called: its key {call.key!r} is used by {holder} with other "
+            f"arguments (digest {digest.hex()[:16]}, now {call.arguments.digest.hex()[:16]}). Let "
+            "key= depend on everything that makes two calls different operations"
         )
 
 

@@ -1,35 +1,72 @@
-"""Code of others that would end the whole process, as `sys.exit()` does: only its call fails."""
+"""Code of others that raises what would end its worker, as `sys.exit()` does: only it fails.
+
+Exceptions in PASSING are no failures of the code: they stop it on behalf of somebody else.
+"""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeVar, cast
 
 from holdfast.agents.leaving import Suspend
+
+T = TypeVar("T")
+
+PASSING: tuple[type[BaseException], ...] = (asyncio.CancelledError, KeyboardInterrupt, Suspend)
+
+
+class Exited(Exception):
+    """Carries an exit out of a task: a task that raised SystemExit would stop the event loop."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def is_exit(error: BaseException) -> bool:
+    """Whether the code that raised this failed with a BaseException: SystemExit, or its own class.
+
+    False for an Exception, cancellation, Ctrl-C, and the suspension of a run.
+    """
+    if isinstance(error, (Exception, *PASSING)):
+        return False
+    if isinstance(error, GeneratorExit):
+        return not _is_being_closed()
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return group.subgroup(PASSING) is None
+    return True
 
 
 @contextmanager
 def contained() -> Generator[None]:
-    """What would end the worker, and the runs of others with it, is a RuntimeError outside this.
+    """Raise a RuntimeError in place of what would end the worker, and the runs of others with it.
 
-    Cancellation, Ctrl-C and the leaving of a run pass.
+    Cancellation, Ctrl-C and the suspension of a run pass.
     """
     try:
         yield
-    except SystemExit as error:
-        raise _told(error) from error
-    except GeneratorExit as error:
-        if _is_being_closed():
-            raise
-        raise _told(error) from error
-    except BaseExceptionGroup as group:
-        passing = (Exception, asyncio.CancelledError, KeyboardInterrupt, Suspend)
-        if isinstance(group, passing) or group.subgroup(passing[1:]) is not None:
-            raise
-        raise _told(group) from group
+    except BaseException as error:
+        if is_exit(error):
+            raise RuntimeError(
+                f"it raised {type(error).__name__}: {error}, and so it alone was ended"
+            ) from error
+        raise
 
 
-def _told(error: BaseException) -> RuntimeError:
-    return RuntimeError(f"it raised {type(error).__name__}: {error}, and so it alone was ended")
+async def carried(code: Coroutine[Any, Any, T]) -> T:
+    """Run code in a task of its own; raises Exited in place of an exit."""
+    try:
+        return await code
+    except BaseException as error:
+        if is_exit(error):
+            raise Exited(error) from error
+        raise
+
+
+def first_error(errors: Sequence[BaseException]) -> BaseException:
+    """The first of the errors of such tasks, an exit as it was raised."""
+    return errors[0].error if isinstance(errors[0], Exited) else errors[0]
 
 
 def _is_being_closed() -> bool:

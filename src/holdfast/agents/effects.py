@@ -18,12 +18,15 @@ from holdfast.agents.calls import (
     Flight,
     Outcome,
     attempt,
+    check_key,
     error_text,
     is_being_cancelled,
     storable,
     type_of,
 )
+from holdfast.agents.containing import carried, first_error
 from holdfast.agents.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
+from holdfast.agents.interruptions import EndedLate, finish_first
 from holdfast.agents.leaving import Block, Delay, Gate, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo, RecordedCall
 from holdfast.agents.past import Past
@@ -32,13 +35,12 @@ from holdfast.agents.reads import Reads
 from holdfast.agents.record import Record
 from holdfast.agents.spending import Spending
 from holdfast.agents.takes import Key
-from holdfast.agents.threads import EndedLate
 from holdfast.agents.tools import Place, text_of
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun
 from holdfast.engine.leased_run import LeasedRun
-from holdfast.errors import NotDone
+from holdfast.errors import KeyReused, NotDone
 from holdfast.kernel.effects import SETTLED, Effect, Status
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.runs import BlockedReason
@@ -117,12 +119,8 @@ class Effects:
             self._past.use(call.key)
         self._take_off(calls)
         try:
-            to_issue = [call for call in calls if call.is_to_be_issued]
-            if self.memo.has_claims and not self._gate.is_concurrent:
-                to_issue = await self._not_done_before(to_issue)
-            reading = [call for call in calls if call.only_reads and call.seen is None]
-            await self._spending.begin_calls([*to_issue, *reading])
-            await self._issue(to_issue)
+            with self._held.stage.joining():
+                await finish_first(self._begin(calls), undo=lambda _: self._withdraw(calls))
         except BaseException as error:
             for call in calls:
                 self._land(call, error)
@@ -130,6 +128,24 @@ class Effects:
         if len(calls) > 1:
             return await self._finish_all(calls)
         return [await self._finish(call) for call in calls]
+
+    async def _begin(self, calls: Sequence[Call]) -> None:
+        """Pay for the calls that are new, and put their intents on record."""
+        to_issue = [call for call in calls if call.is_to_be_issued]
+        if self.memo.has_claims and not self._gate.is_concurrent:
+            to_issue = await self._not_done_before(to_issue)
+        reading = [call for call in calls if call.only_reads and call.seen is None]
+        await self._spending.begin_calls([*to_issue, *reading])
+        await self._issue(to_issue)
+
+    async def _withdraw(self, calls: Sequence[Call]) -> None:
+        """Record of calls that were cancelled before their tools were called: nothing happened."""
+        for call in calls:
+            begun = call.begun
+            if begun is not None and call.recorded is None and begun.answer == "fresh":
+                note = "it was cancelled before it was made"
+                await self._settle(begun, Status.NOT_DONE, note=note, retry=True)
+            await self._spending.end_call(call, is_free=True)
 
     async def _not_done_before(self, calls: Sequence[Call]) -> list[Call]:
         """Those that are new; raises TurnDiverged if one comes before what is on record.
@@ -155,7 +171,7 @@ class Effects:
             if call.recorded is None and call.key in self._flights:
                 call.leader = self._flights[call.key]
             else:
-                call.flight = self._flights[call.key] = Flight(call.call_id)
+                call.flight = self._flights[call.key] = Flight(call.call_id, call.arguments.digest)
 
     def _land(self, call: Call, error: BaseException | None = None) -> None:
         flight = call.flight
@@ -183,22 +199,28 @@ class Effects:
                 await self._spending.end_call(call, is_free=True)
 
     async def _issue_one(self, call: Call) -> None:
-        await self._issue([call])
+        with self._held.stage.joining():
+            await finish_first(self._issue([call]), undo=lambda _: self._withdraw([call]))
         if call.refused is not None:
             raise Suspend(call.refused)
 
     async def _finish_all(self, calls: Sequence[Call]) -> list[Outcome]:
-        tasks = [asyncio.create_task(self._finish(call)) for call in calls]
+        tasks = [asyncio.create_task(carried(self._finish(call))) for call in calls]
         errors = await end_all(tasks)
-        for error in errors:
-            if not isinstance(error, Suspend):
-                raise error
+        if broken := [error for error in errors if not isinstance(error, Suspend)]:
+            raise first_error(broken)
         if errors:
             raise Suspend(first_of(ways_of(errors)))
         return [task.result() for task in tasks]
 
     async def _finish(self, call: Call) -> Outcome:
-        """Take a call from whatever is known of it to its outcome."""
+        """Take a call from whatever is known of it to its outcome; a key in use is an error."""
+        try:
+            return await self._outcome_of(call)
+        except KeyReused as error:
+            return Outcome(error=str(error), cause=error)
+
+    async def _outcome_of(self, call: Call) -> Outcome:
         if call.refused is not None:
             refused = Suspend(call.refused)
             self._land(call, refused)
@@ -206,6 +228,7 @@ class Effects:
         if call.only_reads:
             return await self._read(call)
         if call.leader is not None:
+            check_key(call, call.leader.args_digest, f"call {call.leader.call_id or 'beside it'}")
             outcome = await call.leader.follow()
             if outcome is not None:
                 return outcome
@@ -225,7 +248,7 @@ class Effects:
     async def _lead(self, call: Call) -> None:
         """Do what the call that was followed has given up."""
         call.leader = None
-        call.flight = self._flights[call.key] = Flight(call.call_id)
+        call.flight = self._flights[call.key] = Flight(call.call_id, call.arguments.digest)
         try:
             await self._issue_one(call)
         except BaseException as error:
@@ -242,7 +265,9 @@ class Effects:
         """What is to be done about a call by what is known of it; None to look again."""
         begun, recorded = call.begun, call.recorded
         assert begun is not None, "a call was issued or is on record"
-        policy = call.tool.policy
+        effect, policy = begun.effect, call.tool.policy
+        holder = f"effect {effect.effect_id} of run {effect.run_id}"
+        check_key(call, effect.args_digest, holder)
         if recorded is not None and begun.effect.status in SETTLED:
             return _recorded_outcome(recorded)
         if recorded is not None and policy.effect == "idempotent":
@@ -293,7 +318,8 @@ class Effects:
             result = await self._invoke(call, effect)
         except EndedLate as late:
             self._record_end(call, begun, late)
-            raise
+            # A time limit of the agent's knows no other class of cancellation in Python 3.11.
+            raise asyncio.CancelledError from late
         except (NotDone, *tool.policy.not_done_on) as error:
             return self._not_done(call, begun, error)
         except asyncio.CancelledError as error:

@@ -5,6 +5,7 @@ else; and what a tool is known to have done is on record, even if the run is not
 """
 
 import asyncio
+import inspect
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -15,9 +16,11 @@ import msgspec
 from holdfast import clock, faults, names
 from holdfast.agents.agent import Agent, Agents
 from holdfast.agents.calls import describe, details_of, is_being_cancelled, storable_text
+from holdfast.agents.containing import is_exit
 from holdfast.agents.handover import Handover
 from holdfast.agents.leaving import Block, Delay, Gate, HandBack, HandedOver, Suspend, Wait, Way
 from holdfast.agents.memo import Memo
+from holdfast.agents.recovering import RecoveryPolicy
 from holdfast.agents.run import Run
 from holdfast.agents.versions import Change, InFlight, judge
 from holdfast.agents.views import UNSET
@@ -35,6 +38,7 @@ from holdfast.errors import (
     HoldfastError,
     IntegrityError,
     MisuseError,
+    OutcomeUnknown,
     RunEnded,
     TurnDiverged,
     UnavailableError,
@@ -161,6 +165,10 @@ class Pass:
         except Suspend as suspended:
             await self.leave(suspended.way)
             return Ending(False)
+        except BaseException as error:
+            if not is_exit(error):
+                raise
+            return await self._broke(agent, error)
 
     async def _open_purse(self, agent: Agent[..., Any], memo: Memo) -> None:
         """Settle what was left reserved; a run without a budget gets its agent's."""
@@ -186,7 +194,8 @@ class Pass:
             await self.leave(suspended.way)
             return Ending(False)
         except HoldfastError as error:
-            if run.gate.leaving is error:
+            # That a commit's outcome is unknown is no fault of the agent: it is settled here.
+            if run.gate.leaving is error or isinstance(error, OutcomeUnknown):
                 raise
             return await self._broke(agent, error)
         except Exception as error:
@@ -302,9 +311,14 @@ class Pass:
         found = [await self.context.store.effects.get(effect_id) for effect_id in effect_ids]
         return bool(found) and all(effect is None or effect.status in SETTLED for effect in found)
 
-    async def _broke(self, agent: Agent[..., Any], error: Exception) -> Ending:
-        """The agent raised: the run has failed, unless its policy lets it be tried again."""
+    async def _broke(self, agent: Agent[..., Any], error: BaseException) -> Ending:
+        """The agent raised: the run has failed, unless its policy lets it be tried again.
+
+        An exit says nothing about the run: it is tried again and then blocked under any policy.
+        """
         policy = agent.rules.recovery
+        if policy is None and is_exit(error):
+            policy = RecoveryPolicy()
         cause = None if policy is None else policy.cause_of(error)
         if policy is None or cause is None:
             return await self._fail(error)
@@ -368,8 +382,15 @@ class Pass:
 
 
 async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any]) -> Any:
-    """Call the agent; what it is left by comes out, whatever its code made of that."""
+    """Run the agent. Raises what it is left by even if its code swallowed that."""
     run.gate.open()
+    try:
+        return _awaited(agent, await _call(agent, run, arguments))
+    finally:
+        run.gate.close()
+
+
+async def _call(agent: Agent[..., Any], run: Run, arguments: dict[str, Any]) -> Any:
     try:
         await run.departing.give_if_due()
         if run.is_fresh and run.continuation is not None:
@@ -389,6 +410,19 @@ async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any])
             return result
     run.gate.check()
     raise AssertionError("a gate that is left raises")
+
+
+def _awaited(agent: Agent[..., Any], result: object) -> object:
+    """Refuse what an agent returned in place of its result because it forgot an `await`."""
+    if not inspect.isawaitable(result):
+        return result
+    name = getattr(result, "__qualname__", type(result).__name__)
+    if inspect.iscoroutine(result):
+        result.close()
+    raise UnsupportedValue(
+        f"agent {agent.name} returned a {type(result).__name__} ({name}) that was never awaited: "
+        "write `return await ...`"
+    )
 
 
 def _traceback(error: BaseException) -> str:

@@ -59,7 +59,8 @@ class Handle(Generic[R]):
         """What the run ends with; meanwhile it is advanced here if no other worker does so.
 
         Raises RunFailed, RunCancelled, RunBlocked if an operator must act, and RunWaiting after
-        `timeout` seconds: the run goes on without whoever waited.
+        `timeout` seconds: the run goes on without whoever waited. A caller that is cancelled is
+        gone at once: this process ends the turn that is under way, and gives the run back.
         """
         run, ending = await advance(self._work, self._runs, self.run_id, timeout=timeout)
         if run.status in kernel_runs.ENDED or run.status is Status.BLOCKED:

@@ -99,7 +99,7 @@ async def end_all(tasks: Sequence[asyncio.Task[Any]]) -> list[BaseException]:
         except asyncio.CancelledError as error:
             cancelled = error
             for task in tasks:
-                task.cancel()
+                task.cancel(*error.args)
     if cancelled is not None:
         raise cancelled
     return [error for task in tasks if (error := _error_of(task)) is not None]
@@ -122,26 +122,41 @@ class Gate:
         self._branches: set[asyncio.Task[Any]] = set()
         self.branch_ways: list[Way] = []
         self.leaving: BaseException | None = None
+        self._is_closed = False
 
     @property
     def is_concurrent(self) -> bool:
         """Whether branches of a gather run just now."""
-        return bool(self._branches)
+        # One that has ended may not have been taken out yet, if the gather was cancelled.
+        return any(not branch.done() for branch in self._branches)
 
     def open(self) -> None:
         """The present task is the agent's."""
         self._agent_task = asyncio.current_task()
 
-    def check(self) -> None:
-        """Raise again what the agent is being left by."""
+    def close(self) -> None:
+        """The agent's code has ended: a task that it left behind can do nothing more."""
+        self._is_closed = True
+
+    def check_open(self, call: str) -> None:
+        """Refuse a call of a task that outlived the agent's code."""
+        if self._is_closed:
+            raise MisuseError(
+                f"{call} of a run was used after its agent's code had ended; nothing was stored. "
+                "Await every task that uses the run before the agent returns"
+            )
+
+    def check(self, call: str = "a call") -> None:
+        """Raise again what the agent is being left by; MisuseError if its code has ended."""
         if isinstance(self.leaving, Suspend):
             raise Suspend(self.leaving.way)
         if self.leaving is not None:
             raise self.leaving
+        self.check_open(call)
 
     def check_own_task(self, call: str, *, in_branch: bool = True) -> None:
         """Refuse a call that may suspend where the suspension could be lost."""
-        self.check()
+        self.check(call)
         task = asyncio.current_task()
         if task is self._agent_task or (in_branch and task in self._branches):
             return

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from holdfast import names
+from holdfast.agents.containing import is_exit
 from holdfast.errors import MisuseError, TurnDiverged
 from holdfast.kernel.recoveries import BACKOFF_SECONDS, TRIES, Cause
 
@@ -24,7 +25,8 @@ class RecoveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     `tries` in a row without a new checkpoint, after pauses that double from `backoff_seconds` on.
     Errors that are not among `errors`, or are among `give_up_on`, end the run as failed at once. A
-    turn that takes more than `turn_seconds` is broken off, and counts as an error.
+    turn that takes more than `turn_seconds` is broken off, and counts as an error. `sys.exit()` and
+    a BaseException of the agent's own are always tried again.
     """
 
     tries: int = TRIES
@@ -53,6 +55,8 @@ class RecoveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """How a run failed that may be tried again; None if it may not."""
         if isinstance(error, TurnTimedOut):
             return Cause.TIMEOUT
+        if is_exit(error):
+            return Cause.ERROR  # what the run comes to is not said by it, so it may not end the run
         if isinstance(error, (TurnDiverged, *self.give_up_on)) or not isinstance(
             error, self.errors
         ):

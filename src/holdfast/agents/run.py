@@ -17,9 +17,11 @@ from holdfast.agents.approvals import Gatekeeper
 from holdfast.agents.blobs import Blobs
 from holdfast.agents.cadence import Pace
 from holdfast.agents.calls import Call
+from holdfast.agents.containing import carried, first_error
 from holdfast.agents.effects import Effects
 from holdfast.agents.handing_over import HandingOver
 from holdfast.agents.handover import Departing, Handover, left_in
+from holdfast.agents.interruptions import finish_first
 from holdfast.agents.leaving import (
     Gate,
     HandBack,
@@ -51,6 +53,7 @@ from holdfast.errors import (
     ConflictError,
     HoldfastError,
     IntegrityError,
+    KeyReused,
     MisuseError,
     NoAnswer,
     OutcomeUnknown,
@@ -94,7 +97,7 @@ class Run:
         self._places = Places()
         self._pace = Pace(rules.cadence, context.now)
         self.record = Record(held, self._pace, versions=rules.versions, known=known)
-        self._steps = Steps(held, self._places, self.record)
+        self._steps = Steps(held, gate, self._places, self.record)
         self._spending = Spending(
             context, held, gate, reserve=rules.reserve, model=rules.versions.model
         )
@@ -219,6 +222,7 @@ class Run:
     async def call(self, tool: Tool[..., Any], *args: Any, **kw: Any) -> Any:
         """Call one tool from the agent's own code; raises ToolFailed with what a model would read.
 
+        Raises KeyReused if the tool's own `key=` stands for a call with other arguments already.
         The key of the call is given by Holdfast.
         """
         if not isinstance(tool, Tool):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
@@ -226,6 +230,8 @@ class Run:
         self.gate.check_own_task("run.call()")
         call = Call(tool, tool.bind(args, kw))
         outcome = await self._requests.make_one(call)
+        if isinstance(outcome.cause, KeyReused):
+            raise outcome.cause
         if outcome.error is not None:
             raise ToolFailed(outcome.error) from outcome.cause
         try:
@@ -414,19 +420,24 @@ class Run:
         if ways:
             self.gate.leaving = Suspend(first_of(ways))
             self.gate.check()
-        for error in errors:
-            raise error
+        if errors:
+            raise first_error(errors)
         return tuple(task.result() for task in tasks)
 
     async def checkpoint(self, *, phase: str = "", label: str = "") -> Checkpoint | None:
         """End the turn: store what changed. From here on the run begins after a crash.
 
         None if the agent's cadence passes over this end, and the turn goes on; never so for a
-        checkpoint with a label.
+        checkpoint with a label. A checkpoint that was begun is stored, also if a time limit
+        (`asyncio.timeout`) ends the call: only the answer is lost.
         """
         self.gate.check_own_task("run.checkpoint()", in_branch=False)
         if self.gate.is_concurrent:
             raise MisuseError("run.checkpoint() cannot end a turn while run.gather() works")
+        with self._held.stage.joining():
+            return await finish_first(self._end_turn(phase, label))
+
+    async def _end_turn(self, phase: str, label: str) -> Checkpoint | None:
         self.handing_over.end_turn()
         trigger = self.departing.why()
         if not self._pace.end_turn(must=bool(label or self._stop_note or trigger)):
@@ -516,7 +527,7 @@ class Run:
         kwargs: dict[str, Any],
         paying: Spending | None = None,
     ) -> Any:
-        self.gate.check()
+        self.gate.check("run.model()" if kind else "run.step()")
         result = await self._steps.call(kind, function, args, kwargs, paying=paying)
         self.gate.check()
         return result
@@ -561,4 +572,4 @@ def items_of(run: Run, name: str) -> list[Any]:
 
 async def _branch(call: Coroutine[Any, Any, T], gather: int, index: int) -> T:
     enter_branch(gather, index)
-    return await call
+    return await carried(call)

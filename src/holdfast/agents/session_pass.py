@@ -20,6 +20,7 @@ from holdfast.errors import (
     ConflictError,
     HoldfastError,
     MisuseError,
+    OutcomeUnknown,
     TurnDiverged,
     UnavailableError,
 )
@@ -88,7 +89,7 @@ class SessionPass(Pass):
             return Reply(result=await run_agent(agent, run, agent.arguments_for(content)))
         except HoldfastError as error:
             is_misuse = isinstance(error, MisuseError) and not isinstance(error, TurnDiverged)
-            if run.gate.leaving is error and not is_misuse:
+            if isinstance(error, OutcomeUnknown) or (run.gate.leaving is error and not is_misuse):
                 raise
             return await self._failed(error)
         except Exception as error:

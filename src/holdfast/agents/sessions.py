@@ -38,6 +38,7 @@ from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.signals import Signal
 
 R = TypeVar("R")
+_GONE = "whoever sent a message went away"
 
 
 class Session(Generic[R]):
@@ -70,7 +71,8 @@ class Session(Generic[R]):
 
         Messages are answered in the order they came. One with an `id` that was sent before is not
         taken again: its answer is given. Raises RunFailed with what the agent raised, RunWaiting
-        after `timeout` seconds (the message is answered all the same), RunEnded if it was closed.
+        after `timeout` seconds (the message is answered all the same), RunEnded if it was closed. A
+        sender that is cancelled is gone at once: its message is answered all the same.
         """
         self._agent.arguments_for(shapes.plain(message, what="message"))
         message_id = id or str(ids.uuid7())
@@ -85,7 +87,11 @@ class Session(Generic[R]):
                 answer = await self._signals.answer(self.session_id, message_id)
                 return self._given_back(answer)
             raise
-        return await self._answer_to(message_id, timeout)
+        try:
+            return await self._answer_to(message_id, timeout)
+        except asyncio.CancelledError:
+            self._work.hand_back_helped(self.session_id, _GONE)
+            raise
 
     async def close(self) -> None:
         """End the session when all its messages are answered; it takes no more from then on.
@@ -171,7 +177,7 @@ class Session(Generic[R]):
         try:
             done, _ = await asyncio.wait([task], timeout=timeout)
         except asyncio.CancelledError:
-            self._work.hand_back_one(task, "whoever sent a message went away")
+            self._work.hand_back_one(task, _GONE)
             raise
         for ended in done:
             ended.result()

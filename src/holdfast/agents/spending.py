@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast import clock
 from holdfast.agents.calls import Call, describe
+from holdfast.agents.interruptions import finish_first
 from holdfast.agents.leaving import Block, Delay, Gate, Way
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import usage_of
@@ -61,13 +62,21 @@ class Spending:
         amounts = self._expected() if self._reserve is None else self._reserve.amounts
         wanted = Wanted(what, amounts + self._next_turn(), is_estimate=True)
         try:
-            (answer,) = await self._held.purse.reserve([wanted])
+            (answer,) = await finish_first(self._held.purse.reserve([wanted]), undo=self._give_back)
         except HoldfastError as error:
             self._gate.leave(error)
         if isinstance(answer, Ticket):
             self._has_turn = self._has_turn or answer.is_drawn
             return answer
         self._gate.suspend(way_of(answer, wanted))
+
+    async def _give_back(self, answers: Sequence[Ticket | Refusal]) -> None:
+        """Free what was reserved for a call that was cancelled before it was made."""
+        for answer in answers:
+            if isinstance(answer, Ticket):
+                cost = self._cost(answer, NOTHING, note="it was not done")
+                self._held.purse.charge(answer, cost)
+                await self._held.purse.settle_others(answer, cost)
 
     def charge_model(self, ticket: Ticket, reply: object) -> Recorded | None:
         """Stage what a reply cost; one that does not tell, what was reserved for it."""

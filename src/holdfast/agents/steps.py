@@ -6,11 +6,15 @@ read from the record: the code cannot tell a first pass from a later one.
 
 import asyncio
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from holdfast import codec, faults, names
 from holdfast.agents import shapes
+from holdfast.agents.containing import is_exit
+from holdfast.agents.interruptions import EndedLate
+from holdfast.agents.leaving import Gate
 from holdfast.agents.memo import Memo
 from holdfast.agents.places import Places
 from holdfast.agents.record import Record
@@ -27,8 +31,9 @@ _WORTH_NAMING: Final = 64
 class Steps:
     """The recorded calls of one pass over a run."""
 
-    def __init__(self, held: LeasedRun, places: Places, record: Record) -> None:
+    def __init__(self, held: LeasedRun, gate: Gate, places: Places, record: Record) -> None:
         self._held = held
+        self._gate = gate
         self._record = record
         self._place = places
         self._memo = Memo()
@@ -64,25 +69,45 @@ class Steps:
             ref = self._held.stage.recall(*recorded)
             return self._given(function, name, ref)
         if paying is None:
-            result = await _call(function, args, kwargs)
-            faults.point("model.after_call")
+            result = await self._call(function, args, kwargs)
             return self._given(function, name, self._stage(function, name, result, digest))
         ticket = await paying.begin_model(name)
         try:
-            result = await _call(function, args, kwargs)
+            result = await self._call(function, args, kwargs)
         except Exception as error:
             await paying.fail_model(ticket, error)
             raise
-        except asyncio.CancelledError:
-            paying.lose_model(ticket)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) or is_exit(error):
+                paying.lose_model(ticket)
             raise
-        faults.point("model.after_call")
         cost = paying.charge_model(ticket, result)
         try:
             ref = self._stage(function, name, result, digest)
         finally:
             await paying.tell_others(ticket, cost)
         return self._given(function, name, ref)
+
+    async def _call(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        try:
+            if shapes.is_async(function):
+                result = await function(*args, **kwargs)
+            else:
+                result = await call_in_thread(function, *args, **kwargs)
+        except EndedLate as late:
+            # A time limit of the agent's knows no other class of cancellation in Python 3.11.
+            raise asyncio.CancelledError from late
+        faults.point("model.after_call")
+        self._gate.check_open("a step")
+        if inspect.iscoroutine(result):
+            result.close()
+            raise UnsupportedValue(
+                f"{name_of(function)} returned a coroutine that was never awaited: make it an "
+                "`async def` that awaits it, or give run.step() the async function itself"
+            )
+        return result
 
     def _stage(self, function: Callable[..., Any], name: str, result: object, digest: bytes) -> Ref:
         _check_comes_back(function, name, result)
@@ -134,14 +159,6 @@ def _plain(argument: object) -> object:
     except UnsupportedValue:
         return {"type": type(argument).__qualname__}
     return argument
-
-
-async def _call(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
-    if shapes.is_async(function):
-        return await function(*args, **kwargs)
-    return await call_in_thread(function, *args, **kwargs)
 
 
 def _returned_type(function: Callable[..., Any]) -> Any:

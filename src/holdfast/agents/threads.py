@@ -1,6 +1,7 @@
 """Functions that block, each in a thread of its own: one that hangs holds up nobody else.
 
-What a thread does cannot be stopped, so it is waited for, and how it ended is not forgotten.
+What a thread does cannot be stopped, so it is waited for, and how it ended is not forgotten. Only
+a process that ends does not wait longer than its `shutdown_seconds`.
 """
 
 import asyncio
@@ -10,14 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-
-class EndedLate(asyncio.CancelledError):
-    """The call was cancelled, and its function ended all the same: with a result or an error."""
-
-    def __init__(self, result: Any, error: BaseException | None) -> None:
-        super().__init__()
-        self.result = result
-        self.error = error
+from holdfast.agents.interruptions import ABANDONED, EndedLate
 
 
 async def call_in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -31,6 +25,9 @@ async def call_in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any
         except StopIteration as error:
             # A future cannot carry it.
             ended.set_exception(RuntimeError(f"it raised StopIteration: {error}"))
+        except KeyboardInterrupt as error:
+            # Python gives Ctrl-C to the main thread only: this one is the function's own.
+            ended.set_exception(RuntimeError(f"it raised KeyboardInterrupt: {error}"))
         except BaseException as error:
             ended.set_exception(error)
 
@@ -45,6 +42,8 @@ async def _wait_for(future: "asyncio.Future[Any]") -> Any:
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError as error:
+            if error.args == (ABANDONED,):
+                raise
             cancelled = error
     if cancelled is None:
         return future.result()

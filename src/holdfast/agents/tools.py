@@ -227,7 +227,8 @@ class Tool(Generic[P, R]):
             return undo
         given = cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
         try:
-            return str(undo(**_wanted(undo, given | {"result": result})))
+            with contained():
+                return str(undo(**_wanted(undo, given | {"result": result})))
         except Exception as error:
             log.warning("undo of tool %s failed: %r", self.name, error)
             return ""

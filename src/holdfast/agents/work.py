@@ -5,6 +5,7 @@ works on the run itself only while nobody else does.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from holdfast.agents import shapes
 from holdfast.agents.agent import Agent, Agents
 from holdfast.agents.executor import Ending, Pass
 from holdfast.agents.handover import Handover
+from holdfast.agents.interruptions import ABANDONED
 from holdfast.agents.session_pass import SessionPass
 from holdfast.agents.suspects import SuspectLane
 from holdfast.agents.views import UNSET
@@ -40,7 +42,7 @@ from holdfast.kernel.peers import CANCELS
 from holdfast.kernel.runs import Run, Status
 from holdfast.telemetry import log
 
-CLOSE_SECONDS: Final = 10.0
+_BREAK_OFF_SECONDS: Final = 15.0
 _HELPED: Final = 16
 _LOOKED_AT: Final = 1000
 _TRIAL_LOOK_SECONDS: Final = 0.1
@@ -261,9 +263,16 @@ class Work:
             working.hand_back(note)
 
     def hand_back_one(self, task: "asyncio.Task[Ending]", note: str) -> None:
-        """Ask one pass to end at the next boundary of its turn."""
+        """Ask one pass that nobody follows any more to end at the next boundary of its turn."""
         if task in self._passes:
             self._passes[task].hand_back(note)
+            task.add_done_callback(_log_if_broken)
+
+    def hand_back_helped(self, run_id: str, note: str) -> None:
+        """The same for the passes that help a run."""
+        for task, topic in self._helping.items():
+            if topic == f"run:{run_id}":
+                self.hand_back_one(task, note)
 
     async def finish_passes(self, *, timeout: float | None = None) -> bool:
         """Wait until no pass is left; False if some are, after the time-out."""
@@ -271,24 +280,35 @@ class Work:
             await asyncio.wait(set(self._passes), timeout=timeout)
         return not self._passes
 
-    def cancel_helped(self, run_id: str) -> None:
-        """Stop the passes that help a run where they are, without waiting for that."""
-        for task, topic in self._helping.items():
-            if topic == f"run:{run_id}":
-                task.cancel()
+    async def cancel_passes(self, reason: str | None = None) -> None:
+        """Stop every pass where it is: what its tools do is unknown from here on.
 
-    async def cancel_passes(self) -> None:
-        """Stop every pass where it is: what its tools do is unknown from here on."""
+        A thread is waited for, unless the reason is ABANDONED.
+        """
         for task in self._passes:
-            task.cancel()
+            task.cancel(reason)
         await self.finish_passes()
 
+    async def break_off(self) -> None:
+        """Stop every pass, and do not wait for code that catches its cancellation."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BREAK_OFF_SECONDS):
+                await self.cancel_passes(ABANDONED)
+        if left := ", ".join(sorted(working.run_id for working in self._passes.values())):
+            log.error("the code of these runs does not stop; it is left behind: %s", left)
+
     async def close(self) -> None:
-        """End all work: at the boundaries of turns, or after a while where it is."""
+        """End all work: at the boundaries of turns, or after `shutdown_seconds` where it is."""
         self.hand_back("the process is ending")
-        if not await self.finish_passes(timeout=CLOSE_SECONDS):
-            await self.cancel_passes()
+        if not await self.finish_passes(timeout=self.context.settings.shutdown_seconds):
+            await self.break_off()
         beside = [*self._trials, *([] if self._watching is None else [self._watching])]
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
+
+
+def _log_if_broken(task: "asyncio.Task[Ending]") -> None:
+    """Nobody waits for it any more, so nobody else would say so."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s broke", task.get_name(), exc_info=error)

@@ -60,6 +60,11 @@ class Worker:
     def agents(self) -> Sequence[str]:
         return self._names
 
+    @property
+    def shutdown_seconds(self) -> float:
+        """How long whoever stops it waits for turns under way, by the settings."""
+        return self._work.context.settings.shutdown_seconds
+
     async def run(self) -> None:
         """Work until `stop` is called; then until the turns that are under way have ended."""
         if self._taking is not None:

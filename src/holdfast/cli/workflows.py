@@ -11,6 +11,7 @@ import click
 import msgspec
 import yaml
 
+from holdfast import app
 from holdfast.cli import (
     blocked,
     exits,
@@ -68,6 +69,7 @@ _BLOCK_COLUMNS: Final = {
 _WAITING: Final = frozenset(each.name for each in Kit().types.values() if each.waits)
 _OUTPUTS_WIDTH: Final = 60
 _TREE_PAGE: Final = 1000
+_GRACE_SECONDS: Final = 1.5
 _HAND_BACK_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.02
 _TIMEOUT = click.option(
@@ -377,7 +379,9 @@ class _Going:
 
     def _tell_interrupted(self, run_id: str) -> Exit:
         exits.end_after(_HAND_BACK_SECONDS)
-        _wait_until_let_go(self.hf, run_id)
+        if not _is_let_go(self.hf, run_id, within=_GRACE_SECONDS):
+            _break_off(self.hf)
+            _is_let_go(self.hf, run_id, within=_HAND_BACK_SECONDS / 2)
         if self.options.output.is_json:
             record = _record(self.hf, self.hf.workflows.status(run_id))
             self.options.output.one(record, ids="run_id", draw=draw)
@@ -394,15 +398,20 @@ def _worked_elsewhere(hf: Holdfast, run_id: str) -> tuple[str, Outcome | None]:
     return "", None
 
 
-def _wait_until_let_go(hf: Holdfast, run_id: str) -> None:
-    """Until this process holds no run of a tree; a tool that blocks a thread is not waited for."""
-    deadline = time.monotonic() + _HAND_BACK_SECONDS - 1
+def _is_let_go(hf: Holdfast, run_id: str, *, within: float) -> bool:
+    """Whether this process comes to hold no run of a tree in time."""
+    deadline = time.monotonic() + within
     while any(
         run.status is Status.RUNNING and run.worker == hf.worker for run in _tree(hf, run_id)
     ):
         if time.monotonic() > deadline:
-            return
+            return False
         time.sleep(_LOOK_SECONDS)
+    return True
+
+
+def _break_off(hf: Holdfast) -> None:
+    hf._call(app.break_off, hf._inner)  # pyright: ignore[reportPrivateUsage] - of this package
 
 
 def _tree(hf: Holdfast, run_id: str) -> Iterator[Run]:

@@ -7,7 +7,7 @@ token, a `Ref` with a negative seq.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from holdfast import names
@@ -129,6 +129,8 @@ class Stage:
         self._encode = encode
         self._commit = commit
         self._is_flush_due = False
+        self._joining = 0
+        self._was_held_up = False
         self._flushing: set[asyncio.Task[None]] = set()
         self.is_patient = False
         """Whether results wait for the next commit however long; outcomes of effects never do."""
@@ -201,6 +203,21 @@ class Stage:
         note = names.check_text(note, what="note")
         self._add(effects.settle(begun.effect, status, body=body, note=note, retry=retry))
 
+    @contextlib.contextmanager
+    def joining(self) -> Generator[None]:
+        """Let what is staged wait for a commit that another task is about to make.
+
+        What no commit has taken along at the end is flushed.
+        """
+        self._joining += 1
+        try:
+            yield
+        finally:
+            self._joining -= 1
+            if self._was_held_up and not self._joining:
+                self._was_held_up = False
+                self._flush_soon()
+
     async def flush(self) -> None:
         """Commit what is staged, by itself."""
         await self._commit()
@@ -221,14 +238,19 @@ class Stage:
 
     def _add(self, draft: Draft, *, can_wait: bool = False) -> Ref:
         """Stage an entry; it is stored at the loop's next turn if no commit takes it along."""
-        if not self._is_flush_due and not (can_wait and self.is_patient):
+        if not (can_wait and self.is_patient):
+            self._flush_soon()
+        return self._staging.add(draft)
+
+    def _flush_soon(self) -> None:
+        if not self._is_flush_due:
             self._is_flush_due = True
             asyncio.get_running_loop().call_soon(self._begin_flush)
-        return self._staging.add(draft)
 
     def _begin_flush(self) -> None:
         self._is_flush_due = False
-        if self._staging.drafts:
+        self._was_held_up = self._joining > 0
+        if self._staging.drafts and not self._was_held_up:
             task = asyncio.create_task(self._flush_quietly())
             self._flushing.add(task)
             task.add_done_callback(self._flushing.discard)

@@ -8,10 +8,17 @@ from holdfast.engine.journal import body_of
 from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.kernel import indexes, journal
 from holdfast.kernel.journal import ORIGIN, Entry, Kind
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import Run, Status
 
 _NEWEST = 2**62
 _NOTED = 20
+_PAGE = 500
+_NO_REASON = "no reason is on record"
+_REASONS = {
+    Status.BLOCKED: Kind.RUN_BLOCKED,
+    Status.FAILED: Kind.RUN_FAILED,
+    Status.CANCELLED: Kind.RUN_CANCELLED,
+}
 
 
 async def entries_since_checkpoint(context: Context, run_id: str) -> list[Entry]:
@@ -57,12 +64,23 @@ async def step_result(context: Context, run_id: str, seq: int, *, prefix: str = 
 
 
 async def last_note(context: Context, run_id: str) -> str:
-    """The remark of the newest entry that has one: why a run failed, or is blocked."""
+    """Why a run failed, was cancelled or is blocked; else the newest remark of late entries.
+
+    A reason is found however many entries follow it.
+    """
+    run = await context.store.runs.get(run_id)
+    reason = None if run is None else _REASONS.get(run.status)
     head = await context.store.journal.head(run_id)
-    seq = 0 if head is None else head.seq
-    newest = await context.store.journal.read(run_id, after=max(0, seq - _NOTED), limit=_NOTED)
-    for entry in reversed(newest):
-        note = getattr(indexes.facts_of(entry), "note", "")
-        if note:
-            return note
-    return "no reason is on record"
+    upto, page = 0 if head is None else head.seq, _NOTED
+    while upto > 0:
+        after = max(0, upto - page)
+        for entry in reversed(
+            await context.store.journal.read(run_id, after=after, limit=upto - after)
+        ):
+            note = getattr(indexes.facts_of(entry), "note", "")
+            if entry.kind == reason or (note and reason is None):
+                return note or _NO_REASON
+        if reason is None:
+            break
+        upto, page = after, _PAGE
+    return _NO_REASON

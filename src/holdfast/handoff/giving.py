@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.agents.containing import contained
 from holdfast.agents.handover import Giving
 from holdfast.agents.progress import Work
 from holdfast.agents.questions import FOR_PEOPLE
@@ -126,7 +127,8 @@ class Leaving:
             return ""
         talk = [item for name in self._policy.context_parts for item in items_of(self._run, name)]
         try:
-            return str(await self._run.model(self._policy.summarize, record, talk))
+            with contained():
+                return str(await self._run.model(self._policy.summarize, record, talk))
         except Exception as error:
             log.warning("run %s is handed over without a summary: %r", self._held.run_id, error)
             return ""

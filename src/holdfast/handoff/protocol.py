@@ -17,6 +17,7 @@ import msgspec
 from holdfast import codec, faults, ids, names
 from holdfast.agents.agent import Agents
 from holdfast.agents.calls import describe, storable_text
+from holdfast.agents.containing import contained
 from holdfast.agents.handing_over import CONTEXT, WISH, HandoffRules
 from holdfast.agents.handover import PART, TAKEN, Giving, Taken
 from holdfast.agents.progress import PART as WORK
@@ -192,9 +193,10 @@ class HandoffProtocol:
             agents=tuple(self._agents.names),
         )
         try:
-            to = policy.successor(succession)
-            if inspect.isawaitable(to):
-                to = await to
+            with contained():
+                to = policy.successor(succession)
+                if inspect.isawaitable(to):
+                    to = await to
         except Exception as error:
             told = f"who goes on could not be chosen: {describe(error)}"
             raise UnsupportedValue(storable_text(told)) from error
@@ -206,7 +208,8 @@ class HandoffProtocol:
         if record is None or not isinstance(rules, HandoffPolicy):
             return
         try:
-            needed = rules.tokens_of(record.recovery.continuation_prompt)
+            with contained():
+                needed = rules.tokens_of(record.recovery.continuation_prompt)
         except Exception as error:
             told = f"the tokens of its prompt could not be counted: {describe(error)}"
             raise UnsupportedValue(storable_text(told)) from error

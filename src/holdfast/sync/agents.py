@@ -75,6 +75,10 @@ class Worker(Face[worker.Worker]):
     def agents(self) -> Sequence[str]:
         return self._inner.agents
 
+    @property
+    def shutdown_seconds(self) -> float:
+        return self._inner.shutdown_seconds
+
     def run(self) -> None:
         return self._call(self._inner.run)
 

@@ -298,9 +298,6 @@ class Workflows:
                 timeout=timeout,
                 until=self._approvals.needs_a_person,
             )
-        except asyncio.CancelledError:
-            self._work.cancel_helped(run_id)
-            raise
         finally:
             if stop is not None:
                 stop()

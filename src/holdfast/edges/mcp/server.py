@@ -27,7 +27,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 
 from holdfast.agents.agent import Agent
-from holdfast.agents.work import CLOSE_SECONDS
 from holdfast.agents.worker import Worker
 from holdfast.app import Holdfast
 from holdfast.edges.mcp import (
@@ -141,9 +140,9 @@ class McpServer:
     ) -> None:
         self.stopping.begin()
         try:
-            if self._working is not None:
+            if self._working is not None and self._worker is not None:
                 # Whoever sends a signal can send another; who has closed stdin is gone.
-                patience = None if self.stopping.signals else CLOSE_SECONDS
+                patience = None if self.stopping.signals else self._worker.shutdown_seconds
                 await asyncio.wait({self._working}, timeout=patience)
                 self._working.cancel()
                 with suppress(asyncio.CancelledError, HoldfastError):
