@@ -114,6 +114,7 @@ def answer(member: Any) -> str:
         "holdfast.sync.app.",
         "holdfast.sync.agents.",
         "holdfast.sync.engine.",
+        "holdfast.sync.leases.",
         "holdfast.agents.handles.",
         "holdfast.agents.sessions.",
         "holdfast.agents.worker.",

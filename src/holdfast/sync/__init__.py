@@ -13,14 +13,13 @@ from holdfast.sync.engine import (
     Effects,
     Handoffs,
     Journal,
-    LeasedRun,
-    Leases,
     Messages,
     Recoveries,
     Runs,
     Signals,
     Waits,
 )
+from holdfast.sync.leases import LeasedRun, Leases
 from holdfast.sync.peers import CheckpointService
 from holdfast.sync.schedules import Schedules
 from holdfast.sync.webhooks import Webhooks

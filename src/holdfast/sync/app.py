@@ -23,13 +23,13 @@ from holdfast.sync.engine import (
     Effects,
     Handoffs,
     Journal,
-    Leases,
     Messages,
     Recoveries,
     Runs,
     Signals,
     Waits,
 )
+from holdfast.sync.leases import Leases
 from holdfast.sync.loop import Face, Loop, blocking
 from holdfast.sync.schedules import Schedules
 from holdfast.sync.webhooks import Webhooks
