@@ -21,7 +21,7 @@ from holdfast.errors import RunWaiting, ToolFailed
 
 STORE = "approval.db"
 PAYMENTS = Path("payments.txt")
-# A killed process keeps its run for as long as its lease; short, so that you need not wait.
+# On another machine, a killed process keeps its run for as long as its lease.
 SETTINGS = holdfast.Settings(lease_seconds=3)
 DIES = False
 

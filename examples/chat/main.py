@@ -20,7 +20,7 @@ from holdfast import AgentLoop, Budget, Happened, Key, NotDone, Tool
 from holdfast.errors import HoldfastError, RunNotFound
 
 SYSTEM = "You keep a shopping list. Use your tools, and answer in one sentence."
-# A killed process keeps its session for as long as its lease; short, so that you need not wait.
+# On another machine, a killed process keeps its session for as long as its lease.
 SETTINGS = holdfast.Settings(lease_seconds=3)
 
 

@@ -28,7 +28,7 @@ from holdfast.integrations.langgraph import HoldfastSaver, durable, durable_tool
 
 STORE = "langgraph.db"
 PAYMENTS = Path("payments.txt")
-# A killed process keeps its thread for as long as its lease; short, so that you need not wait.
+# On another machine, a killed process keeps its thread for as long as its lease.
 SETTINGS = holdfast.Settings(lease_seconds=3)
 DIES = ""
 

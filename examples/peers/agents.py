@@ -11,7 +11,7 @@ import os
 import holdfast
 from holdfast import Run
 
-# A killed process keeps its runs for as long as its lease; short, so that you need not wait.
+# On another machine, a killed process keeps its runs for as long as its lease.
 LEASE_SECONDS = 2.0
 WORK_SECONDS = 0.5
 

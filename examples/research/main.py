@@ -20,7 +20,7 @@ from holdfast import Happened, Key, NotDone, Run, ToolCall
 from holdfast.errors import HoldfastError
 
 LIBRARY = Path(__file__).parent / "library"
-# A killed process keeps its run for as long as its lease; short, so that you need not wait.
+# On another machine, a killed process keeps its run for as long as its lease.
 SETTINGS = holdfast.Settings(lease_seconds=3)
 
 

@@ -19,7 +19,7 @@ from holdfast import ids
 from holdfast.cli import demo_bank
 from holdfast.cli.demo_process import Child, Event, Wire
 from holdfast.cli.demo_stage import Timeline
-from holdfast.cli.demo_worker import LEASE_SECONDS, Orders
+from holdfast.cli.demo_worker import Orders
 from holdfast.cli.records import Record
 from holdfast.cli.text import count, moment
 from holdfast.clock import SystemClock
@@ -163,7 +163,7 @@ class Showing:
             self._timeline.tell("demo", f"the run's journal: {_ON_RECORD[at]}")
 
     def _go_on(self, port: int, *, is_leased: bool) -> int:
-        lease = f", and waits for the other's lease of {LEASE_SECONDS:.0f} s to run out"
+        lease = ", and sees that the other one has ended"
         with self._start_worker(port) as worker:
             self._timeline.tell(worker.who, "starts" + (lease if is_leased else ""))
             self._work_until(worker, "ended")
