@@ -159,6 +159,8 @@ class Proxy:
         self.port = free_port()
         self.commits_seen = 0
         self.cuts = 0
+        self.delay = 0.0
+        """Seconds that each request waits on its way; one that is set holds from now on."""
         self._target = (address.hostname or "127.0.0.1", address.port or 5432)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -306,6 +308,7 @@ class Proxy:
             group = requests.flush()
             if self._is_cut(link, group, self._request_cut):
                 return
+            await asyncio.sleep(self.delay)
             await self._passing.wait()
             asked += group.words
             if kind in ANSWERED_REQUESTS:

@@ -58,7 +58,7 @@ class CommitWriter:
         while True:
             try:
                 with self._connections.translated():
-                    outcomes = await self._send(batch)
+                    outcomes = await self._send(batch, patience)
                 faults.point("batch.before_acknowledge")
                 return outcomes
             except OutcomeUnknown as error:
@@ -71,10 +71,10 @@ class CommitWriter:
                 patience.check(OutcomeUnknown(str(error)))
             await patience.pause()
 
-    async def _send(self, batch: Sequence[Commit]) -> list[Outcome]:
+    async def _send(self, batch: Sequence[Commit], patience: Patience) -> list[Outcome]:
         while True:
             try:
-                async with self._connections.lent() as connection:
+                async with self._connections.lent(patience) as connection:
                     outcomes = await self._apply_on(connection, batch)
                     await self._connections.confirm(connection)
                     faults.point("batch.after_commit")

@@ -34,6 +34,7 @@ from holdfast.errors import (
 )
 from holdfast.settings import Settings, shown_store
 from holdfast.stores.postgres import packing
+from holdfast.stores.postgres.pool_queue import PoolQueue, PoolStalled
 from holdfast.stores.postgres.queries import SQL, Statement
 from holdfast.stores.rows import Row
 from holdfast.telemetry import log
@@ -89,6 +90,7 @@ class Connections:
         self._size = settings.pool_connections
         self._is_preparing = settings.prepared_statements
         self._pool: AsyncConnectionPool[Connection] | None = None
+        self._queue = PoolQueue(self._size, limit_seconds=self.patience)
 
     @property
     def lock_timeout(self) -> str:
@@ -123,6 +125,7 @@ class Connections:
     async def close(self) -> None:
         if self._pool is not None:
             pool, self._pool = self._pool, None
+            self._queue.refuse()
             await pool.close(timeout=self.patience)
 
     async def connect(self) -> Connection:
@@ -143,7 +146,7 @@ class Connections:
         while True:
             try:
                 with self.translated():
-                    async with self.lent() as connection:
+                    async with self.lent(patience) as connection:
                         return await work(connection)
             except OutcomeUnknown as error:
                 # Lost on the way, and nothing that matters was written.
@@ -151,11 +154,28 @@ class Connections:
             await patience.pause()
 
     @asynccontextmanager
-    async def lent(self) -> AsyncGenerator[Connection]:
+    async def lent(self, patience: "Patience | None" = None) -> AsyncGenerator[Connection]:
         """A connection for one piece of work; a broken one is not given to the next.
 
-        A server that does not answer for twice the time one waits for a lock counts as away.
+        A server that does not answer for twice the time one waits for a lock counts as away. The
+        time in the queue for a connection does not count against `patience`.
         """
+        if self._pool is None:
+            raise StoreClosed()
+        try:
+            await self._queue.enter()
+        except PoolStalled as error:
+            raise await self._why_none() from error
+        try:
+            async with self._admitted() as connection:
+                if patience is not None:
+                    patience.begin()
+                yield connection
+        finally:
+            self._queue.leave()
+
+    @asynccontextmanager
+    async def _admitted(self) -> AsyncGenerator[Connection]:
         pool = self._pool
         if pool is None:
             raise StoreClosed()
@@ -179,18 +199,21 @@ class Connections:
 
     async def _get(self, pool: AsyncConnectionPool[Connection]) -> Connection:
         """A connection of the pool. Asking again and again makes it try the server each time."""
-        until = time.monotonic() + self.patience
+        since = time.monotonic()
         asked = _times_cancelled()
         while True:
             try:
                 connection = await pool.getconn(min(_ASK_AGAIN_SECONDS, self.patience))
-            except PoolTimeout as error:
-                if time.monotonic() > until:
-                    raise await self._why_none(pool) from error
+            except PoolTimeout:
+                try:
+                    self._queue.check_moving(since)
+                except PoolStalled as error:
+                    raise await self._why_none() from error
             except PoolClosed as error:
                 raise StoreClosed() from error
             else:
                 if _times_cancelled() == asked:
+                    self._queue.moved()
                     return connection
                 # wait_for of Python 3.11, in the pool, forgets it if the connection comes with it.
                 await pool.putconn(connection)
@@ -271,12 +294,15 @@ class Connections:
                 self.place,
             )
 
-    async def _why_none(self, pool: AsyncConnectionPool[Connection]) -> HoldfastError:
-        """Why the pool had no connection in time: ask the server directly."""
-        if pool.get_stats().get("pool_size", 0) >= self._size:
+    async def _why_none(self) -> HoldfastError:
+        """Why nobody was given a connection for so long: ask the server directly."""
+        if self._pool is None:
+            return StoreClosed()
+        if self._pool.get_stats().get("pool_size", 0) >= self._size:
             return StoreBusy(
                 f"all {self._size} connections to {self.place} were in use for "
-                f"{self.patience:g} s; raise pool_connections"
+                f"{self.patience:g} s, and none became free; raise pool_connections, or find out "
+                "what keeps them (pg_stat_activity)"
             )
         try:
             connection = await self.connect()
@@ -332,15 +358,22 @@ async def fetch_parts(
 
 
 class Patience:
-    """How long to go on trying, with growing pauses."""
+    """How long to go on trying once there was a connection, with growing pauses."""
 
     def __init__(self, connections: Connections) -> None:
-        self._until = time.monotonic() + connections.patience
+        self._seconds = connections.patience
+        self._until: float | None = None
         self._pause = 0.01
+
+    def begin(self) -> None:
+        """Count from now on, unless it counts already."""
+        if self._until is None:
+            self._until = time.monotonic() + self._seconds
 
     def check(self, error: HoldfastError) -> None:
         """Raise `error` when it is over."""
-        if time.monotonic() > self._until:
+        self.begin()
+        if self._until is not None and time.monotonic() > self._until:
             raise error
 
     async def pause(self) -> None:

@@ -88,7 +88,10 @@ class OutsideWriter:
             round_ = Round(self._tenant, self._clock, waiting, damaged)
             try:
                 with self._connections.translated():
-                    async with self._apart(len(waiting)), self._connections.lent() as connection:
+                    async with (
+                        self._apart(len(waiting)),
+                        self._connections.lent(patience) as connection,
+                    ):
                         await self._transact(connection, round_)
                         await self._connections.confirm(connection)
                 break
@@ -145,7 +148,7 @@ class OutsideWriter:
             try:
                 with self._connections.translated():
                     async with (
-                        self._connections.lent() as connection,
+                        self._connections.lent(patience) as connection,
                         self._connections.transaction(connection),
                     ):
                         runs = packing.texts([probe.run_id])
@@ -163,7 +166,7 @@ class OutsideWriter:
         while True:
             try:
                 with self._connections.translated():
-                    async with self._connections.lent() as connection:
+                    async with self._connections.lent(patience) as connection:
                         connection.is_replicated = False
                         return await self._connections.confirm(connection)
             except (UnavailableError, StoreNotPermitted) as error:
