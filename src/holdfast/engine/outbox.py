@@ -5,8 +5,7 @@ taken out after it was delivered, so one that is delivered twice finds its wait 
 commits one delivers it right away if he can; every worker delivers what is left.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from holdfast import faults
 from holdfast.engine import peers
 from holdfast.engine.context import Context
+from holdfast.engine.courier import Courier, one_by_one
 from holdfast.engine.queues import Queues
 from holdfast.engine.replies import PeerReply, intact_entry, reply_of
 from holdfast.engine.waits import Waits
@@ -23,9 +23,9 @@ from holdfast.kernel.messages import OUTBOX, Message
 from holdfast.kernel.peers import Note
 from holdfast.telemetry import log
 
-_BATCH: Final = 256
 _TRIES: Final = 10
 _ELSEWHERE_SECONDS: Final = 0.2
+_UNAVAILABLE_SECONDS: Final = 1.0
 
 _notes: Final = msgspec.json.Decoder(Note, strict=False)
 
@@ -47,16 +47,14 @@ class Outbox:
         self.orchestrate: Callable[[str, str, int], Awaitable[None]] | None = None
         self._queues = Queues(context)
         self._waits = Waits(context)
-        self._lease = context.settings.lease_seconds
+        lease = context.settings.lease_seconds
+        self._courier = Courier(
+            self._queues, OUTBOX, self._deliver_each, lease=lease, split=one_by_one
+        )
 
     async def deliver(self) -> int:
         """Deliver everything that is due now; how many messages that were."""
-        delivered = 0
-        while taken := await self._queues.take(OUTBOX, lease=self._lease, limit=_BATCH):
-            faults.point("outbox.after_take")
-            await asyncio.gather(*map(self._deliver, taken))
-            delivered += len(taken)
-        return delivered
+        return await self._courier.deliver_due()
 
     async def deliver_if_due(self) -> None:
         """The same, without writing when there is nothing; what goes wrong is tried again later."""
@@ -69,22 +67,19 @@ class Outbox:
 
     async def keep_delivering(self) -> None:
         """Deliver whatever becomes due, until this is cancelled."""
-        while True:
-            try:
-                faults.point("outbox.before_take")
-                taken = await self._queues.take_or_wait(OUTBOX, lease=self._lease, limit=_BATCH)
-                if taken:
-                    faults.point("outbox.after_take")
-                await asyncio.gather(*map(self._deliver, taken))
-            except HoldfastError as error:
-                log.warning("what runs owe each other was not delivered yet: %s", error)
-                await asyncio.sleep(self._context.settings.wakeup_poll_seconds)
+        await self._courier.keep_delivering(self._context.settings.wakeup_poll_seconds)
+
+    async def _deliver_each(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            await self._deliver(message)
 
     async def _deliver(self, message: Message) -> None:
         try:
             await self._carry_out(message, note_of(message))
-        except UnavailableError:
-            raise
+        except UnavailableError as error:
+            note, pause = str(error)[:1000], _UNAVAILABLE_SECONDS
+            log.warning("message %s was not delivered yet: %s", message.message_id, note)
+            await self._queues.retry(message, delay=pause, note=note, is_counted=False)
         except WaitNotFound as error:
             log.warning("nobody waits for the reply, it is left alone: %s", error)
             await self._queues.ack(message)

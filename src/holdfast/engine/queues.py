@@ -66,16 +66,26 @@ class Queues:
 
     async def take_or_wait(self, queue: str, *, lease: float, limit: int = 1) -> list[Message]:
         """The same; if there is nothing, wait until there may be, and give an empty list."""
-        topic = topic_of(queue)
-        ticket = self._context.wakeups.ticket(topic)
+        ticket = self.ticket(queue)
         taken = await self.take(queue, lease=lease, limit=limit)
         if not taken:
-            pause = await self.pause(queue)
-            await self._context.wakeups.wait(topic, ticket, timeout=pause)
+            await self.wait(queue, ticket)
         return taken
 
+    def ticket(self, queue: str) -> int:
+        """What `wait` needs: it ends for everything that is told from now on."""
+        return self._context.wakeups.ticket(topic_of(queue))
+
+    async def wait(self, queue: str, ticket: int) -> None:
+        """Wait until there may be something to take."""
+        pause = await self.pause(queue)
+        await self._context.wakeups.wait(topic_of(queue), ticket, timeout=pause)
+
     async def ack(self, message: Message) -> bool:
-        """It is dealt with; False if it was delivered to somebody else meanwhile."""
+        """It is dealt with; False if it was delivered to somebody else meanwhile.
+
+        What a run owes is forgotten also then: it was delivered.
+        """
         return await self._move(message, messages.acked(message))
 
     async def extend(self, message: Message, *, lease: float) -> bool:

@@ -80,12 +80,16 @@ class Receiver:
         if isinstance(envelope, Request) and self._waits_for_boundary(envelope.agent):
             if self._tasks >= self.most_tasks:
                 return await delivery.retry(_PAUSE_SECONDS, "there was no room for it")
-            self._begin(self._answered(delivery, self._work_on(envelope, delivery)))
+            self._begin(self._answered(delivery, self._work_on(envelope)))
         else:
             await self._answered(delivery, self._carry_out(envelope, delivery.attempt))
 
     async def _answered(self, delivery: Delivery, dealing: Coroutine[Any, Any, str]) -> None:
-        """Acknowledge a message after what it asks for is stored; what cannot be comes again."""
+        """Acknowledge a message after what it asks for is stored; what cannot be comes again.
+
+        It stays this consumer's meanwhile.
+        """
+        keeping = asyncio.create_task(_keep(delivery, self._context.settings.lease_seconds))
         try:
             faults.point("receiver.before_commit")
             not_yet = await dealing
@@ -103,6 +107,8 @@ class Receiver:
                 await delivery.retry(_pause(delivery.attempt), not_yet)
             else:
                 await delivery.ack()
+        finally:
+            keeping.cancel()
 
     async def _bury(self, delivery: Delivery, error: Exception) -> None:
         log.error("message %s of a peer is dead: %s", delivery.key, error)
@@ -113,21 +119,19 @@ class Receiver:
         agents = self._work.agents
         return agent in agents and agents.get(agent).rules.cadence == "boundary"
 
-    async def _work_on(self, request: Request, delivery: Delivery) -> str:
-        """Work on a request until it is stored; it stays this consumer's meanwhile."""
+    async def _work_on(self, request: Request) -> str:
+        """Work on a request until it is stored."""
         if await self._context.store.runs.get(request.wait_id) is not None:
             return ""  # it came before
         created = peers.creation(
             agent=request.agent, given=request.input, reply_to=request.reply_to
         )
-        keeping = asyncio.create_task(_keep(delivery, self._context.settings.lease_seconds))
         self._tasks += 1
         try:
             is_stored = await self._work.take_in(request.wait_id, created, request.input)
             return "" if is_stored else "its work was not stored"
         finally:
             self._tasks -= 1
-            keeping.cancel()
 
     async def _carry_out(self, envelope: Envelope, attempt: int) -> str:
         """Do what a message asks for; why it cannot be done yet, if it cannot.

@@ -4,7 +4,6 @@ A message is taken with a lease, sent under its own id, and then forgotten. Whoe
 sending and forgetting has it sent again, under the same id.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -12,6 +11,7 @@ import msgspec
 
 from holdfast import codec, faults
 from holdfast.engine.context import Context
+from holdfast.engine.courier import Courier, in_order
 from holdfast.engine.journal import body_of
 from holdfast.engine.outbox import note_of, put_off
 from holdfast.engine.queues import Queues
@@ -24,9 +24,7 @@ from holdfast.kernel.peers import Note
 from holdfast.peers import envelopes
 from holdfast.peers.envelopes import Alive, Answer, Asks, Cancel, Envelope, Reply, Request
 from holdfast.peers.transports.contract import Transport
-from holdfast.telemetry import log
 
-_BATCH: Final = 64
 _TRIES: Final = 20
 
 
@@ -38,25 +36,14 @@ class Relay:
         self._queues = Queues(context)
         self._transport = transport
         self._reply_to = reply_to
+        lease = context.settings.lease_seconds
+        self._courier = Courier(
+            self._queues, OUTGOING, self._send_in_order, lease=lease, split=in_order
+        )
 
     async def keep_sending(self) -> None:
-        """Send whatever becomes due, until this is cancelled."""
-        while True:
-            try:
-                taken = await self._queues.take_or_wait(
-                    OUTGOING, lease=self._context.settings.lease_seconds, limit=_BATCH
-                )
-                await self.send(taken)
-            except HoldfastError as error:
-                log.warning("messages to peers wait: %s", error)
-                await asyncio.sleep(self._context.settings.wakeup_poll_seconds)
-
-    async def send(self, taken: Sequence[Message]) -> None:
-        """Send messages: those of one run one after another, of several runs at once."""
-        by_run: dict[str, list[Message]] = {}
-        for message in taken:
-            by_run.setdefault(message.ordering or message.message_id, []).append(message)
-        await asyncio.gather(*map(self._send_in_order, by_run.values()))
+        """Send whatever becomes due, until this is cancelled; in order for each run."""
+        await self._courier.keep_delivering(self._context.settings.wakeup_poll_seconds)
 
     async def _send_in_order(self, messages: Sequence[Message]) -> None:
         for at, message in enumerate(messages):

@@ -269,6 +269,7 @@ class MoveMessage(msgspec.Struct, frozen=True, gc=False):
     """Change a message; the answer is False if it is not as `message` has it any more.
 
     What tells is its worker, its attempts and its status: whoever lost a delivery moves nothing.
+    One that is to be forgotten was delivered: the same message (`created_at`) goes, whoever has it.
     Moving it a second time in the same way is the same as once.
     """
 

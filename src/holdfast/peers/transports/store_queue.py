@@ -1,9 +1,11 @@
 """The transport of agents that share a store: its queues."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
+from holdfast import clock
 from holdfast.engine.context import Context
 from holdfast.engine.queues import Queues, decode_headers, topic_of
 from holdfast.errors import StoreClosed
@@ -17,7 +19,7 @@ class StoreDelivery:
 
     _queues: Queues
     _message: Message
-    _lease: float
+    lease: float
 
     @property
     def queue(self) -> str:
@@ -26,6 +28,11 @@ class StoreDelivery:
     @property
     def key(self) -> str:
         return self._message.message_id
+
+    @property
+    def due_at(self) -> int:
+        """Until when it was claimed first."""
+        return self._message.due_at
 
     @property
     def body(self) -> bytes:
@@ -46,7 +53,7 @@ class StoreDelivery:
         await self._queues.retry(self._message, delay=delay, note=note)
 
     async def extend(self) -> bool:
-        return await self._queues.extend(self._message, lease=self._lease)
+        return await self._queues.extend(self._message, lease=self.lease)
 
     async def dead(self, reason: str) -> None:
         await self._queues.dead(self._message, reason)
@@ -101,21 +108,34 @@ class StoreQueue:
         taken: list[Message] = []
         consumers = self._prefetched.setdefault(queue, [])
         consumers.append(taken)
+        keeping = asyncio.create_task(self._keep_claims(taken, lease))
         try:
             while self._is_open:
                 taken += await self._queues.take_or_wait(queue, lease=lease, limit=prefetch)
                 while taken and self._is_open:
-                    message = taken.pop(0)
-                    # One that lay here for too long is somebody else's by now, or soon.
-                    if message.due_at > self._context.now():
-                        yield StoreDelivery(self._queues, message, lease)
+                    delivery = StoreDelivery(self._queues, taken.pop(0), lease)
+                    if await self._is_still_claimed(delivery):
+                        yield delivery
         except StoreClosed:
             if self._is_open:
                 raise
         finally:
+            keeping.cancel()
             await self._give_back(taken)
             # The list itself: others may be equal to it.
             consumers[:] = [each for each in consumers if each is not taken]
+
+    async def _keep_claims(self, taken: list[Message], lease: float) -> None:
+        """Extend the claims of messages that wait here until the consumer asks for them."""
+        while True:
+            await asyncio.sleep(lease / 3)
+            extending = [self._queues.extend(message, lease=lease) for message in taken]
+            await asyncio.gather(*extending, return_exceptions=True)
+
+    async def _is_still_claimed(self, delivery: StoreDelivery) -> bool:
+        """Whether a message is this consumer's; renew the claim of one that waited for long."""
+        left = delivery.due_at - self._context.now()
+        return left > clock.seconds(delivery.lease) // 2 or await delivery.extend()
 
     async def _give_back(self, taken: list[Message]) -> None:
         while taken:

@@ -128,6 +128,7 @@ class MessageWriter:
             now,
             _PURGED_AT_ONCE,
             self._connections.lock_timeout,
+            packing.int8s([message.created_at for message in messages]),
         )
         moved = _keys(await fetch(connection, SQL["move_message"], row))
         return [_key(message) in moved for message in messages]

@@ -29,17 +29,11 @@ class MessageWriter:
 
     def _move(self, write: MoveMessage) -> bool:
         message, move, now = write.message, write.move, self._clock.now()
-        known = (
-            message.tenant,
-            message.queue,
-            message.message_id,
-            message.worker,
-            message.attempts,
-            message.status.value,
-        )
+        name, status = (message.tenant, message.queue, message.message_id), message.status.value
         self._changes("purge_messages", (message.tenant, message.queue, now, _PURGED_AT_ONCE))
         if move.is_forgotten:
-            return self._changes("forget_message", known)
+            return self._changes("forget_message", (*name, message.created_at, status))
+        known = (*name, message.worker, message.attempts, status)
         wanted = (move.status.value, now + move.delay, move.worker, move.attempts, move.note)
         return self._changes("move_message", (*known, *wanted))
 

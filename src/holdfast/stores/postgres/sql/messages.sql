@@ -51,14 +51,17 @@ RETURNING t.id, t.tenant, t.queue, t.message_id, t.ordering, t.headers, t.body, 
           t.due_at, t.attempts, t.worker, t.status, t.note;
 
 -- name: move_message
--- Change messages that are still as their movers know them, or as they want them already; forget
--- those that need not be kept; and some of those that were done long ago. At most one move of each.
+-- Change messages that are still as their movers know them, or as they want them already; and forget
+-- some of those that were done long ago. What was delivered and need not be kept is forgotten, also
+-- if somebody else has claimed it meanwhile: else a late acknowledgement would deliver it for ever.
+-- At most one move of each.
 WITH asked AS MATERIALIZED (
     SELECT a.*
     FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[],
-                $8::bigint[], $9::text[], $10::bigint[], $11::text[], $12::bigint[])
+                $8::bigint[], $9::text[], $10::bigint[], $11::text[], $12::bigint[],
+                $16::bigint[])
          AS a (queue, message_id, worker, attempts, was, status, due_at, new_worker, new_attempts,
-               note, is_forgotten)
+               note, is_forgotten, created_at)
     WHERE (SELECT set_config('lock_timeout', $15, true)) IS NOT NULL
       AND (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                              WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
@@ -67,8 +70,7 @@ WITH asked AS MATERIALIZED (
     DELETE FROM messages m
     USING asked a
     WHERE a.is_forgotten = 1 AND m.tenant = $1 AND m.queue = a.queue
-      AND m.message_id = a.message_id AND m.worker = a.worker AND m.attempts = a.attempts
-      AND m.status = a.was
+      AND m.message_id = a.message_id AND m.created_at = a.created_at AND m.status = a.was
     RETURNING m.queue, m.message_id
 ), moved AS (
     UPDATE messages m

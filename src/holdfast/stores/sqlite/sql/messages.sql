@@ -32,11 +32,10 @@ WHERE tenant = ?1 AND queue = ?2 AND message_id = ?3 AND worker = ?4 AND attempt
   AND status IN (?6, ?7);
 
 -- name: forget_message
--- SQLite only, because PostgreSQL does it with the moves. Delete a message that is still as its
--- mover knows it.
+-- SQLite only, because PostgreSQL does it with the moves. Delete a message that was delivered, also
+-- if somebody else has claimed it meanwhile: else a late acknowledgement would deliver it for ever.
 DELETE FROM messages
-WHERE tenant = ?1 AND queue = ?2 AND message_id = ?3 AND worker = ?4 AND attempts = ?5
-  AND status = ?6;
+WHERE tenant = ?1 AND queue = ?2 AND message_id = ?3 AND created_at = ?4 AND status = ?5;
 
 -- name: purge_messages
 -- SQLite only, because PostgreSQL does it with the moves. Some of those that were done long ago.
