@@ -128,12 +128,12 @@ async def test_call_in_a_store_that_is_only_memory_times_out_too() -> None:
     @holdfast.agent
     async def caller(run: holdfast.Run) -> str:
         try:
-            return await run.peer("nobody", 1, timeout=0.1)
+            return await run.peer("nobody", 1, queue_timeout=0.1)
         except PeerTimedOut as error:
             return str(error)
 
     async with holdfast.Holdfast("memory://", agents=[caller]) as hf:
-        assert "timed out after 0.1 seconds" in await hf.run(caller, timeout=30)
+        assert "no worker took it within 0.1 seconds" in await hf.run(caller, timeout=30)
 
 
 @pytest.mark.mission("S2-011", "S2-032")
@@ -225,6 +225,10 @@ async def test_timeout_is_the_result_of_its_own_call_and_resumes_when_all_are_in
         await start(hf, looped, "go")
         await advance(hf, "r")
         calls = {wait.name: wait.wait_id for wait in await hf.waits.of_run("r")}
+        clock.advance(60)  # nobody has taken them yet
+        assert await hf.waits.expire_due() == 0
+        await hf.runs.open(calls["peer_silent"])
+        await hf.leases.outbox.deliver()
         clock.advance(6)
         assert await hf.waits.expire_due() == 1
         await hf.leases.outbox.deliver()

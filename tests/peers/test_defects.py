@@ -61,6 +61,16 @@ def model(*replies: Message) -> Any:
     return answer
 
 
+def silent(name: str) -> holdfast.Agent[[str], None]:
+    """A peer that is taken and never answers."""
+
+    @holdfast.agent(name=name)
+    async def waiting(run: holdfast.Run, question: str) -> None:
+        await asyncio.sleep(3600)
+
+    return waiting
+
+
 def called(name: str, *args: dict[str, Any]) -> Message:
     return Message.assistant("", [ToolCall(str(n), name, each) for n, each in enumerate(args)])
 
@@ -74,7 +84,8 @@ async def test_silent_peer_times_out_although_nobody_gave_a_timeout(store: str) 
         name="looped",
     )
     settings = Settings(peer_timeout_seconds=0.2)
-    async with holdfast.Holdfast(store, agents=[caller, looped], settings=settings) as hf:
+    agents = [caller, looped, silent("research")]
+    async with holdfast.Holdfast(store, agents=agents, settings=settings) as hf:
         told = await hf.run(caller, timeout=30)
         assert told == "Request to peer agent tool 'research' timed out after 0.2 seconds."
         assert await hf.run(looped, "go", run_id="r", timeout=30) == "done"
@@ -331,7 +342,7 @@ async def test_late_response_leaves_one_result_for_each_call(backend: Backend) -
         peers=[Peer("silent", timeout=0.2)],
         name="looped",
     )
-    async with holdfast.Holdfast(backend.url, agents=[looped]) as hf:
+    async with holdfast.Holdfast(backend.url, agents=[looped, silent("silent")]) as hf:
         assert await hf.run(looped, "go", run_id="r", timeout=30) == "done"
         for wait in await hf.waits.of_run("r"):
             for _ in range(2):

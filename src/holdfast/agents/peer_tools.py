@@ -23,6 +23,7 @@ class Peer(msgspec.Struct, frozen=True):
     timeout: float | None = None
     description: str = ""
     takes_names: bool = False  # its parameters are known here
+    queue_timeout: float | None = None
 
 
 class Known(Protocol):

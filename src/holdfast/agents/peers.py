@@ -5,7 +5,7 @@ wait for it; elsewhere a message goes out in that commit. Either way the answer 
 """
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from holdfast import clock, codec, names
 from holdfast.agents import shapes
@@ -34,7 +34,15 @@ class PeerCall(Place, frozen=True, kw_only=True):
     tool: str
     timeout: float
     agent: str
+    queue_timeout: float | None = None
     input: Any = None
+
+
+class Limits(NamedTuple):
+    """For how many seconds a call may be without a sign of life, and wait for a worker before."""
+
+    timeout: float | None
+    queue_timeout: float | None
 
 
 class Peers:
@@ -70,12 +78,14 @@ class Peers:
         given: Any,
         *,
         timeout: float | None,
+        queue_timeout: float | None = None,
         subject: str = "",
     ) -> Any:
         """The answer of a peer; raises PeerFailed, PeerTimedOut or PeerCancelled."""
         name = peer.name if isinstance(peer, Agent) else names.check(peer, what="a peer's name")
         given = peer.named_input(given) if isinstance(peer, Agent) else given
-        found = self._waiting.settled_or_left(*self._asked(name, name, given, timeout, subject))
+        limits = Limits(timeout, queue_timeout)
+        found = self._waiting.settled_or_left(*self._asked(name, name, given, limits, subject))
         reply, call = self._reply_of(found), _call_of(found)
         match reply.status:
             case "completed":
@@ -90,7 +100,8 @@ class Peers:
     def called_by_model(self, peer: Peer, arguments: Mapping[str, Any]) -> Answered | Wait:
         """The answer to a call of a model, or what the run must be left to before."""
         given = dict(arguments) if peer.takes_names else arguments["request"]
-        asked = self._asked(peer.name, TOOL_PREFIX + peer.name, given, peer.timeout)
+        limits = Limits(peer.timeout, peer.queue_timeout)
+        asked = self._asked(peer.name, TOOL_PREFIX + peer.name, given, limits)
         found = self._waiting.recorded(asked[0])
         if found is None:
             return Wait((asked[1],))
@@ -102,12 +113,14 @@ class Peers:
         return Answered(_told(_call_of(found), found, reply), is_error=True)
 
     def _asked(
-        self, name: str, tool: str, given: Any, timeout: float | None, subject: str = ""
+        self, name: str, tool: str, given: Any, limits: Limits, subject: str = ""
     ) -> tuple[bytes, WaitSpec]:
         """The place of a call, and the wait that it opens if it is a new one."""
         settings = self._context.settings
-        seconds = settings.peer_timeout_seconds if timeout is None else timeout
+        seconds = settings.peer_timeout_seconds if limits.timeout is None else limits.timeout
         clock.seconds(seconds)
+        if limits.queue_timeout is not None:
+            clock.seconds(limits.queue_timeout)
         given = shapes.plain(given, what=f"the input of {name}")
         place = self._places.of_wait(PEER, tool, codec.canonical_digest(given, name="input"))
         address = self._context.address_of(name)
@@ -117,12 +130,14 @@ class Peers:
             tool=tool,
             timeout=seconds,
             agent=name,
+            queue_timeout=limits.queue_timeout,
             input=None if is_here else given,
         )
         spec = WaitSpec(
             kind=PEER,
             name=tool,
             timeout_seconds=seconds,
+            queue_timeout_seconds=limits.queue_timeout,
             payload=call,
             address=address,
             peer_run=PeerRun(name, given, subject) if is_here else None,
@@ -152,7 +167,9 @@ def _call_of(found: RecordedWait) -> PeerCall:
 def _told(call: PeerCall, found: RecordedWait, reply: PeerReply) -> str:
     what = f"Request to peer agent tool '{call.tool}'"
     if found.status is WaitStatus.EXPIRED:
-        return f"{what} timed out after {call.timeout:g} seconds."
+        queue = call.queue_timeout
+        or_queue = "" if queue is None else f", or no worker took it within {queue:g} seconds"
+        return f"{what} timed out after {call.timeout:g} seconds{or_queue}."
     if reply.status == "cancelled":
         by = f" by {found.settled_by}" if found.status is WaitStatus.CANCELLED else ""
         return f"{what} was cancelled{by}."

@@ -343,6 +343,7 @@ class Run:
         /,
         *,
         timeout: float | None = None,
+        queue_timeout: float | None = None,
         subject: str = "",
     ) -> T: ...
     @overload
@@ -353,6 +354,7 @@ class Run:
         /,
         *,
         timeout: float | None = None,
+        queue_timeout: float | None = None,
         subject: str = "",
     ) -> Any: ...
     async def peer(
@@ -362,16 +364,21 @@ class Run:
         /,
         *,
         timeout: float | None = None,
+        queue_timeout: float | None = None,
         subject: str = "",
     ) -> Any:
         """Let another agent work on an input, and go on with what it returns.
 
         Nothing is held meanwhile. After `timeout` seconds (setting peer_timeout_seconds) without
-        a sign of life PeerTimedOut is raised, and the peer is told to stop. `subject` is what its
-        run is about, to list runs of one store by.
+        a sign of life PeerTimedOut is raised, and the peer is told to stop. They begin when a
+        worker takes the peer's run, and anew with each of its checkpoints; `queue_timeout` bounds
+        the time before. `subject` is what its run is about, to list runs of one store by.
         """
         self.gate.check_own_task("run.peer()")
-        return await self._waited(self._peers.call(peer, given, timeout=timeout, subject=subject))
+        call = self._peers.call(
+            peer, given, timeout=timeout, queue_timeout=queue_timeout, subject=subject
+        )
+        return await self._waited(call)
 
     async def report(self, said: object) -> bool:
         """Tell whoever called this run how far it is; its caller waits longer from now on.

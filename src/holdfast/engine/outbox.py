@@ -13,7 +13,7 @@ import msgspec
 from holdfast import faults
 from holdfast.engine import peers
 from holdfast.engine.context import Context
-from holdfast.engine.courier import Courier, one_by_one
+from holdfast.engine.courier import Courier
 from holdfast.engine.queues import Queues
 from holdfast.engine.replies import PeerReply, intact_entry, reply_of
 from holdfast.engine.waits import Waits
@@ -35,6 +35,18 @@ def note_of(message: Message) -> Note:
     return _notes.decode(message.headers)
 
 
+def by_subject(messages: Sequence[Message]) -> list[list[Message]]:
+    """Messages about one wait, which are delivered one after another; others are not held up."""
+    found: dict[str, list[Message]] = {}
+    for message in messages:
+        try:
+            about = note_of(message).subject
+        except msgspec.MsgspecError:
+            about = message.message_id
+        found.setdefault(about, []).append(message)
+    return list(found.values())
+
+
 class NotHere(HoldfastError):
     """This process cannot deal with a message: it is left to another."""
 
@@ -49,7 +61,7 @@ class Outbox:
         self._waits = Waits(context)
         lease = context.settings.lease_seconds
         self._courier = Courier(
-            self._queues, OUTBOX, self._deliver_each, lease=lease, split=one_by_one
+            self._queues, OUTBOX, self._deliver_each, lease=lease, split=by_subject
         )
 
     async def deliver(self) -> int:
@@ -115,6 +127,8 @@ class Outbox:
                 if self.orchestrate is None:
                     raise NotHere("nobody here decides who goes on after a handoff")
                 await self.orchestrate(message.ordering, note.subject, note.seq)
+            case "taken" | "working":
+                await peers.hear_from(self._context, note.subject)
             case _:
                 await peers.hear_from(self._context, note.subject, is_awake=True)
 

@@ -55,7 +55,7 @@ def _owed(message: Message) -> Owed:
     return Owed(
         message_id=message.message_id,
         kind=note.kind,
-        run_id=message.ordering,
+        run_id=message.ordering or note.subject,
         subject=note.subject,
         address=note.address,
         status=message.status,

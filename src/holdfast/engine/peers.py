@@ -170,7 +170,8 @@ async def _hear(
         deadline = wait.deadline
         if wait.patience:
             later = max(snapshot.now, until) + wait.patience
-            deadline = later if is_exact else max(later, deadline)
+            # Before the first sign of life it is until when a worker must have taken the peer.
+            deadline = later if is_exact or not wait.progress_at else max(later, deadline)
         return Decision(wait, touches=(ExtendWait(wait_id, deadline, snapshot.now, told),))
 
     return await context.decide_late("", decide, wait_ids=(wait_id,))

@@ -32,13 +32,15 @@ class PeerRun(msgspec.Struct, frozen=True):
 class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Something to wait for. Its id is what the one who answers names.
 
-    `address` is where a peer that must be told is reached (`kernel.peers`).
+    `address` is where a peer that must be told is reached (`kernel.peers`). The timeout of such a
+    peer begins when a worker takes it, and `queue_timeout_seconds` bounds the time until then.
     """
 
     wait_id: str = ""
     kind: str = "reply"
     name: str = ""
     timeout_seconds: float | None = None
+    queue_timeout_seconds: float | None = None
     deadline: datetime | None = None
     payload: Any = None
     address: str = ""
@@ -103,6 +105,9 @@ def _facts(spec: WaitSpec, now: int) -> waits.WaitFacts:
         deadline = now + clock.seconds(spec.timeout_seconds)
     if spec.kind == peers.PEER:
         patience = max(0, deadline - now)
+        if spec.deadline is None and (spec.peer_run or peers.queue_at(spec.address)):
+            queue = spec.queue_timeout_seconds
+            deadline = 0 if queue is None else now + clock.seconds(queue)
     wait_id = names.check(spec.wait_id, what="wait id") if spec.wait_id else str(ids.uuid7())
     kind = names.check(spec.kind, what="a wait's kind")
     name = spec.name and names.check(spec.name, what="a wait's name")

@@ -10,6 +10,8 @@ caller's wait. `queue:NAME` is a queue of the transport.
     asks      such a run asks a person something
     answer    a person answered what a peer elsewhere asked
     alive     such a run goes on after it waited
+    taken     a worker has taken such a run
+    working   such a run has stored a checkpoint
     handoff   a context of the run has ended: somebody is to go on
 """
 
@@ -17,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.kernel import runs, waits
+from holdfast.kernel import checkpoints, runs, waits
 from holdfast.kernel.journal import Entry, Kind
 from holdfast.kernel.messages import OUTBOX, OUTGOING, OWED_TOPICS, AddMessage, Message
 from holdfast.kernel.runs import Run
@@ -28,6 +30,8 @@ STORE: Final = "store:"
 CANCELS: Final = ("cancelled", *OWED_TOPICS)
 """Whom it concerns when a run is cancelled: who works on it, and who tells its peers."""
 _QUEUE: Final = "queue:"
+_WORKING_MICROSECONDS: Final = 50_000
+"""Checkpoints within this time are told together."""
 FOR_PEOPLE: Final = frozenset({QUESTION, "approval"})
 
 
@@ -63,6 +67,10 @@ def owed(run: Run | None, entry: Entry, facts: Any) -> list[AddMessage]:
             return [_owe(entry, kind, address, wait_id)]
         case waits.Closed(wakes=True) if run is not None and run.reply_to:
             return [_owe(entry, "alive", run.reply_to, run.run_id, f"alive/{entry.seq}")]
+        case runs.Leased() if run is not None and run.reply_to:
+            return [_sign(entry, run, "taken", f"taken/{entry.seq}")]
+        case checkpoints.Created() if run is not None and run.reply_to:
+            return [_sign(entry, run, "working", "working", delay=_WORKING_MICROSECONDS)]
         case runs.Given(handoff_id):
             return [_owe(entry, "handoff", STORE, handoff_id)]
         case runs.Ended() if run is not None and run.reply_to:
@@ -87,6 +95,16 @@ def _asked(run: Run | None, entry: Entry, facts: waits.Opened) -> list[AddMessag
         for wait in facts.waits
         if wait.kind in FOR_PEOPLE
     ]
+
+
+def _sign(entry: Entry, run: Run, kind: str, name: str, *, delay: int = 0) -> AddMessage:
+    """A sign of life. It has no ordering: the reply must not wait until it is delivered.
+
+    One of a name that is on its way already stands for those that would follow it.
+    """
+    message = _owe(entry, kind, run.reply_to, run.run_id, name).message
+    due_at = message.due_at + delay
+    return AddMessage(msgspec.structs.replace(message, ordering="", due_at=due_at))
 
 
 def _owe(entry: Entry, kind: str, address: str, subject: str, name: str = "") -> AddMessage:

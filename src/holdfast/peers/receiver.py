@@ -22,6 +22,7 @@ from holdfast.errors import (
     UnavailableError,
     WaitNotFound,
 )
+from holdfast.kernel.peers import queue_at
 from holdfast.peers import envelopes
 from holdfast.peers.envelopes import Alive, Answer, Asks, Cancel, Envelope, Reply, Request
 from holdfast.peers.transports.contract import Delivery, Transport
@@ -80,9 +81,12 @@ class Receiver:
         if isinstance(envelope, Request) and self._waits_for_boundary(envelope.agent):
             if self._tasks >= self.most_tasks:
                 return await delivery.retry(_PAUSE_SECONDS, "there was no room for it")
-            self._begin(self._answered(delivery, self._work_on(envelope)))
-        else:
+            self._begin(self._answered(delivery, _marked(self._work_on(envelope))))
+        elif isinstance(envelope, Alive):  # losing one costs nothing: it comes again
             await self._answered(delivery, self._carry_out(envelope, delivery.attempt))
+        else:
+            carried = _marked(self._carry_out(envelope, delivery.attempt))
+            await self._answered(delivery, carried)
 
     async def _answered(self, delivery: Delivery, dealing: Coroutine[Any, Any, str]) -> None:
         """Acknowledge a message after what it asks for is stored; what cannot be comes again.
@@ -91,9 +95,7 @@ class Receiver:
         """
         keeping = asyncio.create_task(_keep(delivery, self._context.settings.lease_seconds))
         try:
-            faults.point("receiver.before_commit")
             not_yet = await dealing
-            faults.point("receiver.after_commit")
         except UnavailableError as error:
             log.warning("a message of a peer waits: %s", error)
             await delivery.retry(1.0, str(error)[:1000])
@@ -128,10 +130,21 @@ class Receiver:
         )
         self._tasks += 1
         try:
+            await self._tell_taken(request)
             is_stored = await self._work.take_in(request.wait_id, created, request.input)
             return "" if is_stored else "its work was not stored"
         finally:
             self._tasks -= 1
+
+    async def _tell_taken(self, request: Request) -> None:
+        """Begin the caller's time limit. What is not stored yet owes no message that would."""
+        await self._transport.publish(
+            queue_at(request.reply_to),
+            envelopes.encode(Alive(wait_id=request.wait_id)),
+            key=f"{request.wait_id}/taken",
+            headers={"content-type": envelopes.CONTENT_TYPE, "kind": "taken"},
+            ordering=request.wait_id,
+        )
 
     async def _carry_out(self, envelope: Envelope, attempt: int) -> str:
         """Do what a message asks for; why it cannot be done yet, if it cannot.
@@ -178,6 +191,14 @@ class Receiver:
             case Answer():
                 await of.resolve(envelope.question_id, envelope.value, by=envelope.by)
         return True
+
+
+async def _marked(dealing: Coroutine[Any, Any, str]) -> str:
+    """What a message comes to, with the moments at which its receiver may die."""
+    faults.point("receiver.before_commit")
+    not_yet = await dealing
+    faults.point("receiver.after_commit")
+    return not_yet
 
 
 def _pause(attempt: int) -> float:

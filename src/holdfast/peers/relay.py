@@ -73,8 +73,8 @@ class Relay:
         if note.kind == "cancel":
             agent = envelopes.agent_of_queue(self._context.tenant, peers.queue_at(note.address))
             return Cancel(wait_id=note.subject, agent=agent)
-        if note.kind == "alive":
-            return Alive(wait_id=note.subject, is_awake=True)
+        if note.kind in ("alive", "taken", "working"):
+            return Alive(wait_id=note.subject, is_awake=note.kind == "alive")
         if note.kind == "progress":
             return Alive(wait_id=note.subject, said=codec.decode(message.body))
         if note.kind == "reply":

@@ -256,7 +256,8 @@ class Changes:
                 self._put("owe_cancels_of_run", self.run_id, record)
                 self._put("cancel_waits_of_run", self.run_id, record)
             case AddMessage(message):
-                self._put("add_message", (message.queue, message.message_id), message)
+                record = self._of_run(msgspec.structs.asdict(message))
+                self._put("add_message", (message.queue, message.message_id), record)
             case AddBudget() | DrawBudget() | AddReservation() | DropReservation():
                 self._add_to_budgets(change)
             case _:

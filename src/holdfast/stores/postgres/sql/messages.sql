@@ -132,8 +132,8 @@ SELECT :tenant, m.queue, m.message_id, m.ordering, m.headers, decode(m.body, 'ba
        m.created_at, m.due_at, m.attempts, m.worker, m.status, m.note
 FROM json_to_recordset(:owed_messages)
      AS m (queue text, message_id text, ordering text, headers text, body text, created_at bigint,
-           due_at bigint, attempts bigint, worker text, status text, note text)
-WHERE (m.ordering IN (SELECT run_id FROM stored)) IS TRUE
+           due_at bigint, attempts bigint, worker text, status text, note text, run_id text)
+WHERE (m.run_id IN (SELECT run_id FROM stored)) IS TRUE
 ORDER BY m.queue COLLATE "C", m.message_id COLLATE "C"
 ON CONFLICT DO NOTHING;
 
