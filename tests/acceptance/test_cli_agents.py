@@ -245,6 +245,8 @@ def test_worker_runs_what_is_started_and_stops_when_told(place: Place) -> None:
         assert place.result_of("one") == "hello Ann"
         listed = place.ask("workers", "list")
         assert [(row["alive"], row["held"]) for row in listed] == [(True, 0)]
+        assert {"add", "hello"} <= set(listed[0]["agents"])
+        assert "hello" in place.run("workers", "list").stdout
         assert set(listed[0]) == keys_of("workers", "A worker in JSON")
         assert listed[0]["worker"] in worker.said
         assert MOMENT.fullmatch(listed[0]["expires_at"])

@@ -13,6 +13,7 @@ from holdfast.kernel.messages import OUTGOING
 from holdfast.settings import Settings
 from tests.acceptance.test_cli import ask, keys_of, run
 from tests.agents.crashing import advance, start
+from tests.backends import SQLiteRaw
 
 
 @holdfast.agent
@@ -49,7 +50,8 @@ def test_message_is_listed_and_a_dead_one_is_sent_again(store: Path) -> None:
     found: list[dict[str, Any]] = ask("messages", "list", store=store)
     (message,) = found
     assert set(message) == keys_of("messages", "A message in JSON") - {
-        *("request", "cancel", "reply", "asks", "answer", "alive", "progress")
+        *("request", "cancel", "reply", "asks", "answer", "alive"),
+        *("taken", "working", "progress"),
     }
     assert (message["kind"], message["run_id"], message["status"]) == ("request", "r", "ready")
     assert message["address"] == "queue:agents.research"
@@ -70,3 +72,12 @@ def test_message_that_is_not_dead_is_said(store: Path) -> None:
     assert told.returncode == Exit.NOT_FOUND
     assert "no dead message has the id 'nothing'" in told.stderr
     assert "holdfast messages list --dead" in told.stderr
+
+
+def test_run_that_no_worker_serves_is_told_of(store: Path) -> None:
+    with SQLiteRaw(str(store)) as raw:
+        raw.execute("UPDATE runs SET status = 'ready', ready_at = 1, waiting_on = ''")
+    for command in (("runs", "list"), ("runs", "show", "r")):
+        done = run(*command, store=store)
+        assert "no live worker serves 'caller'; served now: nothing" in done.stderr
+        assert done.returncode == Exit.OK

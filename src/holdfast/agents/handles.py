@@ -1,5 +1,6 @@
 """A handle on a run that was started: its result, its status, its events, and a way to stop it."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -12,7 +13,7 @@ from holdfast.agents.advancing import advance
 from holdfast.agents.agent import Agent
 from holdfast.agents.executor import Ending
 from holdfast.agents.work import Work
-from holdfast.engine import turns
+from holdfast.engine import turns, unserved
 from holdfast.engine.journal import Journal
 from holdfast.engine.runs import Runs
 from holdfast.errors import (
@@ -61,8 +62,14 @@ class Handle(Generic[R]):
         Raises RunFailed, RunCancelled, RunBlocked if an operator must act, and RunWaiting after
         `timeout` seconds: the run goes on without whoever waited. A caller that is cancelled is
         gone at once: this process ends the turn that is under way, and gives the run back.
+        Logs a warning if no live worker serves its agent, or one that it has called.
         """
-        run, ending = await advance(self._work, self._runs, self.run_id, timeout=timeout)
+        context = self._work.context
+        warning = asyncio.create_task(unserved.keep_warning(context, self._left_to_others))
+        try:
+            run, ending = await advance(self._work, self._runs, self.run_id, timeout=timeout)
+        finally:
+            warning.cancel()
         if run.status in kernel_runs.ENDED or run.status is Status.BLOCKED:
             return await self._end(run, ending)
         raise await self._still_going(run)
@@ -111,11 +118,18 @@ class Handle(Generic[R]):
         found = await self._open_waits() if run.status is Status.WAITING else []
         names = ", ".join(f"{wait.kind} {wait.name or wait.wait_id}" for wait in found)
         what = f"waits for {names}" if found else f"is {run.status}"
+        nobody = await unserved.sentences(self._work.context, await self._left_to_others())
+        what = "; ".join([what, *nobody.values()])
         return RunWaiting(
             f"run {self.run_id} {what}; it goes on without you, ask again with the same run_id",
             run_id=self.run_id,
             waits=found,
         )
+
+    async def _left_to_others(self) -> list[Run]:
+        """Of this run and those it has called, the ones that this process does not work on."""
+        found = await unserved.with_peers(self._work.context, self.run_id)
+        return [run for run in found if run.agent not in self._work.agents]
 
     async def _open_waits(self) -> list[Wait]:
         waits = await self._work.context.store.waits.of_run(self.run_id)

@@ -10,7 +10,7 @@ from holdfast.agents.breaker import AgentBreaker
 from holdfast.agents.calls import describe
 from holdfast.agents.executor import Ending
 from holdfast.agents.work import Work
-from holdfast.engine import sweeper
+from holdfast.engine import sweeper, unserved
 from holdfast.engine.heart import Heart
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
@@ -49,6 +49,7 @@ class Worker:
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = [
             leases.outbox.keep_delivering,
             Scrubber(work.context).keep_scrubbing,
+            partial(unserved.keep_warning, work.context, partial(unserved.ready, work.context)),
         ]
         """What it does beside taking runs, until it ends."""
         for name in self._names:

@@ -90,6 +90,7 @@ def list_(
     """List runs, newest first."""
     with options.open_existing() as hf:
         found = hf.runs.list(status=status, agent=agent, parent_id=parent, owner=owner, limit=limit)
+        workers.warn_unserved(hf, found)
     options.output.many(map(record_of, found), ids="run_id", draw=_draw_runs)
     if len(found) == limit and options.output.is_for_people:
         say(f"these are the newest {limit}; there may be more: --limit")
@@ -185,6 +186,8 @@ def show(options: Options, *, run: str, follow: bool) -> Exit:
         if follow:
             return _follow(hf, run, options.output, until_blocked=False)
         record = _everything(hf, run)
+        called = hf.runs.list(status="ready", parent_id=run)
+        workers.warn_unserved(hf, [hf.runs.get(run), *called])
     options.output.one(record, ids="run_id", draw=_draw)
     return Exit.OK
 

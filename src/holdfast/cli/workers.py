@@ -1,5 +1,7 @@
 """`holdfast workers`: who works, and who is gone."""
 
+from collections.abc import Iterable
+
 import click
 
 from holdfast.cli import output
@@ -8,6 +10,8 @@ from holdfast.cli.output import say
 from holdfast.cli.records import Record, record_of
 from holdfast.clock import SystemClock
 from holdfast.kernel.leases import Worker
+from holdfast.kernel.runs import Run
+from holdfast.kernel.serving import agents_of, unserved
 from holdfast.sync import Holdfast
 
 _COLUMNS = {
@@ -16,6 +20,7 @@ _COLUMNS = {
     "ALIVE UNTIL": "expires_at",
     "ALIVE": "alive",
     "RUNS": "held",
+    "AGENTS": "agents",
 }
 
 
@@ -27,7 +32,7 @@ def command() -> None:
 @command.command("list")
 @common
 def list_(options: Options) -> None:
-    """List all workers: since when, whether they are alive, and how many runs they hold."""
+    """List all workers: whether they are alive, their agents, and how many runs they hold."""
     with options.open_existing() as hf:
         found = hf.leases.workers()
     options.output.many(
@@ -47,4 +52,11 @@ def warn_without_any(hf: Holdfast) -> None:
 
 
 def _record(worker: Worker) -> Record:
-    return record_of(worker) | {"alive": is_alive(worker)}
+    return record_of(worker) | {"alive": is_alive(worker), "agents": agents_of(worker)}
+
+
+def warn_unserved(hf: Holdfast, found: Iterable[Run]) -> None:
+    """Say of which agents runs wait, although no live worker serves them."""
+    said = unserved(found, hf.leases.workers(), now=SystemClock().now())
+    for sentence in said.values():
+        say(sentence)
