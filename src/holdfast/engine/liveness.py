@@ -55,6 +55,11 @@ class WorkerWatch:
             if row.worker in self._gone or unmoved >= row.lease > 0:
                 self._lost[row.worker] = row.beats
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether other workers hold runs, so that the next look must not be late."""
+        return bool(self._seen)
+
     def begin_anew(self) -> None:
         """Forget what was seen: the store was away, so that nobody could beat."""
         self._seen.clear()

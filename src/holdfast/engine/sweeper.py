@@ -74,8 +74,10 @@ async def _pause(context: Context) -> float:
 def _longest_pause(context: Context) -> float:
     """How long to sleep at most: deadlines that others set meanwhile are seen only after it."""
     settings = context.settings
-    watching = settings.lease_seconds / liveness.LOOKS
-    return min(settings.wakeup_poll_seconds, settings.sweep_seconds, watching)
+    longest = min(settings.wakeup_poll_seconds, settings.sweep_seconds)
+    if context.watch.is_watching:
+        return min(longest, settings.lease_seconds / liveness.LOOKS)
+    return longest
 
 
 async def expire_due_waits(context: Context, *, limit: int) -> int:
