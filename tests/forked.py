@@ -21,6 +21,8 @@ from subprocess import DEVNULL, PIPE, STDOUT
 from threading import Thread
 from typing import IO, Any
 
+from tests.suite.guardian import keep_alone
+
 ROOT = Path(__file__).parent.parent
 LIMIT_SECONDS = 60.0
 # What programs find imported: those of any other kind also what those of the first do.
@@ -267,4 +269,5 @@ def _zygote(kind: str) -> Path:
     atexit.register(end)
     assert process.stdout.readline() == b'"ready"\n'
     os.environ[name] = str(place)
+    keep_alone(process.pid)
     return place
