@@ -24,7 +24,7 @@ import holdfast
 from holdfast.testing.postgres import PostgresServer
 from tests.backends import BACKENDS, Backend, PostgresBackend, SQLiteBackend
 
-pytest_plugins = ["tests.suite.time_limits", "tests.suite.leftovers"]
+pytest_plugins = [f"tests.suite.{name}" for name in ("time_limits", "leftovers", "recording")]
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 TEMPLATE = f"holdfast_template_{WORKER}"

@@ -10,7 +10,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 LIMIT_SECONDS = 120.0
-PLUGINS = 'pytest_plugins = ["tests.suite.time_limits", "tests.suite.leftovers"]\n'
+NAMES = [f"tests.suite.{name}" for name in ("time_limits", "leftovers", "recording")]
+PLUGINS = f"pytest_plugins = {NAMES}\n"
 
 
 class InnerSuite:
