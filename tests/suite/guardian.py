@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -24,11 +25,17 @@ LOWEST_MARK = 1 << 50  # 36 years in microseconds: nobody else sets such a limit
 
 
 kept_alone: set[int] = set()
+kept_servers: list[Callable[[], int]] = []
 
 
 def keep_alone(pid: int) -> None:
     """Let a process stay until the end of this one, but not what it starts."""
     kept_alone.add(pid)
+
+
+def keep_server(pid: Callable[[], int]) -> None:
+    """Let a server stay with all that it starts, also after a test has restarted it."""
+    kept_servers.append(pid)
 
 
 class Process(NamedTuple):

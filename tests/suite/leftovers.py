@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 
 from tests.suite import guardian
-from tests.suite.guardian import MarkedProcesses, Process, kept_alone
+from tests.suite.guardian import MarkedProcesses, Process, kept_alone, kept_servers
 
 GRACE_SECONDS = 5.0
 _KEY = pytest.StashKey["Leftovers"]()
@@ -43,17 +43,19 @@ class Leftovers:
 
     def _look(self) -> list[Process]:
         found = {process.pid: process for process in self._marked.find()}
-        return [process for process in found.values() if not self._may_stay(process, found)]
+        roots = self._roots | {pid() for pid in kept_servers}
+        return [each for each in found.values() if not _may_stay(each, found, roots)]
 
-    def _may_stay(self, process: Process, found: dict[int, Process]) -> bool:
-        if process.pid in kept_alone:
+
+def _may_stay(process: Process, found: dict[int, Process], roots: set[int]) -> bool:
+    if process.pid in kept_alone:
+        return True
+    ancestor: Process | None = process
+    while ancestor is not None and ancestor.pid not in kept_alone:
+        if ancestor.pid in roots:
             return True
-        ancestor: Process | None = process
-        while ancestor is not None and ancestor.pid not in kept_alone:
-            if ancestor.pid in self._roots:
-                return True
-            ancestor = found.get(ancestor.parent)
-        return False
+        ancestor = found.get(ancestor.parent)
+    return False
 
 
 def pytest_configure(config: pytest.Config) -> None:
