@@ -9,6 +9,7 @@ import atexit
 import functools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -250,8 +251,10 @@ def _zygote(kind: str) -> Path:
     name = f"TESTS_ZYGOTE_{kind.upper()}"
     if found := os.environ.get(name):
         return Path(found)
-    folder = tempfile.TemporaryDirectory(prefix="holdfast-zygote-")
-    place = Path(folder.name, "socket")
+    # No TemporaryDirectory: a child of multiprocessing forgets what is to be done at the exit, and
+    # so frees it, which removes the folder.
+    folder = tempfile.mkdtemp(prefix="holdfast-zygote-")
+    place = Path(folder, "socket")
     words = ["-m", "tests.zygote", str(place), *KINDS[kind]]
     if kind == "holdfast":
         process: Any = subprocess.Popen(
@@ -264,7 +267,7 @@ def _zygote(kind: str) -> Path:
         process.stdin.close()
         process.stdout.close()
         process.wait(LIMIT_SECONDS)
-        folder.cleanup()
+        shutil.rmtree(folder)
 
     atexit.register(end)
     assert process.stdout.readline() == b'"ready"\n'
