@@ -33,16 +33,30 @@ def test_next(): pass
 """
 
 SWALLOWING = """
-import asyncio
+import time
 
-async def swallow():
-    while True:
-        try:
-            for _ in range(10_000): await asyncio.sleep(0)
-        except BaseException: pass
+def spin():
+    while True: time.sleep(0.01)
 
 def test_hangs():
-    asyncio.run(swallow())
+    while True:
+        try: spin()
+        except BaseException: pass
+
+def test_next(): pass
+"""
+
+SLOW_TO_REPORT = """
+import time
+
+class Slow(Exception):
+    def __str__(self):
+        time.sleep(6)
+        return "described at last"
+
+def test_fails():
+    time.sleep(2.5)
+    raise Slow
 
 def test_next(): pass
 """
@@ -83,9 +97,17 @@ def test_test_that_cannot_be_interrupted_is_ended_and_the_rest_goes_on(tmp_path:
 
 
 def test_test_that_swallows_the_interruption_is_ended_too(tmp_path: Path) -> None:
-    said = InnerSuite(tmp_path, SWALLOWING).run("--time-limit", "5", "-n", "1")
+    said = InnerSuite(tmp_path, SWALLOWING).run("--time-limit", "4", "-n", "1")
     assert "1 failed, 1 passed" in said, said
-    assert re.search("File .* in test_hangs", said)
+    assert "test_hangs swallows its interruption" in said, said
+    assert re.search("File .*test_inner.py.* in test_hangs", said), "its stack is shown"
+
+
+def test_report_that_takes_long_is_neither_interrupted_nor_lost(tmp_path: Path) -> None:
+    said = InnerSuite(tmp_path, SLOW_TO_REPORT).run("--time-limit", "3", "-n", "1")
+    assert "1 failed, 1 passed" in said, said
+    assert "described at last" in said
+    assert "crashed" not in said
 
 
 def test_mark_gives_a_test_more_time_in_proportion_to_the_limit(tmp_path: Path) -> None:

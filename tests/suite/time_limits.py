@@ -13,7 +13,9 @@ import io
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Generator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -24,7 +26,8 @@ CHAOS_LIMIT_SECONDS = 7200.0
 AGAIN_SECONDS = 10.0
 LAST_SECONDS = 60.0
 _MOST_TASKS = 200
-_KEY = pytest.StashKey[int]()
+_STDERR = pytest.StashKey[int]()
+_DEADLINE = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "time_limit(seconds): how long the test may take")
-    config.stash[_KEY] = os.dup(2)  # while a test runs, 2 is a file that pytest captures
+    config.stash[_STDERR] = os.dup(2)  # while a test runs, 2 is a file that pytest captures
 
 
 def limit_of(item: pytest.Item) -> float:
@@ -51,22 +54,49 @@ def limit_of(item: pytest.Item) -> float:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    limit = limit_of(item)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    item.stash[_DEADLINE] = time.monotonic() + limit_of(item)
+    with limited(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    with limited(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    with limited(item):
+        return (yield)
+
+
+@contextmanager
+def limited(item: pytest.Item) -> Generator[None]:
+    """Interrupt a phase of a test when the test's time is over, and end the process soon after.
+
+    Only phases are limited: while pytest makes its report, an interruption would lose the report.
+    """
+    limit, file = limit_of(item), item.config.stash[_STDERR]
+    more = min(limit, LAST_SECONDS)
+    left = max(item.stash[_DEADLINE] - time.monotonic(), more)  # a late test is torn down as well
     told: list[str] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if not told:
             told.append(stacks())
+        elif len(told) == 1:  # the exception was swallowed: nobody else will show the stacks
+            told.append("shown")
+            os.write(file, f"{item.nodeid} swallows its interruption\n{told[0]}\n".encode())
         pytest.fail(f"the test took longer than {limit:g} s\n\n{told[0]}")
 
     before = signal.signal(signal.SIGALRM, interrupt)
     # Again and again: the exception may be raised in a task that nobody waits for.
-    signal.setitimer(signal.ITIMER_REAL, limit, min(limit, AGAIN_SECONDS))
-    last = limit + min(limit, LAST_SECONDS)
-    faulthandler.dump_traceback_later(last, exit=True, file=item.config.stash[_KEY])
+    signal.setitimer(signal.ITIMER_REAL, left, min(limit / 4, AGAIN_SECONDS))
+    faulthandler.dump_traceback_later(left + more, exit=True, file=file)
     try:
-        return (yield)
+        yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
