@@ -1,6 +1,11 @@
 # make demo   see an agent survive kill -9 (STORE=postgres: on a PostgreSQL of its own)
 # make test   all tests                       make check  format, lint, types, layers (CI runs both)
 # make chaos  the same faults, many times     make bench  measure, and write docs/performance.md
+# make test-under-load  all tests beside 8 busy loops
+#   these three take SHARD=2/4 (a part of the tests), AREA="agents peers" (folders of tests) and
+#   WORKERS=1 (how many tests at once)
+# make campaign  which parts were run for this commit, and which are missing
+# make test-python PYTHON=3.13  the core of the tests on another version of Python
 # make conformance  run LangGraph's kit for savers and MCP's for servers (conformance-mcp: that
 #   one only), and write their pages in docs/reference
 # make bench-langgraph  the same beside LangGraph's own savers
@@ -13,7 +18,7 @@ PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
 BIN := .venv/bin
 STORE ?= sqlite
 
-.PHONY: demo demo-sqlite demo-postgres test check bench bench-langgraph chaos conformance conformance-mcp mission clean
+.PHONY: demo demo-sqlite demo-postgres test test-under-load test-python campaign check bench bench-langgraph chaos conformance conformance-mcp mission clean
 
 demo: demo-$(STORE)
 
@@ -24,12 +29,14 @@ demo-postgres: .venv/dev
 	@$(BIN)/python -m holdfast.testing.with_postgres $(BIN)/holdfast demo crash --store {url}
 	@echo "(That server was made for the demo, and is gone.)"
 
-chaos: .venv/dev
-	@$(BIN)/python -m pytest tests/chaos tests/faults tests/histories tests/agents tests/peers tests/integration tests/integrations/langgraph tests/workflows tests/edges --chaos -v
+test chaos test-under-load: .venv/dev
+	@$(BIN)/python -m tests.suite.campaign $@ --shard "$(SHARD)" --area "$(AREA)" --workers "$(WORKERS)"
 
-# Two more than there are cores: a quarter of the time tests wait for processes and servers.
-test: .venv/dev
-	@$(BIN)/python -m pytest -n $$(( $$(nproc 2>/dev/null || echo 2) + 2 )) --dist worksteal
+campaign: .venv/dev
+	@$(BIN)/python -m tests.suite.campaign show
+
+test-python: .venv-$(PYTHON)/dev
+	@.venv-$(PYTHON)/bin/python -m tests.suite.campaign test-python --shard "$(SHARD)" --area "$(AREA)" --workers "$(WORKERS)"
 
 check: .venv/dev
 	@$(BIN)/ruff format --check src tests benchmarks examples
@@ -53,7 +60,7 @@ mission: .venv/dev
 	@$(BIN)/python -m tests.mission.report
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-* .pytest_cache .ruff_cache .hypothesis build dist
 
 .venv/made:
 	@if [ -z "$(PYTHON)" ]; then \
@@ -71,6 +78,17 @@ clean:
 	@echo "installing Holdfast and its test tools into .venv …" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@ .venv/core
+
+# Which is also tried: a version that pyenv has and that is not on the path.
+.venv-%/dev: pyproject.toml constraints.txt
+	@for p in python$* ~/.pyenv/versions/$*.*/bin/python; do \
+		$$p -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "$*")' 2>/dev/null && found=$$p; done; \
+	if [ -z "$$found" ]; then \
+		echo "there is no Python $*: name an installed version, such as make test-python PYTHON=3.13" >&2; exit 1; fi; \
+	$$found -m venv .venv-$* || { rm -rf .venv-$*; exit 1; }
+	@echo "installing Holdfast and its test tools into .venv-$* …" >&2
+	@.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
 
 .venv/node: .venv/dev
 	@echo "installing Node into .venv …" >&2

@@ -24,6 +24,8 @@ import holdfast
 from holdfast.testing.postgres import PostgresServer
 from tests.backends import BACKENDS, Backend, PostgresBackend, SQLiteBackend
 
+pytest_plugins = [f"tests.suite.{name}" for name in ("time_limits", "leftovers", "recording")]
+
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 TEMPLATE = f"holdfast_template_{WORKER}"
 DATABASE = f"holdfast_test_{WORKER}"

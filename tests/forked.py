@@ -9,6 +9,7 @@ import atexit
 import functools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,8 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from threading import Thread
 from typing import IO, Any
+
+from tests.suite.guardian import keep_alone
 
 ROOT = Path(__file__).parent.parent
 LIMIT_SECONDS = 60.0
@@ -248,8 +251,10 @@ def _zygote(kind: str) -> Path:
     name = f"TESTS_ZYGOTE_{kind.upper()}"
     if found := os.environ.get(name):
         return Path(found)
-    folder = tempfile.TemporaryDirectory(prefix="holdfast-zygote-")
-    place = Path(folder.name, "socket")
+    # No TemporaryDirectory: a child of multiprocessing forgets what is to be done at the exit, and
+    # so frees it, which removes the folder.
+    folder = tempfile.mkdtemp(prefix="holdfast-zygote-")
+    place = Path(folder, "socket")
     words = ["-m", "tests.zygote", str(place), *KINDS[kind]]
     if kind == "holdfast":
         process: Any = subprocess.Popen(
@@ -262,9 +267,10 @@ def _zygote(kind: str) -> Path:
         process.stdin.close()
         process.stdout.close()
         process.wait(LIMIT_SECONDS)
-        folder.cleanup()
+        shutil.rmtree(folder)
 
     atexit.register(end)
     assert process.stdout.readline() == b'"ready"\n'
     os.environ[name] = str(place)
+    keep_alone(process.pid)
     return place

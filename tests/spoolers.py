@@ -7,9 +7,11 @@ outage of its own from its second turn on until it wants to change something out
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 import holdfast
@@ -34,6 +36,9 @@ EVIDENCE = "spool.after_evidence"
 """Every so many turns something is changed outside."""
 
 
+_current: ContextVar[holdfast.Run] = ContextVar("current")
+
+
 class Agents:
     def __init__(self, ledger: Ledger, outage: list[Outage]) -> None:
         self._ledger = ledger
@@ -46,11 +51,14 @@ class Agents:
         @holdfast.tool(verify=look, limit_seconds=2)
         async def charge(run_id: str, turn: int, *, key: Key) -> str:
             is_away = any(outage.is_away for outage in self._outage)
-            ledger.write("away" if is_away else "charge", run_id, turn, key)
+            if _current.get().is_spooled:
+                ledger.write("early", run_id, turn, key, by=os.getpid())
+            ledger.write("away" if is_away else "charge", run_id, turn, key, by=os.getpid())
             return "paid"
 
         @holdfast.agent(tools=[charge])
         async def spooler(run: holdfast.Run, turns: int) -> list[str]:
+            _current.set(run)
             done = run.log("done", str)
             while len(done) < turns:
                 turn = len(done)
@@ -62,7 +70,7 @@ class Agents:
                 saved = await run.checkpoint()
                 assert saved is not None
                 what = "spooled" if saved.is_spooled else "stored"
-                ledger.write(what, run.run_id, turn, saved.checkpoint_id.hex)
+                ledger.write(what, run.run_id, turn, saved.checkpoint_id.hex, by=os.getpid())
             return list(done)
 
         self.spooler = spooler

@@ -590,8 +590,9 @@ def test_caller_is_shown_with_its_peers_and_they_are_listed_by_it(tmp_path: Path
     store = tmp_path / "store.db"
     with sync.open(str(store), agents=[caller, fine]) as hf:
         handle = hf.start(caller, run_id="caller")
-        with pytest.raises(errors.RunWaiting):
-            handle.result(timeout=2)
+        while "nobody" not in {wait.name for wait in hf.waits.of_run("caller")}:
+            with pytest.raises(errors.RunWaiting):
+                handle.result(timeout=0.5)
         first = next(wait for wait in hf.waits.of_run("caller") if wait.name == "fine")
         assert not hf.waits.resolve(first.wait_id, "again").accepted
     found = ask("runs", "show", "caller", store=store)

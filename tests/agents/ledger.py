@@ -15,16 +15,17 @@ class Line(NamedTuple):
     run: str
     turn: int
     key: str
+    by: str = ""
 
 
 class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def write(self, what: str, run: str, turn: int, key: str = "-") -> None:
+    def write(self, what: str, run: str, turn: int, key: str = "-", *, by: object = "") -> None:
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(file, f"{what} {run} {turn} {key}\n".encode())
+            os.write(file, f"{what} {run} {turn} {key} {by}\n".encode())
         finally:
             os.close(file)
 
@@ -32,7 +33,7 @@ class Ledger:
         if not self.path.exists():
             return []
         split = (line.split() for line in self.path.read_text().splitlines())
-        return [Line(what, run, int(turn), key) for what, run, turn, key in split]
+        return [Line(what, run, int(turn), *more) for what, run, turn, *more in split]
 
     def has(self, what: str, key: str) -> bool:
         return any((line.what, line.key) == (what, key) for line in self.lines())

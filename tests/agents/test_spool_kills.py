@@ -4,6 +4,7 @@ The judge reads the ledger, the rows and the bytes of the files; it uses nothing
 """
 
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.processes import Child
 from tests.spoolers import CHARGED, EVIDENCE, POINTS
 
 TURNS = 6
+STUCK_SECONDS = 60.0
 
 
 def _is_created_in(kept: bytes, name: bytes) -> bool:
@@ -47,16 +49,36 @@ class Spooling:
     def play(self, *more: object) -> Any:
         """Run a process to its end; its results, or None if it was killed."""
         with self.start(*more) as child:
-            while True:
-                try:
-                    answer = child.answer()
-                except EOFError:
-                    assert child.process.wait() == -signal.SIGKILL
-                    self.kills += 1
-                    return None
-                if answer != "open" and answer[0] != "again":
-                    assert child.wait() == 0
-                    return answer
+            try:
+                answer = self.results(child)
+            except EOFError:
+                assert child.process.wait() == -signal.SIGKILL
+                self.kills += 1
+                return None
+            assert child.wait() == 0
+            return answer
+
+    def results(self, child: Child) -> Any:
+        """Wait for the results of a process; fails, and says why, if nothing moves any more."""
+        seen, until = -1, 0.0
+        while (answer := child.answer()) == "open" or answer[0] == "again":
+            if (lines := len(self.ledger.lines())) != seen:
+                seen, until = lines, time.monotonic() + STUCK_SECONDS
+            if time.monotonic() > until:
+                raise AssertionError(
+                    f"nothing was done any more, {answer}:\n{self._last_of_runs()}"
+                )
+        return answer
+
+    def _last_of_runs(self) -> str:
+        """How each run stands, and the last entries of its journal."""
+        with self.backend.raw() as raw:
+            rows = raw.rows("SELECT run_id, status FROM runs ORDER BY run_id")
+            last = {
+                run_id: [(row[0], row[1], row[5]) for row in entries[-12:]]
+                for run_id, entries in _entries_by_run(raw).items()
+            }
+        return "\n".join(f"{run_id} {status}: {last.get(run_id)}" for run_id, status in rows)
 
     def judge(self, runs: int = 1, turns: int = TURNS) -> list[str]:
         """What is wrong with what is stored, kept and done outside, in words."""
@@ -84,11 +106,9 @@ class Spooling:
             wanted.update((f"r{number}", t) for t in range(CHARGED - 1, turns, CHARGED))
         if charges != wanted:
             found.append(f"charged {charges}, wanted {wanted}")
-        found += [
-            f"{line} while the store was away"
-            for line in self.ledger.lines()
-            if line.what == "away"
-        ]
+        wrong = {"away": "while the store was away", "early": "while its process had it spooled"}
+        lines = self.ledger.lines()
+        found += [f"{line} {wrong[line.what]}" for line in lines if line.what in wrong]
         found += [f"{path} was left" for path in self.spool.glob("*/*.spool")]
         return found
 
@@ -134,3 +154,22 @@ async def test_run_of_a_killed_process_that_was_taken_over_leaves_evidence(
     assert spooling.play() == [[f"reply {turn}" for turn in range(TURNS)]]
     assert spooling.judge() == []
     assert len([*spooling.spool.rglob("evidence/*")]) == 1
+
+
+class Refused:
+    """A process whose run cannot go on."""
+
+    def answer(self) -> Any:
+        return ["again", "r0", "RunBlocked()"]
+
+
+@async_test
+async def test_run_that_cannot_go_on_is_not_waited_for_for_ever(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.STUCK_SECONDS", 0.1)
+    async with holdfast.open(backend.url) as hf:
+        await (await hf.runs.open("r0")).release()
+    refused: Any = Refused()
+    with pytest.raises(AssertionError, match=r"RunBlocked\(\).*\nr0 ready: .*RUN_CREATED"):
+        Spooling(backend, tmp_path).results(refused)

@@ -62,7 +62,7 @@ async def in_shielded_scope(run: holdfast.Run, call: Callable[[], Awaitable[Any]
 
 
 async def in_timeout(run: holdfast.Run, call: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await call()
 
 
@@ -216,7 +216,7 @@ async def test_fast_outcome_is_stored_while_a_slow_tool_still_runs(store: str) -
 
     @holdfast.tool
     async def slow() -> str:
-        await asyncio.wait_for(fast_is_stored.wait(), 20)
+        await asyncio.wait_for(fast_is_stored.wait(), 60)
         return "slow"
 
     @holdfast.agent(tools=[fast, slow])

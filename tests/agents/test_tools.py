@@ -579,7 +579,7 @@ async def test_cancelled_blocking_tool_is_waited_for_and_its_end_is_known(store:
     @holdfast.tool(in_doubt="fail")
     def charge() -> str:
         running.set()
-        let_go.wait(30)
+        let_go.wait(60)
         done.append(1)
         return "receipt"
 

@@ -37,7 +37,7 @@ async def test_worker_takes_runs_up_to_its_concurrency(store: str) -> None:
         most = max(most, running)
         if running == 3:
             full.set()
-        await asyncio.wait_for(full.wait(), 30)
+        await asyncio.wait_for(full.wait(), 60)
         running -= 1
         return n
 

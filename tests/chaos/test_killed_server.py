@@ -1,43 +1,16 @@
 """PostgreSQL is killed again and again under load: all that was acknowledged is there, once."""
 
 import asyncio
-import os
 import random
-import signal
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from holdfast.testing.postgres import PostgresServer
 from tests.chaos.judging import faults_in
 from tests.chaos.oracle import Oracle
+from tests.chaos.servers import kill, kill_all
 from tests.chaos.sessions import Ledger, disturbed
 from tests.conftest import OwnPostgres
-
-
-def kill(server: PostgresServer) -> None:
-    """Kill the postmaster; its sessions notice when they have answered, and leave."""
-    server.kill()
-
-
-def kill_all(server: PostgresServer) -> None:
-    """Kill every process of the server wherever it is, as a machine does that loses its power."""
-    sessions = children_of(server.pid)
-    for pid in (server.pid, *sessions):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    server.kill()
-
-
-def children_of(parent: int) -> list[int]:
-    found: list[int] = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = status.read_text(encoding="utf-8").rpartition(")")[2].split()
-            if int(fields[1]) == parent:
-                found.append(int(status.parent.name))
-    return found
 
 
 class Killing:

@@ -5,13 +5,10 @@ by the ledger, the rows and the bytes of the spools.
 """
 
 import asyncio
-import os
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,27 +20,13 @@ from holdfast.testing.store_suite import async_test
 from tests.agents.ledger import Ledger
 from tests.agents.test_spool_kills import Spooling
 from tests.backends import PostgresBackend
-from tests.chaos.test_killed_server import children_of, kill, kill_all
+from tests.chaos.servers import freeze, kill, kill_all, thaw
 from tests.conftest import OwnPostgres
 from tests.processes import Child
 
 PROCESSES = 3
 RUNS = 6
 LIMIT_SECONDS = 60
-
-
-def signal_all(server: PostgresServer, number: signal.Signals) -> None:
-    for pid in (server.pid, *children_of(server.pid)):
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def freeze(server: PostgresServer) -> None:
-    signal_all(server, signal.SIGSTOP)
-
-
-def thaw(server: PostgresServer) -> None:
-    signal_all(server, signal.SIGCONT)
 
 
 Ways = tuple[Callable[[PostgresServer], None], Callable[[PostgresServer], None]]
@@ -84,9 +67,7 @@ class Outages:
         wanted = [f"reply {turn}" for turn in range(self._turns)]
         for child in self._children:
             with child:
-                while (answer := child.answer()) == "open" or answer[0] == "again":
-                    pass
-                assert answer == [wanted] * RUNS
+                assert self._spooling.results(child) == [wanted] * RUNS
                 assert child.process.wait() == 0
 
     def _start(self) -> Child:
@@ -110,15 +91,18 @@ class Outages:
 
 
 def charged_while_away(ledger: Ledger) -> list[str]:
-    """Calls that changed something after their run was spooled, before the store was back."""
+    """Calls that changed something after their run was spooled, before the store was back.
+
+    Both by one process: what another one spools after it has lost the run is nothing to its holder.
+    """
     found: list[str] = []
-    is_away, spooled = False, set[str]()
+    is_away, spooled = False, set[tuple[str, str]]()
     for line in ledger.lines():
         if line.what in ("down", "up"):
-            is_away, spooled = line.what == "down", set[str]()
+            is_away, spooled = line.what == "down", set[tuple[str, str]]()
         elif is_away and line.what == "spooled":
-            spooled.add(line.run)
-        elif is_away and line.what == "charge" and line.run in spooled:
+            spooled.add((line.run, line.by))
+        elif is_away and line.what == "charge" and (line.run, line.by) in spooled:
             found.append(f"{line} was made while its run was spooled")
     return found
 

@@ -65,7 +65,7 @@ async def prepare(hf: holdfast.Holdfast, agent: holdfast.Agent[..., Any], run_id
     """A run that has charged and pinged, and stands."""
     await start(hf, agent, run_id, run_id=run_id)
     assert await advance(hf, run_id) is None
-    async with asyncio.timeout(30):  # outcomes are stored a moment after they are there
+    async with asyncio.timeout(60):  # outcomes are stored a moment after they are there
         while {e.status for e in await hf.effects.of_run(run_id)} != {"completed"}:
             await asyncio.sleep(0.01)
     await hf.runs.block(run_id, "budget")

@@ -123,7 +123,7 @@ async def test_note_of_a_request_is_found_behind_many_entries(store: str) -> Non
 
 
 async def until(hf: holdfast.Holdfast, status: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for run in hf.runs.watch("r"):
             if run.status == status:
                 return
@@ -224,7 +224,7 @@ async def test_whoever_is_named_goes_on_though_the_givers_process_is_gone(store:
         await start(hf, giver, "it")
         await hf._work.start_pass(await hf.leases.take("r"))
     async with working(store, builder(seen, name="qa")) as hf:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (await hf.runs.get("r")).status != "completed":
                 await asyncio.sleep(0.01)
     assert [name for name, _, _ in seen.turns] == ["builder"] * 2 + ["qa"] * 2

@@ -81,7 +81,7 @@ async def pass_deadline(hf: holdfast.Holdfast) -> None:
 
 async def expire(hf: holdfast.Holdfast) -> None:
     """Let the time of what is open pass, and sweep until something was due."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await hf.waits.expire_due():
             await asyncio.sleep(0.01)
 

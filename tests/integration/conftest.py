@@ -8,6 +8,7 @@ import pytest
 from holdfast.testing.postgres import PostgresServer
 from tests.conftest import new_database, without_clusters
 from tests.postgres import Replicated, Spare
+from tests.suite.guardian import keep_server
 
 DATABASE = "spare"
 # Few connections, so that all of them can be taken; and what is not on disk stays so for long.
@@ -18,6 +19,7 @@ OPTIONS = {"max_connections": "20", "wal_writer_delay": "10s"}
 def spare_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     folder = tmp_path_factory.mktemp("spare")
     with without_clusters(folder), PostgresServer.start(folder, options=OPTIONS) as server:
+        keep_server(lambda: server.pid)
         yield server
 
 
@@ -39,6 +41,8 @@ def replicated_servers(
         PostgresServer.start(folder / "server") as server,
         server.standby(folder / "standby", synchronous=True) as standby,
     ):
+        keep_server(lambda: server.pid)
+        keep_server(lambda: standby.pid)
         yield server, standby
 
 

@@ -788,7 +788,7 @@ async def test_blocking_tool_does_not_stop_the_loop(store: str) -> None:
 
     @holdfast.tool
     def block() -> str:
-        return "released" if released.wait(30) else "forgotten"
+        return "released" if released.wait(60) else "forgotten"
 
     async with Checkpointer(store, settings=Settings(lease_seconds=5)) as checkpointer:
         registry = ToolRegistry([block], checkpointer, "s")

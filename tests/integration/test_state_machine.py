@@ -58,7 +58,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.counter = 0
 
     def do(self, awaitable: Any) -> Any:
-        return self.loop.run_until_complete(asyncio.wait_for(awaitable, 30))
+        return self.loop.run_until_complete(asyncio.wait_for(awaitable, 60))
 
     @initialize()
     def open(self) -> None:

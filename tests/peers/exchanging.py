@@ -11,7 +11,7 @@ from typing import Any
 import holdfast
 from holdfast.settings import Settings
 
-SOON = 20.0
+SOON = 60.0
 
 
 @asynccontextmanager

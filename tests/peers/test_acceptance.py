@@ -90,7 +90,7 @@ async def test_task_that_was_lost_before_its_boundary_comes_again(
     async with served(elsewhere, transport, [caller]) as theirs:
         handle = await theirs.start(caller, "slow")
         async with served(store, transport, [slow]) as hf:
-            await asyncio.wait_for(begun.wait(), 20)
+            await asyncio.wait_for(begun.wait(), 60)
             assert await hf.runs.list() == []
             await hf._work.cancel_passes()  # pyright: ignore[reportPrivateUsage] - the process ends here
         async with served(store, transport, [slow]) as hf:

@@ -398,7 +398,7 @@ async def test_blocking_tool_of_a_cancelled_peer_is_journaled_to_its_end(store: 
     @holdfast.tool(in_doubt="fail")
     def charge() -> str:
         running.set()
-        let_go.wait(30)
+        let_go.wait(60)
         return "receipt"
 
     @holdfast.agent(name="research", tools=[charge])

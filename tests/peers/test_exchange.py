@@ -82,7 +82,7 @@ async def test_timeout_cancels_the_peer_elsewhere_and_its_late_reply_is_ignored(
     @holdfast.agent
     async def asker(run: holdfast.Run) -> str:
         try:
-            return await run.peer("slow", "gold", timeout=1)
+            return await run.peer("slow", "gold", timeout=5)
         except PeerTimedOut as error:
             return str(error)
 
@@ -91,7 +91,7 @@ async def test_timeout_cancels_the_peer_elsewhere_and_its_late_reply_is_ignored(
         served(elsewhere, transport, [slow]) as theirs,
     ):
         answer = await hf.run(asker, run_id="r", timeout=30)
-        assert answer == "Request to peer agent tool 'slow' timed out after 1 seconds."
+        assert answer == "Request to peer agent tool 'slow' timed out after 5 seconds."
         assert begun.is_set()
         (wait,) = await hf.waits.of_run("r")
 

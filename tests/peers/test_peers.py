@@ -346,9 +346,9 @@ async def test_cancelled_agent_is_interrupted_at_its_next_await(store: str) -> N
     async with holdfast.Holdfast(store, agents=[stuck]) as hf:
         handle = await hf.start(stuck, run_id="r")
         waiting = asyncio.create_task(handle.result())
-        await asyncio.wait_for(entered.wait(), 30)
+        await asyncio.wait_for(entered.wait(), 60)
         await hf.another_worker().runs.cancel("r")
-        await asyncio.wait_for(left.wait(), 30)
+        await asyncio.wait_for(left.wait(), 60)
         with pytest.raises(RunCancelled):
             await waiting
 
@@ -444,7 +444,7 @@ async def test_sign_of_life_does_not_shorten_the_time_for_a_person(store: str) -
 
     @holdfast.agent
     async def caller(run: holdfast.Run) -> str:
-        return await run.peer("middle", "a", timeout=1)
+        return await run.peer("middle", "a", timeout=60)
 
     async with holdfast.Holdfast(store, agents=[caller, middle, asker, teller]) as hf:
         await start(hf, caller)

@@ -242,7 +242,7 @@ async def lose(hf: holdfast.Holdfast) -> None:
     for twin in hf._twins:
         await twin.leases._stop_beating()
     await hf.leases.expire_lost()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await hf.runs.get("r")).status == "running":
             await asyncio.sleep(0.01)
             await hf.leases.expire_lost()
@@ -376,7 +376,7 @@ async def test_breaker_of_an_agent_opens_and_closes(store: str, tmp_path: Path) 
 
 
 async def fail_once(hf: holdfast.Holdfast, run_id: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await hf.runs.get(run_id)).ready_at > hf._context.now():
             await asyncio.sleep(0.005)
     await hf._work.start_pass(await hf.leases.take(run_id))

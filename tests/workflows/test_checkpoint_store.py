@@ -469,7 +469,7 @@ def test_two_threads_that_resume_at_once_do_it_once(checkpoints: CheckpointStore
 
     def slow(name: str, inputs: dict[str, Any]) -> LittleExecutor:
         inside.set()
-        assert leave.wait(30)
+        assert leave.wait(60)
         return LittleExecutor(name, inputs, checkpoints, done)
 
     results: list[Result] = []
@@ -479,11 +479,11 @@ def test_two_threads_that_resume_at_once_do_it_once(checkpoints: CheckpointStore
         )
     )
     first.start()
-    assert inside.wait(30)
+    assert inside.wait(60)
     make = maker(checkpoints, done)
     refused = resume_workflow(paused, "yes", make_executor=make, store=checkpoints)
     leave.set()
-    first.join(30)
+    first.join(60)
     assert not refused.is_success
     assert "being resumed" in refused.error
     assert [result.is_success for result in results] == [True]

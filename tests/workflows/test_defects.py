@@ -47,14 +47,14 @@ async def test_cancelling_running_workflows_leaves_the_worker_well(store: str) -
             blocking.began.clear()
             blocking.ended.clear()
             await hf.workflows.start(made, run_id=f"cancelled-{n}")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await blocking.began.wait()
                 await hf.workflows.cancel(f"cancelled-{n}", by="ann")
                 await blocking.ended.wait()
             assert (await hf.workflows.status(f"cancelled-{n}")).status == "cancelled"
         blocking.go.set()
         await hf.workflows.start(made, run_id="after")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for run in hf.runs.watch("after"):
                 if run.status == "completed":
                     break
@@ -85,7 +85,7 @@ async def test_queued_workflows_are_worked_on_after_a_restart(store: str) -> Non
     async with opened(store, tools=[notes.tool]) as hf:
         worker = hf.new_worker()
         working = asyncio.create_task(worker.run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(await hf.workflows.list(status="completed")) < 3:
                 await asyncio.sleep(0.02)
         worker.stop()
@@ -102,7 +102,7 @@ async def test_a_cancelled_paused_workflow_takes_its_nested_ones_with_it(store: 
     async with opened(store, definitions=[child]) as hf:
         await hf.workflows.run(made, run_id="r")
         await hf.workflows.cancel("r", by="ann")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(await hf.workflows.list(nested=True, status="cancelled")) < 3:
                 await hf.runs.get("r")
                 await hf.waits.expire_due()

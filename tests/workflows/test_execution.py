@@ -219,7 +219,7 @@ async def test_no_more_rounds_run_at_once_than_a_loop_says_and_blocks_of_a_wave_
 
     @holdfast.tool(effect="read")
     async def meet() -> None:
-        await asyncio.wait_for(met.wait(), 10)
+        await asyncio.wait_for(met.wait(), 60)
 
     made = flow(
         call(

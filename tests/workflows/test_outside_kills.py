@@ -18,7 +18,7 @@ from tests.workflows.reaching import block, flow, opened
 from tests.workflows.web import Web, serving
 
 POINTS = {"before": "tool.before_call", "during": "", "after": "tool.after_call"}
-SOON = {"timeout": 1.0}
+SOON = {"timeout": 5.0}  # a machine that is busy must make a request within it
 
 
 @pytest.fixture
@@ -138,4 +138,4 @@ def killing(web: Web, when: str) -> Callable[[int], None]:
 
 def kill_once(known: "queue.SimpleQueue[int]") -> None:
     with contextlib.suppress(queue.Empty):
-        os.kill(known.get(timeout=5), signal.SIGKILL)
+        os.kill(known.get(timeout=60), signal.SIGKILL)

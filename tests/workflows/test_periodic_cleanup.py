@@ -83,7 +83,7 @@ def test_cleaner_is_a_thread_that_ends_with_its_block() -> None:
 
     store.save(state(**aged(30, store.now())))
     with Cleaner(Watched(), interval_minutes=60):
-        assert cleaned.wait(30)
+        assert cleaned.wait(60)
     assert store.list() == []
     assert "holdfast-cleaner" not in {thread.name for thread in threading.enumerate()}
 
@@ -110,7 +110,7 @@ async def test_cleanup_runs_as_a_task_beside_others(store: str) -> None:
         await checkpoints.save(state("old", **aged(30, checkpoints.now())))
         await checkpoints.save(state("new", **aged(1, checkpoints.now())))
         cleaning = asyncio.create_task(periodic_cleanup_async(checkpoints, SOON))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(await checkpoints.list()) > 1:
                 await asyncio.sleep(0)
         cleaning.cancel()

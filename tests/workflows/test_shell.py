@@ -162,7 +162,7 @@ async def test_a_command_ends_when_its_run_is_left(
     async with opened(HERE, tmp_path) as hf:
         made = flow(shell("sleep 300 & echo $! > pids.new; mv pids.new pids; wait"))
         task = asyncio.create_task(hf.workflows.run(made, run_id="r"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (tmp_path / "pids").exists():
                 await asyncio.sleep(0.01)
     await asyncio.wait([task], timeout=30)

@@ -144,7 +144,7 @@ async def test_workers_share_the_workflows_of_a_store(store: str) -> None:
     ):
         both = [here.new_worker(concurrency=1), there.new_worker(concurrency=1)]
         working = [asyncio.create_task(worker.run()) for worker in both]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             for run_id in runs:
                 await here.workflows.start(made, run_id=run_id)
             while len(await there.approvals.list()) < len(runs):
@@ -173,7 +173,7 @@ async def test_one_that_is_slow_fails_or_asks_holds_up_nobody(store: str) -> Non
         return "went"
 
     slow = flow(call("w", "wait", args={}), name="slow")
-    async with opened(store, tools=[notes.tool, wait]) as hf, asyncio.timeout(30):
+    async with opened(store, tools=[notes.tool, wait]) as hf, asyncio.timeout(60):
         waiting = asyncio.create_task(hf.workflows.run(slow, run_id="slow"))
         failed = await hf.workflows.run(flow(call("a"), name="fails"))
         asks = flow(prompt("q"), call("b", depends_on=["q"]), name="asks")
@@ -270,7 +270,7 @@ async def test_what_workflows_held_is_erased_by_a_task_and_nobody_is_asked(
         await hf.workflows.run(flow(prompt("q")), run_id="asks")
         clock.advance(25 * HOUR)
         cleaning = asyncio.create_task(periodic_cleanup_async(hf.workflows))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await hf.journal.erased("ended") == []:
                 await asyncio.sleep(0.01)
         cleaning.cancel()

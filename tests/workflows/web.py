@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(200, "{no json", "application/json")
 
     def do_slow(self, request: Any) -> None:
-        self.web.release.wait(20)
+        self.web.release.wait(60)
         self.close_connection = True
 
     def do_pay(self, request: Any) -> None:

@@ -109,8 +109,9 @@ class _Stopping:
         self._working = working
         self._signals = 0
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal, number)
+        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C ends it at once
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._on_signal, number)
 
     @property
     def how(self) -> str:

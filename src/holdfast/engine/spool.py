@@ -83,6 +83,7 @@ class Spool:
 
         `report` tells what became of effects whose outcomes cannot be stored by their runs.
         """
+        spool_files.check_supported()
         self._report = report
         store_id = await self._store.store_id()
         self._head = spool_files.Head(

@@ -10,17 +10,18 @@ off. What ends in the middle of a frame was never acknowledged; all else that do
 damage. Entries are as the journal has them, bodies and links included.
 """
 
-import fcntl
 import hashlib
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Final, NamedTuple
 
 import msgspec
 
 from holdfast import faults
-from holdfast.errors import SpoolCorrupted, SpoolUnusable
+from holdfast.errors import InvalidSetting, SpoolCorrupted, SpoolUnusable
 from holdfast.kernel import indexes
 from holdfast.kernel.journal import Entry, Position
 from holdfast.kernel.runs import Run
@@ -181,7 +182,7 @@ class SpoolFile:
         self._digest = self._digest_of_head
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._file)
             _write(self._file, begin)
             os.fsync(self._file)
             sync_folder(path.parent)
@@ -252,7 +253,7 @@ class LeftFile:
         except FileNotFoundError:
             return None
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file)
             if os.fstat(file).st_nlink:
                 return cls(path, file)
         except BlockingIOError:
@@ -330,6 +331,24 @@ def files_in(folder: Path) -> list[Path]:
     """Spools that lie in a folder, oldest first."""
     found: Iterable[Path] = folder.glob(f"*{SUFFIX}") if folder.is_dir() else ()
     return sorted(found)
+
+
+def check_supported() -> ModuleType:
+    """Return the module that locks files. Raises InvalidSetting on a system that has none."""
+    try:
+        import fcntl  # only where it is used: Windows must be able to import this module
+    except ImportError as error:
+        raise InvalidSetting(
+            f"on_store_failure='spool' is not supported on {sys.platform}, which has no fcntl to "
+            "lock files with: use 'raise' or 'memory'"
+        ) from error
+    return fcntl
+
+
+def _lock(file: int) -> None:
+    """Lock an open file for this process. Raises BlockingIOError if another process has it."""
+    fcntl = check_supported()
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def sync_folder(folder: Path) -> None:

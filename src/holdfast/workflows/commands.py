@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -148,6 +149,11 @@ async def run(command: Command) -> Ended:
 
     When its time is over, or when this is cancelled, it is asked to end, and then made to.
     """
+    if not hasattr(os, "killpg"):
+        raise NotDone(
+            f"commands cannot be run on {sys.platform}, which has no process groups to end them "
+            "by: run workflows with commands on Linux or macOS"
+        )
     with _Leash(command.seconds + LEASH_SECONDS) as leash:
         transport, process = await _start(command, leash)
         is_over = False

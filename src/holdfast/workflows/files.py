@@ -7,6 +7,7 @@ folder: what is changed in between cannot lead outside.
 import contextlib
 import os
 import stat
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Final
 from holdfast import ids
 from holdfast.errors import BlockFailed
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in place of a file
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+# Windows lacks these flags and must still import this module; `_parent` refuses it.
+_NOFOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER: Final[int] = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW
+_READ: Final[int] = os.O_RDONLY | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0)  # it may be a pipe
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW
 
 
 class Folder:
@@ -100,6 +103,11 @@ class Folder:
     @contextmanager
     def _parent(self, name: str, *, create: bool = False) -> Generator[tuple[int, str]]:
         """The folder of a file, opened, and the file's name in it."""
+        if os.open not in os.supports_dir_fd:
+            raise BlockFailed(
+                f"blocks cannot read or write files on {sys.platform}, which cannot open a file "
+                "relative to an open folder: run workflows with file blocks on Linux or macOS"
+            )
         root = self.root.resolve()
         parts = self.path(name).relative_to(root).parts
         if not parts:

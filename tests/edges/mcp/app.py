@@ -26,7 +26,7 @@ RELEASE = Workflow(
             "charge",
             args={"what": "{{ inputs.version }}"},
             depends_on=["approve"],
-            timeout=1,
+            timeout=5,
             condition="{{ blocks.approve.outputs.response == 'yes' }}",
         ),
     ],

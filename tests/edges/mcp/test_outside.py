@@ -368,7 +368,7 @@ class CutsShort(BreaksOff):
             super()._answer("application/json", b'{"jsonrpc": "2', {"content-length": "99"})
         else:
             asked = self.paid[-1]
-            self.may.wait(20)
+            self.may.wait(60)
             self._result(asked, {"content": [{"type": "text", "text": "paid"}]}, {})
 
 

@@ -186,7 +186,7 @@ class Heard:
         return [message for _, message in self.told]
 
     async def until(self, words: str) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while words not in self.words:
                 self._more.clear()
                 await self._more.wait()

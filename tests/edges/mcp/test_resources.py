@@ -271,7 +271,7 @@ async def test_only_ones_own_runs_are_listed_read_and_heard(tmp_path: Path) -> N
                 assert heard.honored.resource_subscriptions == [uris[1]]
                 await hf.runs.cancel("hers")
                 await hf.runs.cancel("his")
-                event = await asyncio.wait_for(anext(aiter(heard)), 20)
+                event = await asyncio.wait_for(anext(aiter(heard)), 60)
                 assert event == ResourceUpdated(uri=uris[1])
         async with caller("bob"), Client(server, mode="legacy") as client:
             with pytest.raises(MCPError, match="there is no run 'hers'"):
@@ -292,10 +292,10 @@ async def test_listeners_hear_of_what_other_processes_write(backend: Backend) ->
         async with client.listen(resource_subscriptions=[uri, result]) as heard:
             await other.runs.block(STRANGE, "budget")
             events = aiter(heard)
-            assert await asyncio.wait_for(anext(events), 20) == ResourceUpdated(uri=uri)
+            assert await asyncio.wait_for(anext(events), 60) == ResourceUpdated(uri=uri)
             assert "blocked" in await text_at(client, uri)
             await other.runs.cancel(STRANGE)
-            rest = {await asyncio.wait_for(anext(events), 20) for _ in range(2)}
+            rest = {await asyncio.wait_for(anext(events), 60) for _ in range(2)}
             assert rest == {ResourceUpdated(uri=uri), ResourceUpdated(uri=result)}
 
 
@@ -317,7 +317,7 @@ async def test_a_stream_that_ends_makes_room_for_another(
 
         async with client.listen(resource_subscriptions=[uri]):
             assert await is_refused()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while is_full := await is_refused():
                 await asyncio.sleep(0.01)
         assert not is_full
@@ -345,9 +345,9 @@ async def test_subscribers_of_the_older_wire_hear_until_they_unsubscribe(tmp_pat
         with pytest.raises(MCPError, match="nothing at this address"):
             await client.session.subscribe_resource("test://x")  # pyright: ignore[reportDeprecated]
         await hf.runs.block("left", "budget")
-        assert await asyncio.wait_for(heard.get(), 20) == left
+        assert await asyncio.wait_for(heard.get(), 60) == left
         await client.session.unsubscribe_resource(left)  # pyright: ignore[reportDeprecated]
         await hf.runs.cancel("left")
         await hf.runs.cancel("kept")
-        assert await asyncio.wait_for(heard.get(), 20) == kept
+        assert await asyncio.wait_for(heard.get(), 60) == kept
         assert heard.empty()

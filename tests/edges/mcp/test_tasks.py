@@ -216,7 +216,7 @@ async def test_what_no_form_shows_is_told_with_the_tool_that_answers_it(tmp_path
     ):
         for who, tool, given in ((client, "travels", {}), (formless, "ages", {"name": "Bo"})):
             task_id = (await begun(who, tool, **given))["taskId"]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not (open_ := await hf.approvals.list(run_id=task_id)):
                     await asyncio.sleep(0.02)
             seen = await get(who, task_id)

@@ -8,7 +8,7 @@ from typing import Final, Protocol, Self
 
 from holdfast.peers.transports import Delivery, Transport
 
-LIMIT_SECONDS: Final = 20.0
+LIMIT_SECONDS: Final = 60.0
 LONG: Final = 30.0
 """A lease that no test outlives."""
 

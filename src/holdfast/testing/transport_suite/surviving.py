@@ -9,7 +9,7 @@ from asyncio.subprocess import PIPE, Process
 from holdfast.testing.store_suite.backend import async_test
 from holdfast.testing.transport_suite.carrier import Carrier, Consumer, opened
 
-LEASE = 2.0
+LEASE = 5.0  # long enough that a busy machine acknowledges within it
 
 
 async def _start_worker(carrier: Carrier, *args: str) -> Process:
