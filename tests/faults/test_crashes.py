@@ -20,6 +20,7 @@ from tests.agents import test_budget_kills, test_kill_sweep
 from tests.backends import BACKENDS, Backend, Raw
 from tests.events import test_webhooks
 from tests.handoff import test_kills
+from tests.leasing.laborer import LOOKED
 from tests.peers import test_peer_kills
 from tests.processes import Child
 
@@ -32,16 +33,20 @@ ABSENT = {
 BATCH = {"batch.before_begin", "batch.after_begin", "batch.after_commit"}
 BATCH |= {"batch.before_acknowledge"}
 INSIDE = {"commit.after_entries", "commit.after_changes", "batch.before_commit"}
+DECIDED = {"batch.after_decide"}
 # Which stage passes which points. On PostgreSQL what lies inside a transaction of several
 # statements is passed by outside writers, and by commits that one statement cannot do.
 PASSED = {
-    "sqlite": dict.fromkeys(STAGES, BATCH | INSIDE | {"commit.after_first_entry"}),
+    "sqlite": {
+        stage: BATCH | INSIDE | {"commit.after_first_entry"} | (DECIDED if has_outsiders else set())
+        for stage, has_outsiders in zip(STAGES, (True, False, True, True, True), strict=True)
+    },
     "postgres": {
-        "turns": BATCH | INSIDE,
+        "turns": BATCH | INSIDE | DECIDED,
         "effects": BATCH | {"commit.after_entries"},
-        "waits": BATCH | INSIDE,
-        "signals": BATCH | INSIDE,
-        "ending": BATCH | INSIDE,
+        "waits": BATCH | INSIDE | DECIDED,
+        "signals": BATCH | INSIDE | DECIDED,
+        "ending": BATCH | INSIDE | DECIDED,
     },
 }
 Passes = dict[str, dict[str, int]]
@@ -233,7 +238,7 @@ def test_every_point_strikes_in_some_test_or_is_said_to_be_absent(name: str) -> 
     struck = {point for backend, _, point, _ in CASES if backend == name}
     agents = {*test_kill_sweep.AGENT_POINTS, *test_budget_kills.BUDGET_POINTS}
     peers = {*test_peer_kills.OUTBOX, *test_peer_kills.RELAY, *test_peer_kills.RECEIVER}
-    own = {*test_webhooks.POINTS, *test_kills.POINTS, *spoolers.POINTS}
+    own = {*test_webhooks.POINTS, *test_kills.POINTS, *spoolers.POINTS, LOOKED}
     elsewhere = {*MIGRATION, *REINDEX, *agents, *peers, *own, spoolers.EVIDENCE}
     assert struck | elsewhere | set(ABSENT[name]) == set(faults.POINTS)
     assert not struck & set(ABSENT[name])

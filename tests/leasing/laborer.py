@@ -16,6 +16,8 @@ from typing import Any
 import holdfast
 from holdfast import Settings, faults
 
+LOOKED = "leases.after_look"
+
 
 def agents(folder: Path) -> list[holdfast.Agent[..., Any]]:
     @holdfast.agent

@@ -22,7 +22,7 @@ from holdfast.testing.store_suite import async_test
 from tests.backends import Backend, PostgresBackend
 from tests.chaos.test_spooling import freeze, thaw
 from tests.conftest import OwnPostgres
-from tests.leasing.laborer import agents, settings
+from tests.leasing.laborer import LOOKED, agents, settings
 from tests.processes import Child
 
 PATIENCE_SECONDS = 120.0
@@ -97,13 +97,13 @@ def stop_state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-@pytest.mark.parametrize("stop_at", ["leases.after_look", "batch.after_decide"])
+@pytest.mark.parametrize("stop_at", [LOOKED, "batch.after_decide"])
 def test_sweeper_that_stands_still_between_look_and_write_expires_nobody_who_lives(
     backend: Backend, tmp_path: Path, stop_at: str
 ) -> None:
     """The worker stands still for a lease, is seen to, and beats again before that is written."""
     if stop_at == "batch.after_decide" and backend.name == "sqlite":
-        stop_at = "leases.after_look"  # there nobody else can beat inside the transaction
+        stop_at = LOOKED  # there nobody else can beat inside the transaction
     shop = Shop(backend, tmp_path, lease_seconds=2)
     shop.start("linger", "r")
     with shop.worker() as living:
@@ -124,6 +124,30 @@ def test_sweeper_that_stands_still_between_look_and_write_expires_nobody_who_liv
             shop.open_gate()
             shop.wait_for("completed", "r")
     assert shop.counted()["RUN_LEASED"] == 1
+
+
+def test_sweeper_that_dies_after_its_look_leaves_the_run_to_the_next_one(
+    backend: Backend, tmp_path: Path
+) -> None:
+    shop = Shop(backend, tmp_path, lease_seconds=60)
+    shop.start("linger", "r")
+    with shop.worker() as first:
+        first.answer()
+        shop.wait_for("running", "r")
+        first.process.kill()
+        first.process.wait()
+    with shop.worker(LOOKED) as second:
+        pid = second.process.pid
+        second.answer()
+        wait_until(lambda: stop_state(pid) == "T", "it has seen that the first one is gone")
+        second.process.kill()
+        second.process.wait()
+    assert shop.counted()["LEASE_EXPIRED"] == 0
+    shop.open_gate()
+    with shop.worker() as third:
+        third.answer()
+        shop.wait_for("completed", "r")
+    assert shop.counted()["LEASE_EXPIRED"] == 1
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from holdfast import codec
 from holdfast.errors import Fenced, LeaseHeld, MisuseError, RunEnded, WaitExists
 from holdfast.peers import CheckpointService, TaskExecutionContext
 from holdfast.testing import ManualClock
+from holdfast.testing.clocks import outlive
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.peers.tasks import REFERENCE, add_calls, call, sub_task, task
@@ -473,8 +474,9 @@ async def test_instance_that_lost_its_task_can_neither_pause_nor_end_it(
     async with opened(store, clock) as (hf, service):
         await service.checkpoint_task(task(calls=0), AGENT)
         made = await restored(service)
-        clock.advance(3600)
-        other = CheckpointService(hf.another_worker())
+        twin = hf.another_worker()
+        await outlive(twin, clock, lease_seconds=3600)
+        other = CheckpointService(twin)
         back = await restored(other)
         with pytest.raises(Fenced):
             await service.cleanup_task("task-1")
@@ -493,8 +495,9 @@ async def test_zombie_cannot_overwrite_a_pause_of_who_went_on(
     async with opened(store, clock) as (hf, service):
         await service.checkpoint_task(task(calls=0), AGENT)
         zombie = await restored(service)
-        clock.advance(3600)
-        other = CheckpointService(hf.another_worker())
+        twin = hf.another_worker()
+        await outlive(twin, clock, lease_seconds=3600)
+        other = CheckpointService(twin)
         back = await restored(other)
         back.append_to_run_based_buffer(" and on")
         await other.checkpoint_task(back, AGENT)

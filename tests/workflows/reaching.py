@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ def settings() -> Settings:
 @asynccontextmanager
 async def opened(store: str, root: Path, **kit: Any) -> AsyncIterator[holdfast.Holdfast]:
     """A Holdfast whose workflows work in a folder."""
-    made = holdfast.Holdfast(store, settings=settings(), workflows=Kit(root=root, **kit))
+    changed = {"shutdown_seconds": kit.pop("shutdown_seconds", 10.0)}
+    used = replace(settings(), **changed)
+    made = holdfast.Holdfast(store, settings=used, workflows=Kit(root=root, **kit))
     async with made as hf:
         yield hf
 

@@ -19,6 +19,7 @@ CALLS = ["tool.before_call", "tool.after_call", "tool.before_verify", "model.aft
 MIGRATIONS = ["migration.before_commit", "migration.after_commit"]
 ELSEWHERE = {
     "reindex.before_commit",
+    "leases.after_look",
     "budget.after_reserve",
     "budget.before_settle",
     "outbox.before_take",

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents import work
 from holdfast.errors import WorkflowInvalid
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block
@@ -155,11 +154,8 @@ async def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path) -> None
 
 
 @async_test
-async def test_a_command_ends_when_its_run_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(work, "CLOSE_SECONDS", 0.5)
-    async with opened(HERE, tmp_path) as hf:
+async def test_a_command_ends_when_its_run_is_left(tmp_path: Path) -> None:
+    async with opened(HERE, tmp_path, shutdown_seconds=0.5) as hf:
         made = flow(shell("sleep 300 & echo $! > pids.new; mv pids.new pids; wait"))
         task = asyncio.create_task(hf.workflows.run(made, run_id="r"))
         async with asyncio.timeout(60):

@@ -22,10 +22,11 @@ Record = dict[str, Any]
 
 
 def record_of(value: msgspec.Struct) -> Record:
-    """A row as plain data."""
+    """A row as plain data, without what only decides how a run is tried again."""
     return {
         field.name: _plain(field.name, getattr(value, field.name))
         for field in msgspec.structs.fields(value)
+        if field.name != "losses"
     }
 
 

@@ -31,6 +31,7 @@ from holdfast.errors import (
     LeaseHeld,
     MisuseError,
     RunNotFound,
+    StoreNotPermitted,
     UnavailableError,
 )
 from holdfast.kernel import leases
@@ -157,7 +158,8 @@ class Leases:
             await asyncio.wait(set(self._taking))
         await self._stop_beating()
         if self._worker is not None:
-            await self._context.store.submit(Beat(self._worker, is_last=True))
+            with contextlib.suppress(StoreNotPermitted):  # then it has no row either
+                await self._context.store.submit(Beat(self._worker, is_last=True))
             self._worker = None
 
     async def _stop_beating(self) -> None:
@@ -204,10 +206,9 @@ class Leases:
         try:
             return await self._take_once(run_id, takeover=takeover, only_ready=only_ready)
         except LeaseHeld:
-            if only_ready:
+            run = None if only_ready else await self._context.store.runs.get(run_id)
+            if run is None or not await sweeper.is_lost(self._context, run.worker):
                 raise
-            # Perhaps nobody else looks after its holder: then trying again and again does.
-            await sweeper.look_after_workers(self._context)
             return await self._take_once(run_id, takeover=takeover, only_ready=only_ready)
 
     async def _take_once(self, run_id: str, *, takeover: bool, only_ready: bool) -> LeasedRun:

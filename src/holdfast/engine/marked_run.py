@@ -329,11 +329,8 @@ class MarkedRun:
         await self._head.look()
         if (self.run.status, self.run.lease_seq) != (run.status, run.lease_seq):
             return
-        await sweeper.look_after_workers(self._context)
-        for worker in await self._context.store.workers.holding():
-            is_lost = self._context.watch.is_lost(worker.worker, worker.beats)
-            if worker.worker == run.worker and not is_lost:
-                raise _busy(run)
+        if not await sweeper.is_lost(self._context, run.worker):
+            raise _busy(run)
         self._dead.add(run.lease_seq)
 
     def _edit(self, edits: Edits, wanted: Change) -> checkpoints.Delta:

@@ -23,6 +23,7 @@ from holdfast.kernel.versions import Versions
 _KEPT: Final = frozenset(
     {Kind.COST_RECORDED, Kind.RUN_CREATED, Kind.RUN_LEASED, Kind.RECOVERY_COMPLETED}
 )
+_JOIN_SECONDS: Final = 0.05
 
 
 class Staged(NamedTuple):
@@ -130,7 +131,7 @@ class Stage:
         self._commit = commit
         self._is_flush_due = False
         self._joining = 0
-        self._was_held_up = False
+        self._held_up: asyncio.TimerHandle | None = None
         self._flushing: set[asyncio.Task[None]] = set()
         self.is_patient = False
         """Whether results wait for the next commit however long; outcomes of effects never do."""
@@ -205,18 +206,19 @@ class Stage:
 
     @contextlib.contextmanager
     def joining(self) -> Generator[None]:
-        """Let what is staged wait for a commit that another task is about to make.
+        """Let what is staged wait a moment for a commit that another task is about to make.
 
-        What no commit has taken along at the end is flushed.
+        It does not wait for a store that is away: then it goes into the spool by itself.
         """
         self._joining += 1
         try:
             yield
         finally:
             self._joining -= 1
-            if self._was_held_up and not self._joining:
-                self._was_held_up = False
-                self._flush_soon()
+            if self._held_up is not None and not self._joining:
+                self._held_up.cancel()
+                self._held_up = None
+                asyncio.get_running_loop().call_soon(self._flush_now)
 
     async def flush(self) -> None:
         """Commit what is staged, by itself."""
@@ -248,9 +250,15 @@ class Stage:
             asyncio.get_running_loop().call_soon(self._begin_flush)
 
     def _begin_flush(self) -> None:
-        self._is_flush_due = False
-        self._was_held_up = self._joining > 0
-        if self._staging.drafts and not self._was_held_up:
+        if self._joining:
+            loop = asyncio.get_running_loop()
+            self._held_up = loop.call_later(_JOIN_SECONDS, self._flush_now)
+        else:
+            self._flush_now()
+
+    def _flush_now(self) -> None:
+        self._is_flush_due, self._held_up = False, None
+        if self._staging.drafts:
             task = asyncio.create_task(self._flush_quietly())
             self._flushing.add(task)
             task.add_done_callback(self._flushing.discard)

@@ -126,6 +126,24 @@ async def look_after_workers(context: Context) -> None:
     context.watch.look(others, now=context.store.clock.steady())
 
 
+async def is_lost(context: Context, worker: str) -> bool:
+    """Whether a worker that holds runs is lost.
+
+    One that counts as alive by the store's clock is not. The others are watched here for a lease:
+    perhaps nobody else does, and the process that asks has just started.
+    """
+    for _ in range(liveness.LOOKS + 1):
+        await look_after_workers(context)
+        rows = await context.store.workers.holding()
+        row = next((each for each in rows if each.worker == worker), None)
+        if row is None or context.watch.is_lost(worker, row.beats):
+            return True
+        if row.expires_at > context.now():
+            return False
+        await asyncio.sleep(row.lease / liveness.LOOKS / MICROSECONDS)
+    return False
+
+
 async def forget_lost_workers(context: Context) -> None:
     """Forget workers that were lost long ago and hold nothing: nobody looks for them any more."""
     long_ago = context.now() - KEPT_SECONDS * MICROSECONDS
