@@ -87,6 +87,12 @@ def test_each_worker_is_watched_by_its_own_lease() -> None:
     assert [lost.worker for lost in watch.lost] == ["short"]
 
 
+def test_row_of_an_older_version_moves_by_its_time_alone() -> None:
+    old = [row(0, lease=0, expires_at=n) for n in range(3)]
+    assert not watched(*((n * 4_000_000, old[n]) for n in range(3))).lost
+    assert watched(*((n * 4_000_000, old[0]) for n in range(5))).lost
+
+
 def test_what_was_seen_may_be_acted_on_for_a_moment_only() -> None:
     watch = watched(*((5000 + n * 300, row()) for n in range(5)))
     assert watch.may_expire(row(), now=6200 + LEASE // 2)

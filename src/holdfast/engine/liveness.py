@@ -22,8 +22,12 @@ little.
 """
 
 
+_LEASE_OF_OTHERS: Final = 15_000_000
+"""Of a row that does not say it, as a version before this one wrote them."""
+
+
 class _Watched(NamedTuple):
-    beats: int
+    sign: tuple[int, int]
     unmoved: int  # microseconds
 
 
@@ -45,14 +49,15 @@ class WorkerWatch:
         self._lost = {}
         self._gone = {}
         for row in rows:
-            seen = before.get(row.worker)
-            is_same = seen is not None and seen.beats == row.beats
-            unmoved = seen.unmoved + min(passed, row.lease // LOOKS) if seen and is_same else 0
-            self._seen[row.worker] = _Watched(row.beats, unmoved)
+            seen, sign = before.get(row.worker), (row.beats, row.expires_at)
+            lease, unmoved = row.lease or _LEASE_OF_OTHERS, 0
+            if seen is not None and seen.sign == sign:
+                unmoved = seen.unmoved + min(passed, lease // LOOKS)
+            self._seen[row.worker] = _Watched(sign, unmoved)
             identity = _identity_of(row)
             if process_identity.has_ended(identity, self._this):
                 self._gone[row.worker] = identity
-            if row.worker in self._gone or unmoved >= row.lease > 0:
+            if row.worker in self._gone or unmoved >= lease:
                 self._lost[row.worker] = row.beats
 
     @property
@@ -79,7 +84,7 @@ class WorkerWatch:
 
         What waited for a store that was away is older, and so are the beats that wait behind it.
         """
-        is_recent = now - self._looked_at <= row.lease // 2
+        is_recent = now - self._looked_at <= (row.lease or _LEASE_OF_OTHERS) // 2
         return self.is_lost(row.worker, row.beats) and (is_recent or row.worker in self._gone)
 
     def why(self, worker: str) -> str:
