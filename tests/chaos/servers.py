@@ -19,8 +19,11 @@ def kill(server: PostgresServer) -> None:
 
 def kill_all(server: PostgresServer) -> None:
     """Kill every process of the server wherever it is, as a machine does that loses its power."""
-    for pid in (*_children_of_stopped(server.pid), server.pid):
+    children = _children_of_stopped(server.pid)
+    for pid in (*children, server.pid):
         _signal(pid, signal.SIGKILL)
+    for pid in children:
+        _wait_until(lambda pid=pid: state_of(pid) in "ZX")
     server.kill()
 
 

@@ -247,8 +247,8 @@ def test_run_that_blocks_the_loop_is_stopped_and_those_beside_it_are_not(
     shop.start("wedge", "culprit")
     with ExitStack() as stack:
         for _ in range(8):
-            stack.enter_context(shop.worker()).answer()
             known = len([*tmp_path.glob("wedged-*")])
+            stack.enter_context(shop.worker()).answer()
             wait_until(
                 lambda known=known: (
                     len([*tmp_path.glob("wedged-*")]) > known
