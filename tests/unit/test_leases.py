@@ -100,7 +100,11 @@ def test_progress_resets_the_losses() -> None:
 
 def test_third_loss_in_a_row_blocks() -> None:
     drafts = leases.expire(
-        held_by("w3", alone("w1"), alone("w2")), BEFORE, rows(worker("w3")), note="gone", now=5
+        held_by("w3", alone("w1"), alone("w2")),
+        BEFORE,
+        rows(worker("w1"), worker("w2"), worker("w3")),
+        note="gone",
+        now=5,
     )
     kinds = [draft.kind for draft in drafts]
     assert kinds == [Kind.LEASE_EXPIRED, Kind.RECOVERY_FAILED, Kind.RUN_BLOCKED]
@@ -112,7 +116,10 @@ def test_third_loss_in_a_row_blocks() -> None:
 @pytest.mark.parametrize(
     ("losses", "workers"),
     [
-        pytest.param([alone("w1"), alone("w2")], [], id="two are not enough"),
+        pytest.param([alone("w1"), alone("w2")], [worker("w1"), worker("w2")], id="two"),
+        pytest.param(
+            [alone("w1"), alone("w2"), alone("w3")], [worker("w3")], id="two have ended well since"
+        ),
         pytest.param(
             [alone("w1"), alone("w2"), alone("w3")], [worker("w2", beats=2)], id="one lives"
         ),
@@ -130,13 +137,16 @@ def test_run_that_may_be_innocent_is_not_blocked(losses: list[Loss], workers: li
 @pytest.mark.parametrize(
     ("losses", "workers"),
     [
-        pytest.param([alone("w1"), alone("w2"), alone("w3")], [], id="their rows are gone"),
         pytest.param(
             [alone("w1"), alone("w2"), alone("w3")],
             [worker("w1"), worker("w2"), worker("w3")],
             id="none has beaten since",
         ),
-        pytest.param([beside("w1"), beside("w2"), alone("w3"), alone("w4")], [], id="then alone"),
+        pytest.param(
+            [beside("w1"), beside("w2"), alone("w3"), alone("w4")],
+            [worker("w1"), worker("w2"), worker("w3"), worker("w4")],
+            id="then alone",
+        ),
         pytest.param(
             [blocking("w1")] * 3, [worker("w1", beats=99)], id="it blocks the same living worker"
         ),

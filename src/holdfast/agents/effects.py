@@ -26,7 +26,7 @@ from holdfast.agents.calls import (
 )
 from holdfast.agents.containing import carried, first_error
 from holdfast.agents.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
-from holdfast.agents.interruptions import EndedLate, finish_first
+from holdfast.agents.interruptions import EndedLate, StillRunning, finish_first
 from holdfast.agents.leaving import Block, Delay, Gate, Suspend, end_all, first_of, ways_of
 from holdfast.agents.memo import Memo, RecordedCall
 from holdfast.agents.past import Past
@@ -325,6 +325,8 @@ class Effects:
         except asyncio.CancelledError as error:
             if not is_being_cancelled():
                 return await self._broken(call, begun, error)  # the tool did this to itself
+            if isinstance(error, StillRunning):
+                raise  # it may happen yet: nobody judges it before its time limit is over
             is_mutating = tool.policy.effect == "mutate"
             status = Status.UNKNOWN if is_mutating else Status.NOT_DONE
             self._held.stage.outcome(begun, status, note="the call was cancelled")

@@ -25,6 +25,10 @@ class EndedLate(asyncio.CancelledError):
         self.error = error
 
 
+class StillRunning(asyncio.CancelledError):
+    """The call was abandoned, and its thread works on: nobody here will see how it ends."""
+
+
 async def finish_first(
     code: Coroutine[Any, Any, T], *, undo: Callable[[T], Awaitable[None]] | None = None
 ) -> T:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from holdfast.agents.interruptions import ABANDONED, EndedLate
+from holdfast.agents.interruptions import ABANDONED, EndedLate, StillRunning
 
 
 async def call_in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -43,7 +43,7 @@ async def _wait_for(future: "asyncio.Future[Any]") -> Any:
             await asyncio.wait([future])
         except asyncio.CancelledError as error:
             if error.args == (ABANDONED,):
-                raise
+                raise StillRunning(*error.args) from error
             cancelled = error
     if cancelled is None:
         return future.result()

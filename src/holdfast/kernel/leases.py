@@ -122,11 +122,14 @@ def _loss_of(run: Run, holder: Worker) -> Loss:
 
 
 def _stands(loss: Loss, workers: Mapping[str, Worker]) -> bool:
-    """Whether a worker that was lost is still gone; that a run blocked it counts in any case."""
+    """Whether a worker that was lost is still gone; that a run blocked it counts in any case.
+
+    One without a row has ended well since, or was lost a day ago.
+    """
     if loss.how == Blame.BLOCKED_LOOP:
         return True
     row = workers.get(loss.worker)
-    return row is None or row.beats <= loss.beats
+    return row is not None and row.beats <= loss.beats
 
 
 def check_not_fenced(lease_seq: int, later: Iterable[Entry]) -> None:

@@ -30,8 +30,8 @@ STORE: Final = "store:"
 CANCELS: Final = ("cancelled", *OWED_TOPICS)
 """Whom it concerns when a run is cancelled: who works on it, and who tells its peers."""
 _QUEUE: Final = "queue:"
-_WORKING_MICROSECONDS: Final = 50_000
-"""Checkpoints within this time are told together."""
+_WORKING_MICROSECONDS: Final = 250_000
+"""Of the checkpoints within this time one is a sign of life."""
 FOR_PEOPLE: Final = frozenset({QUESTION, "approval"})
 
 
@@ -70,7 +70,8 @@ def owed(run: Run | None, entry: Entry, facts: Any) -> list[AddMessage]:
         case runs.Leased() if run is not None and run.reply_to:
             return [_sign(entry, run, "taken", f"taken/{entry.seq}")]
         case checkpoints.Created() if run is not None and run.reply_to:
-            return [_sign(entry, run, "working", "working", delay=_WORKING_MICROSECONDS)]
+            name = f"working/{entry.at // _WORKING_MICROSECONDS}"
+            return [_sign(entry, run, "working", name)]
         case runs.Given(handoff_id):
             return [_owe(entry, "handoff", STORE, handoff_id)]
         case runs.Ended() if run is not None and run.reply_to:
@@ -97,14 +98,13 @@ def _asked(run: Run | None, entry: Entry, facts: waits.Opened) -> list[AddMessag
     ]
 
 
-def _sign(entry: Entry, run: Run, kind: str, name: str, *, delay: int = 0) -> AddMessage:
+def _sign(entry: Entry, run: Run, kind: str, name: str) -> AddMessage:
     """A sign of life. It has no ordering: the reply must not wait until it is delivered.
 
     One of a name that is on its way already stands for those that would follow it.
     """
     message = _owe(entry, kind, run.reply_to, run.run_id, name).message
-    due_at = message.due_at + delay
-    return AddMessage(msgspec.structs.replace(message, ordering="", due_at=due_at))
+    return AddMessage(msgspec.structs.replace(message, ordering=""))
 
 
 def _owe(entry: Entry, kind: str, address: str, subject: str, name: str = "") -> AddMessage:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from holdfast.kernel import tags
+from holdfast.kernel import journal, tags
 from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
@@ -125,7 +125,7 @@ class RunReader(_Reads):
         return dict(await self._rows("count_failing_runs"))
 
     async def find_suspect(self, agents: Sequence[str], now: int) -> str | None:
-        rows = await self._rows("find_suspect", now, json.dumps([*agents]))
+        rows = await self._rows("find_suspect", now, json.dumps([*agents]), journal.SCHEMA)
         return rows[0][0] if rows else None
 
 
