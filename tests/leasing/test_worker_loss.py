@@ -260,7 +260,7 @@ def test_run_that_blocks_the_loop_is_stopped_and_those_beside_it_are_not(
             )
             if shop.statuses()["culprit"] == "blocked":
                 break
-        # A worker that is wedged between two statements of a pipeline keeps its locks until it ends.
+        # One that is wedged between two statements of a pipeline keeps its locks until it ends.
         for each in workers:
             each.process.kill()
             each.process.wait()
