@@ -9,6 +9,8 @@
 # make conformance  run LangGraph's kit for savers and MCP's for servers (conformance-mcp: that
 #   one only), and write their pages in docs/reference
 # make bench-langgraph  the same beside LangGraph's own savers
+# make mutants  change the source in one place at a time, and see whether a test turns red (COUNT=20,
+#   AREA="kernel stores", SHARD=2/4, AGAIN=1: survivors too); mutants-map first: which tests reach what
 # make mission  which rows of the mission are shown by tests
 SHELL := /bin/bash
 PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
@@ -18,7 +20,7 @@ PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
 BIN := .venv/bin
 STORE ?= sqlite
 
-.PHONY: demo demo-sqlite demo-postgres test test-under-load test-python campaign check bench bench-langgraph chaos conformance conformance-mcp mission clean
+.PHONY: demo demo-sqlite demo-postgres test test-under-load test-python campaign check bench bench-langgraph chaos conformance conformance-mcp mission mutants mutants-map mutants-report clean
 
 demo: demo-$(STORE)
 
@@ -39,8 +41,8 @@ test-python: .venv-$(PYTHON)/dev
 	@.venv-$(PYTHON)/bin/python -m tests.suite.campaign test-python --shard "$(SHARD)" --area "$(AREA)" --workers "$(WORKERS)"
 
 check: .venv/dev
-	@$(BIN)/ruff format --check src tests benchmarks examples
-	@$(BIN)/ruff check src tests benchmarks examples
+	@$(BIN)/ruff format --check src tests benchmarks examples tools
+	@$(BIN)/ruff check src tests benchmarks examples tools
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-cache
 
@@ -58,6 +60,16 @@ bench-langgraph: .venv/dev
 
 mission: .venv/dev
 	@$(BIN)/python -m tests.mission.report
+
+mutants-map: .venv/dev
+	@$(BIN)/python -m tools.mutants map --area "$(AREA)" --shard "$(SHARD)" --workers "$(or $(WORKERS),2)"
+
+mutants: .venv/dev
+	@$(BIN)/python -m tools.mutants run --area "$(AREA)" --shard "$(SHARD)" --count "$(COUNT)" \
+		--seed "$(SEED)" --budget "$(BUDGET)" --again "$(AGAIN)" --only "$(ONLY)"
+
+mutants-report: .venv/dev
+	@$(BIN)/python -m tools.mutants report
 
 clean:
 	rm -rf .venv .venv-* .pytest_cache .ruff_cache .hypothesis build dist

@@ -23,6 +23,7 @@ from tests.suite.recording import FILE, commit_of, is_dirty
 # Two more than there are cores: a quarter of the time tests wait for processes and servers.
 WORKERS = (os.cpu_count() or 2) + 2
 BUSY_LOOPS = 8
+BUSY = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
 NO_TESTS = 5  # how pytest ends if a small area has nothing in a shard
 
 
@@ -96,9 +97,13 @@ def run(target: Target, words: list[str]) -> int:
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    """Have so many processes compete for the machine."""
-    words = [sys.executable, "-I", "-S", "-c", "while True: pass"]
-    loops = [subprocess.Popen(words, start_new_session=True) for _ in range(count)]
+    """Have so many processes compete for the machine.
+
+    In the session of the tests: Linux gives each session the same share, so that a loop in one of
+    its own would get as much as all tests together.
+    """
+    words = [sys.executable, "-I", "-S", "-c", BUSY]
+    loops = [subprocess.Popen(words) for _ in range(count)]
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
-LIMIT_SECONDS = 120.0
+LIMIT_SECONDS = 600.0
 NAMES = [f"tests.suite.{name}" for name in ("time_limits", "leftovers", "recording")]
 PLUGINS = f"pytest_plugins = {NAMES}\n"
 

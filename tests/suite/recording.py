@@ -113,8 +113,9 @@ def commit_of(root: Path) -> str:
     return _git(root, "rev-parse", "HEAD")
 
 
-def is_dirty(root: Path) -> bool:
-    return bool(_git(root, "status", "--porcelain"))
+def is_dirty(root: Path, *folders: str) -> bool:
+    """Whether there are changes that are not committed, anywhere or in some folders."""
+    return bool(_git(root, "status", "--porcelain", "--", *folders))
 
 
 def _git(root: Path, *words: str) -> str:
