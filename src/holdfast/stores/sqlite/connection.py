@@ -1,7 +1,9 @@
 """Opening SQLite so that what is acknowledged is on disk, and saying what went wrong in our words.
 
-WAL and `synchronous=FULL`. WAL needs memory shared by all users of the file, which network and
-host-shared mounts do not give: there the file is opened in DELETE mode, and that is logged.
+WAL and `synchronous=EXTRA`, which is FULL and also syncs the folder after a rollback journal is
+deleted: else the journal could come back after a power cut, and undo the commit that it was for.
+WAL needs memory shared by all users of the file, which network and host-shared mounts do not give:
+there the file is opened in DELETE mode, and that is logged.
 """
 
 import os
@@ -68,7 +70,7 @@ def connect(path: str, *, busy_timeout_seconds: float, read_only: bool = False) 
         connection = cast(Connection, opened)
         if not read_only:
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute("PRAGMA cache_size = -16384")
         connection.execute("PRAGMA trusted_schema = OFF")
         # What is deleted is overwritten: an erased body must not stay in a free page.
