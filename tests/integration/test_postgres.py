@@ -385,6 +385,22 @@ async def test_lock_of_a_stranger_on_a_runs_row_stops_that_run_only_and_not_for_
 
 
 @async_test
+async def test_lock_of_a_stranger_on_a_lost_run_does_not_keep_others_from_being_found(
+    postgres_url: str,
+) -> None:
+    async with holdfast.open(postgres_url, settings=IMPATIENT) as hf:
+        for name in ("locked", "lost"):
+            await hf.runs.open(name)
+        with PostgresRaw(postgres_url) as raw:
+            assert raw.execute("UPDATE runs SET worker = 'gone'") == 2
+        with locked(postgres_url, "SELECT 1 FROM runs WHERE run_id = 'locked' FOR UPDATE"):
+            assert await hf.leases.expire_lost() == 1
+        assert (await hf.runs.get("locked")).status == "running"
+        assert (await hf.runs.get("lost")).status == "ready"
+        assert await hf.leases.expire_lost() == 1
+
+
+@async_test
 async def test_client_that_is_stopped_inside_a_transaction_does_not_stop_others_for_long(
     postgres_url: str,
 ) -> None:

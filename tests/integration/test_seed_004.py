@@ -25,7 +25,7 @@ from holdfast.agents.serde import (
     serialize_plan,
     serialize_transcript,
 )
-from holdfast.errors import CheckpointCorrupted, CheckpointNotFound, OutcomeUnknown, StoreBusy
+from holdfast.errors import CheckpointCorrupted, IndexCorrupted, OutcomeUnknown, StoreBusy
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend, SQLiteBackend
 from tests.holding import holder_of
@@ -297,7 +297,7 @@ async def test_row_of_a_middle_version_is_missed_and_rebuilt_and_resume_works(
         latest = await checkpointer.load_latest("s")
         assert latest is not None
         assert latest["version"] == 4
-        with pytest.raises(CheckpointNotFound):
+        with pytest.raises(IndexCorrupted, match="version 2 of run s is missing"):
             await checkpointer.load_version("s", 2)
         (problem,) = await hf.journal.verify("s")
         assert "index row" in problem.what

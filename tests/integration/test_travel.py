@@ -15,6 +15,11 @@ async def states(hf: holdfast.Holdfast, run_id: str) -> dict[int, dict[str, Any]
     return {c.version: (await hf.checkpoints.load(run_id, c.version)).parts for c in found}
 
 
+def own_parts(state: dict[str, Any]) -> dict[str, Any]:
+    """A state without what Holdfast says there about going back."""
+    return {name: part for name, part in state.items() if not name.startswith("holdfast.")}
+
+
 @async_test
 async def test_parts_keep_their_kind_and_content_whatever_they_are_now(store: str) -> None:
     async with holdfast.open(store) as hf:
@@ -41,11 +46,11 @@ async def test_parts_keep_their_kind_and_content_whatever_they_are_now(store: st
             expected = before.get(version, {})
             await hf.runs.rewind("r", version)
             found = (await hf.checkpoints.load("r")).parts
-            found.pop("holdfast.fresh", None)
+            found = own_parts(found)
             assert found == expected
             fork = await hf.runs.fork("r", version)
             copy = (await hf.checkpoints.load(fork.run_id)).parts
-            copy.pop("holdfast.fresh", None)
+            copy = own_parts(copy)
             assert copy == expected
         await hf.runs.rewind("r", 1)
         held = await hf.runs.open("r")
@@ -75,7 +80,7 @@ async def test_long_run_with_bases_goes_back_and_forth(store: str) -> None:
         for version in (50, 3, 58, 1):
             await hf.runs.rewind("r", version)
             held = await hf.runs.open("r")
-            assert held.state() == before[version]
+            assert own_parts(held.state()) == before[version]
             held.append("log", "more")
             await held.checkpoint()
             assert held.state()["log"] == [*before[version]["log"], "more"]

@@ -46,6 +46,8 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
             (11, "feed"),
             (12, "records"),
             (13, "workers"),
+            (14, "joined_calls"),
+            (15, "integrity"),
         ]
 
 
@@ -121,6 +123,8 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
             (11, "feed"),
             (12, "records"),
             (13, "workers"),
+            (14, "joined_calls"),
+            (15, "integrity"),
         ]
 
 

@@ -10,7 +10,9 @@ import psycopg
 import pytest
 
 import holdfast
+from holdfast.engine.erasing import erase_run
 from holdfast.errors import IntegrityError, StoreNotPermitted
+from holdfast.recovery import CheckpointService
 from holdfast.testing.store_suite import async_test
 from tests.backends import PostgresRaw
 from tests.conftest import DATABASE, new_database
@@ -18,6 +20,7 @@ from tests.conftest import DATABASE, new_database
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "postgres.md").read_text(encoding="utf-8")
 OWNER, AGENTS, STRANGER = (f"{DATABASE}_{name}" for name in ("owner", "agents", "stranger"))
 ROLES = (OWNER, AGENTS, STRANGER)
+REFUSED = (psycopg.errors.RestrictViolation, psycopg.errors.InsufficientPrivilege)
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,43 @@ async def test_journal_can_be_made_safe_from_agents(database: Database) -> None:
         pytest.raises(psycopg.errors.InsufficientPrivilege),
     ):
         raw.execute("UPDATE journal SET actor = 'mallory'")
+
+
+@pytest.mark.mission("S3-090", "S3-108")
+@async_test
+async def test_agents_cannot_change_what_is_final(database: Database) -> None:
+    async with holdfast.open(database.of(OWNER)):
+        pass
+    async with holdfast.open(database.of(AGENTS)) as hf:
+        service = CheckpointService(hf)
+        made = await service.create_checkpoint("task", "a", {})
+        await service.update_checkpoint(made.checkpoint_id, {"metrics": {"tools_invoked": 1}})
+        await service.finalize_checkpoint(made.checkpoint_id, "complete")
+        before = await service.get_checkpoint(made.checkpoint_id)
+        with PostgresRaw(database.of(AGENTS)) as raw:
+            raw.execute("SET holdfast.removing = 'on'")
+            for statement in (
+                "TRUNCATE records",
+                "DELETE FROM records",
+                "DELETE FROM revisions",
+                "DELETE FROM checkpoints",
+                "UPDATE records SET final_seq = 0",
+                "UPDATE checkpoints SET label = 'x'",
+                "DELETE FROM journal WHERE kind = 'CHECKPOINT_FINALIZED'",
+                "UPDATE journal SET body = NULL WHERE kind = 'CHECKPOINT_CREATED'",
+                "SELECT holdfast_forget_rows('default', 'task')",
+            ):
+                with pytest.raises(REFUSED):
+                    raw.execute(statement)
+        with PostgresRaw(database.of(OWNER)) as raw, pytest.raises(REFUSED, match="emptied"):
+            raw.execute("TRUNCATE records")
+        assert await service.get_checkpoint(made.checkpoint_id) == before
+        # What agents do on the record still goes: an erasure takes final ones as well.
+        await hf.runs.cancel("task")
+        assert await erase_run(hf._context, "task", note="the time is over")
+        assert await hf.journal.verify("task") == []
+    async with holdfast.open(database.of(OWNER)) as hf:
+        await hf.reindex("task")
 
 
 @async_test

@@ -184,6 +184,7 @@ def test_every_key_can_be_given_by_file_and_by_variable(files: Files) -> None:
         "on_store_failure": "memory",
         "on_corruption": "block",
         "spool_folder": "/var/spool/holdfast",
+        "model_windows": "my-model=32000",
     }
     numbers = {name: "7" for name, key in KEYS.items() if key.kind in (int, float)}
     wanted = given | numbers

@@ -174,6 +174,28 @@ def test_a_change_that_reaches_beyond_a_log_is_refused_when_folded() -> None:
         parts.apply(Delta({"log": [Splice(1, 5, [])]}, {}, []), seq=2, version=2, size=1)
 
 
+def test_what_is_replaced_or_dropped_is_not_alive_any_more() -> None:
+    """Only what is alive counts when a base is considered, and named bodies go with their names."""
+    parts = Parts()
+    (large,) = raws(["x" * 1000])
+    first = Delta({"log": [Splice(END, 0, [large, large])]}, {"a": large, "b": large}, [])
+    parts.apply(first, seq=1, version=1, size=4 * len(large))
+    parts.apply(Delta({"log": [Splice(0, 1, [])]}, {}, []), seq=2, version=2, size=0)
+    assert parts.live_bytes == 3 * len(large)
+    parts.apply(Delta({}, {"a": raws([1])[0]}, []), seq=3, version=3, size=1)
+    parts.apply(Delta({}, {}, ["b", "log"]), seq=4, version=4, size=0)
+    assert parts.live_bytes == 1
+
+
+@pytest.mark.parametrize("status", Status)
+def test_only_a_run_that_is_held_is_worked_on(status: Status) -> None:
+    if status is Status.RUNNING:
+        assert runs.check_leased(a_run(status)) is None
+        return
+    with pytest.raises(RunEnded if status in runs.ENDED else IllegalMove):
+        runs.check_leased(a_run(status))
+
+
 def test_no_facts_are_no_bytes_worth_mentioning() -> None:
     entry = journal.seal(ORIGIN, Draft(Kind.STATE_VALUES, NoFacts(), b""), HERE, bytes(16))
     assert entry.facts == b"\x90"

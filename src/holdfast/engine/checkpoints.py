@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast import clock, names
+from holdfast.engine import proving
 from holdfast.engine.at_head import decide_at_head
 from holdfast.engine.context import Context
 from holdfast.engine.folding import Fold, Named, View, view_of
@@ -21,6 +22,7 @@ from holdfast.errors import (
     CheckpointFinal,
     CheckpointNotFound,
     IllegalMove,
+    IndexCorrupted,
     IntegrityError,
     RunNotFound,
 )
@@ -89,11 +91,14 @@ class Checkpoints:
         before = _NO_LIMIT
         while True:
             found = await self._context.store.checkpoints.page(run_id, before=before, limit=1)
+            await proving.check_page(self._context, run_id, found, before=before, limit=1)
             if not found:
                 break
             checkpoint = found[0]
             try:
                 parts = await load_parts(self._context, checkpoint)
+            except IndexCorrupted:
+                raise  # the version is whole
             except IntegrityError as damage:
                 skipped.append(checkpoint)
                 error = error or damage
@@ -115,7 +120,9 @@ class Checkpoints:
             raise CheckpointNotFound(f"{checkpoint_id!r} is not a checkpoint's id") from None
         found = await self._context.store.checkpoints.by_id(wanted)
         if found is None:
+            await proving.check_absent(self._context, wanted)
             raise CheckpointNotFound(f"there is no checkpoint {wanted}")
+        await proving.check_rows(self._context, [found])
         return found
 
     async def history(
@@ -123,7 +130,10 @@ class Checkpoints:
     ) -> list[Checkpoint]:
         """A run's checkpoints, newest first; `before` a version continues a listing."""
         newest = _before(run_id, limit, before)
-        return await self._context.store.checkpoints.page(run_id, before=newest, limit=limit)
+        found = await self._context.store.checkpoints.page(run_id, before=newest, limit=limit)
+        await proving.check_rows(self._context, found)
+        await proving.check_page(self._context, run_id, found, before=newest, limit=limit)
+        return found
 
     async def told(
         self, run_id: str, *, limit: int = 100, before: int | None = None
@@ -131,6 +141,9 @@ class Checkpoints:
         """The same with what their records have come to since: final, and with which status."""
         newest = _before(run_id, limit, before)
         found = await self._context.store.records.page(run_id, before=newest, limit=limit)
+        await proving.check_records(self._context, found)
+        rows = [each.checkpoint for each in found]
+        await proving.check_page(self._context, run_id, rows, before=newest, limit=limit)
         return list(map(_told, found))
 
     async def search(
@@ -152,7 +165,7 @@ class Checkpoints:
         for what, wanted in {"status": status, "label": label}.items():
             names.check_optional(wanted, what=what)
         names.check_count(limit, what="limit")
-        return await self._context.store.checkpoints.search(
+        found = await self._context.store.checkpoints.search(
             CheckpointFilter(
                 run_id=run_id,
                 agent=agent,
@@ -165,6 +178,8 @@ class Checkpoints:
                 before=before,
             )
         )
+        await proving.check_rows(self._context, found)
+        return found
 
     async def delete(self, run_id: str, version: int, *, by: str = "", note: str = "") -> None:
         """Put a tombstone on a version: it is not listed and not loaded any more, later ones are.
@@ -182,6 +197,7 @@ class Checkpoints:
         async def decide(head: RunAtHead, now: int) -> Sequence[Draft]:
             await check_not_final(self._context, checkpoint)
             newest = await self._context.store.checkpoints.page(run_id, before=_NO_LIMIT, limit=1)
+            await proving.check_newest(self._context, run_id, newest[0] if newest else None)
             if not newest or newest[0].version <= version:
                 raise IllegalMove(
                     f"version {version} is the newest of run {run_id}, which goes on from it"
@@ -202,6 +218,7 @@ class Checkpoints:
             checkpoint = await self._context.store.checkpoints.get(run_id, version)
             if checkpoint is not None:
                 return checkpoint
+            await proving.check_version_absent(self._context, run_id, version)
         if await self._context.store.journal.head(run_id) is None:
             raise RunNotFound(f"there is no run {run_id!r}")
         if version:
@@ -225,13 +242,18 @@ def _told(found: FoundRecord) -> ToldCheckpoint:
 
 
 async def check_not_final(context: Context, checkpoint: Checkpoint) -> None:
-    """Raise CheckpointFinal for a version that is not to be changed or taken away."""
-    found = await context.store.records.by_id(checkpoint.checkpoint_id)
-    if found is not None and found.row.is_final:
+    """Raise CheckpointFinal for a version that is not to be changed or taken away.
+
+    The journal says so, whatever the rows do.
+    """
+    await proving.check_rows(context, [checkpoint])
+    linked = await proving.is_final(context, checkpoint)
+    if linked is not None:
+        status = indexes.facts_of(linked.entry).status
         raise CheckpointFinal(
             f"checkpoint {checkpoint.checkpoint_id} (version {checkpoint.version} of run "
-            f"{checkpoint.run_id}) is final: it was finalized as {found.row.status!r} by entry "
-            f"{found.row.final_seq}, and nothing of it changes any more"
+            f"{checkpoint.run_id}) is final: it was finalized as {status!r} by entry "
+            f"{linked.entry.seq}, and nothing of it changes any more"
         )
 
 
@@ -283,7 +305,12 @@ async def load_parts(context: Context, checkpoint: Checkpoint) -> Parts:
     what = f"version {checkpoint.version} of run {checkpoint.run_id}"
     with _explained(what):
         loading = _Loading(context, checkpoint.run_id)
-        await loading.load(checkpoint.base_seq, checkpoint.seq)
+        try:
+            await loading.load(checkpoint.base_seq, checkpoint.seq)
+        except (IntegrityError, msgspec.MsgspecError, LookupError, AssertionError):
+            await proving.check_rows(context, [checkpoint])
+            raise
+        await proving.check_rows(context, [checkpoint])
         if loading.parts.version != checkpoint.version:
             raise IntegrityError(f"version {checkpoint.version} is missing")
         return loading.parts
@@ -298,6 +325,8 @@ async def load_newest(context: Context, run_id: str) -> Newest:
         newest = await loading.load(known[0].base_seq if known else 0, _NO_LIMIT)
         if known and loading.parts.version < known[0].version:
             raise IntegrityError(f"version {known[0].version} is missing")
+        if known and known[0] != newest:
+            await proving.check_rows(context, known)
         return Newest(loading.parts, newest or (known[0] if known else None))
 
 
@@ -308,6 +337,8 @@ async def load_newest_folded(context: Context, run_id: str, upto: int) -> tuple[
         fold = Fold()
         loading = _Loading(context, run_id, fold)
         newest = await loading.load(known[0].base_seq if known else 0, upto)
+        if known and known[0] != newest:
+            await proving.check_rows(context, known)
         refs = fold.refs()
         missing = sorted({ref.seq for ref in refs} - loading.parts.bodies.keys())
         bodies = {e.seq: journal.body_of(e) for e in await load_entries(context, run_id, missing)}
@@ -320,6 +351,7 @@ async def load_views(context: Context, run_id: str, versions: Collection[int]) -
     first, last = min(versions), max(versions)
     page = await context.store.checkpoints.page(run_id, before=last + 1, limit=last - first + 1)
     found = [row for row in reversed(page) if row.version in versions]
+    await proving.check_rows(context, found)
     if len(found) < len(versions):
         raise CheckpointNotFound(f"run {run_id} does not have all of these versions any more")
     # A version that was given a base of its own begins and ends with it.
@@ -358,6 +390,8 @@ async def load_entries(context: Context, run_id: str, seqs: Sequence[int]) -> li
 def _explained(what: str) -> Generator[None]:
     try:
         yield
+    except IndexCorrupted:
+        raise
     except (IntegrityError, msgspec.MsgspecError, LookupError, AssertionError) as error:
         raise CheckpointCorrupted(
             f"{what} cannot be loaded: {error}; `holdfast audit verify` names every damaged entry"

@@ -48,11 +48,15 @@ class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False):
-    """What may be done about an effect; `result` is that of one which is done."""
+    """What may be done about an effect; `result` is that of one which is done.
+
+    `is_over`: an unknown one cannot happen any more. It was seen to end, or its time is over.
+    """
 
     answer: Literal["fresh", "in_flight", "done", "unknown"]
     effect: Effect
     result: Any = None
+    is_over: bool = False
 
 
 _ANSWERS: dict[Status, Literal["in_flight", "done", "unknown"]] = {
@@ -301,6 +305,9 @@ async def find(context: Context, key: str) -> Begun | None:
     if effects.is_doubtful(effect, now=context.now()):
         await settle(context, effect, Status.UNKNOWN, note="its time limit is over")
         return await find(context, key)
+    if effect.status is Status.UNKNOWN:
+        is_over = effect.limit_at <= context.now() or await _has_raised(context, effect)
+        return Begun("unknown", effect, is_over=is_over)
     result = await _result(context, effect) if effect.status is Status.COMPLETED else None
     return Begun(_ANSWERS[effect.status], effect, result)
 
@@ -416,6 +423,12 @@ async def _is_said(context: Context, effect: Effect, retry: bool, body: bytes) -
         said = codec.canonical_digest(body_of(found[0].entry))
         return said == codec.canonical_digest(codec.decode(body))
     return False
+
+
+async def _has_raised(context: Context, effect: Effect) -> bool:
+    """Whether an unknown effect was seen to end: the text of its error is on record."""
+    found = await context.store.journal.named(effect.run_id, [effect.result_seq])
+    return bool(found) and _is_outcome_of(effect, found[0]) and bool(found[0].entry.body)
 
 
 async def _result(context: Context, effect: Effect) -> Any:

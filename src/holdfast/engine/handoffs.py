@@ -18,7 +18,7 @@ from holdfast.engine.outlasting import outlast
 from holdfast.engine.saving import About, Saving
 from holdfast.errors import ConflictError, HoldfastError, RunNotFound
 from holdfast.kernel import checkpoints, handoffs, indexes, runs
-from holdfast.kernel.handoffs import Offer
+from holdfast.kernel.handoffs import Findings, Offer, Selection
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.records import MAX_SUMMARY, Finalized, Phase, Told
 from holdfast.kernel.runs import Run
@@ -49,6 +49,8 @@ class Offering(msgspec.Struct, frozen=True, kw_only=True):
     agent_type: str = ""
     summary: str = ""
     hash: str = ""
+    tokens: int = 0
+    window: int = 0
 
 
 class HeldHandoffs:
@@ -105,6 +107,8 @@ class HeldHandoffs:
                 trigger=offer.trigger,
                 until=self._context.now() + clock.seconds(offer.seconds),
                 note=note,
+                tokens=offer.tokens,
+                window=offer.window,
             )
             final = Finalized(offer.checkpoint_id, version, 1, Phase.HANDOFF.value, offer.hash)
             return (Draft(Kind.CHECKPOINT_FINALIZED, final), *handoffs.give(run, given))
@@ -151,7 +155,11 @@ def _note_in(entry: Entry) -> str:
 
 
 class HandoffView(msgspec.Struct, kw_only=True):
-    """A handoff as the journal tells it. `status`: given, assigned, acknowledged or reverted."""
+    """A handoff as the journal tells it. `status`: given, assigned, acknowledged or reverted.
+
+    `tokens` of `window` were used by the giver's context (0: not known). `hash` is that of the
+    record that was verified, `chosen_because` says why `to` was selected.
+    """
 
     handoff_id: str
     run_id: str
@@ -166,6 +174,11 @@ class HandoffView(msgspec.Struct, kw_only=True):
     ended_at: int = 0
     worker: str = ""
     reason: str = ""
+    tokens: int = 0
+    window: int = 0
+    received_at: int = 0
+    hash: str = ""
+    chosen_because: str = ""
 
 
 class Handoffs:
@@ -180,30 +193,68 @@ class Handoffs:
         note = names.check_text(note, what="note")
         await self._decide(run_id, lambda run: (handoffs.request(run, to, note),), by)
 
-    async def assign(self, run_id: str, handoff_id: str, to: str, *, by: str = "") -> bool:
-        """Let the agent `to` go on; False if that was decided before."""
+    async def assign(
+        self,
+        run_id: str,
+        handoff_id: str,
+        to: str,
+        *,
+        by: str = "",
+        findings: Findings | None = None,
+    ) -> bool:
+        """Let the agent `to` go on; False if that was decided before.
+
+        `findings` are what an orchestrator has verified, and why it chose that agent.
+        """
         names.check(to, what="the agent to hand over to")
-        assigned = await self._decide(run_id, lambda run: handoffs.assign(run, handoff_id, to), by)
+        known = findings or self._named(to, "it was assigned by name")
+        assigned = await self._decide(
+            run_id, lambda run: handoffs.assign(run, handoff_id, to, known), by
+        )
         return bool(assigned)
 
-    async def acknowledge(self, run_id: str, handoff_id: str, agent: str, *, by: str = "") -> None:
+    async def acknowledge(
+        self,
+        run_id: str,
+        handoff_id: str,
+        agent: str,
+        *,
+        by: str = "",
+        findings: Findings | None = None,
+    ) -> None:
         """Say for an agent outside that it goes on with a run; once per handoff."""
         names.check(agent, what="agent")
+        known = findings or self._named(agent, "it acknowledged the handoff")
 
         def drafts(run: Run) -> tuple[Draft, ...]:
             handoffs.check_open(run, handoff_id)
             # A task that is worked on outside has no agent that workers serve.
             of_workers = agent if run.giver else ""
-            assigned = handoffs.assign(run, handoff_id, of_workers)
+            assigned = handoffs.assign(run, handoff_id, of_workers, known)
             return (*assigned, *handoffs.acknowledge(run, agent=of_workers, worker=agent))
 
         await self._decide(run_id, drafts, by, handoff_id)
 
-    async def refuse(self, run_id: str, handoff_id: str, reason: str, *, by: str = "") -> None:
+    def _named(self, agent: str, reason: str) -> Findings:
+        """Somebody outside names who goes on, without having looked at the checkpoint."""
+        return Findings(received_at=self._context.now(), selected=Selection(agent, reason))
+
+    async def refuse(
+        self,
+        run_id: str,
+        handoff_id: str,
+        reason: str,
+        *,
+        by: str = "",
+        findings: Findings | None = None,
+    ) -> None:
         """Give a run back to its giver at once."""
         reason = names.check_text(reason, what="reason")[:1000]
         await self._decide(
-            run_id, lambda run: handoffs.refuse(run, handoff_id, reason), by, handoff_id
+            run_id,
+            lambda run: handoffs.refuse(run, handoff_id, reason, findings),
+            by,
+            handoff_id,
         )
 
     async def of_run(self, run_id: str) -> list[HandoffView]:
@@ -225,7 +276,7 @@ class Handoffs:
         self,
         run_id: str,
         drafts_for: Callable[[Run], tuple[Draft, ...]],
-        by: str,
+        by: str = "",
         handoff_id: str = "",
     ) -> int:
         """Decide on the run as it is; with `handoff_id`, its wait can be ended."""
@@ -245,6 +296,9 @@ class Handoffs:
 _KINDS: Final = frozenset(
     {
         Kind.AGENT_HANDOFF,
+        Kind.HANDOFF_RECEIVED,
+        Kind.HANDOFF_VERIFIED,
+        Kind.HANDOFF_SELECTED,
         Kind.HANDOFF_ASSIGNED,
         Kind.HANDOFF_ACKNOWLEDGED,
         Kind.HANDOFF_REVERTED,
@@ -269,7 +323,15 @@ def _tell(views: dict[str, HandoffView], entry: Entry, facts: object) -> None:
                 trigger=facts.trigger,
                 note=facts.note,
                 given_at=entry.at,
+                tokens=facts.tokens,
+                window=facts.window,
             )
+        case runs.Received(handoff_id, received_at):
+            views[handoff_id].received_at = received_at
+        case runs.Verified(handoff_id, hash=digest):
+            views[handoff_id].hash = digest
+        case runs.Selected(handoff_id, reason=reason):
+            views[handoff_id].chosen_because = reason
         case runs.Assigned(handoff_id, to):
             views[handoff_id].status, views[handoff_id].to = "assigned", to
         case runs.Acknowledged(handoff_id, agent, worker):

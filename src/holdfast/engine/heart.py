@@ -91,15 +91,20 @@ class Heart:
     async def _beat_with(
         self, store: Store, worker: Callable[[], Worker], loop: "LoopWatch"
     ) -> None:
-        looks = 0
-        while not self._stopped.wait(self._interval):
+        looks, is_noted = 0, False
+        while True:
+            if loop.still_for < _BLOCKED_AFTER:
+                is_noted = False
+                if looks % _BEAT_EVERY == 0:
+                    await store.submit(Beat(worker()))
+                    self.beats += 1
+            elif not is_noted:
+                await self._note_blocked(store, loop.holder())
+                is_noted = True
+            if self._stopped.wait(self._interval):
+                return
             looks += 1
             loop.look()
-            if loop.still_for == _BLOCKED_AFTER:
-                await self._note_blocked(store, loop.holder())
-            if looks % _BEAT_EVERY == 0 and loop.still_for < _BLOCKED_AFTER:
-                await store.submit(Beat(worker()))
-                self.beats += 1
 
     async def _note_blocked(self, store: Store, run_id: str) -> None:
         """The loop stands still: beats stop, and whoever expires the worker is told why."""
@@ -109,6 +114,7 @@ class Heart:
             self._context.worker,
             f", held by run {run_id}" if run_id else "",
         )
+        self._context.store.let_go()
         if run_id:
             noted = NoteBlockedLoop(self._context.tenant, self._context.worker, run_id)
             await store.submit(noted)

@@ -3,16 +3,15 @@
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from holdfast import codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.erasures import erased_among, erased_ranges
 from holdfast.errors import IntegrityError, RunNotFound, SchemaMismatch
 from holdfast.kernel import indexes, journal, runs
 from holdfast.kernel.indexes import Indexes
-from holdfast.kernel.journal import ORIGIN, Entry, Position, Problem
+from holdfast.kernel.journal import ORIGIN, Entry, Flaw, Position, Problem
 from holdfast.kernel.waits import Wait
+from holdfast.stores.hints import with_hints
 
 _PAGE = 1000
 
@@ -90,7 +89,8 @@ class Journal:
         # the journal and this one: a row is right if it was so at any entry in between.
         await self._replay(run_id, replay)
         if replay.after == ORIGIN:
-            return [Problem(run_id, 1, "is missing: the run has rows but no journal")]
+            what = "is missing: the run has rows but no journal"
+            return [Problem(run_id, 1, Flaw.MISSING, what)]
         return replay.problems + list(replay.wrong_rows(run_id))
 
     async def _replay(self, run_id: str, replay: "_Replay") -> None:
@@ -168,7 +168,7 @@ class _Replay:
                 if isinstance(error, SchemaMismatch) and is_whole:
                     raise  # a newer version wrote it, and can tell what it means
                 what = f"cannot be replayed: {indexes.why(error)}"
-                self.problems.append(Problem(entry.run_id, entry.seq, what))
+                self.problems.append(Problem(entry.run_id, entry.seq, Flaw.SENSELESS, what))
             self._wrong = {row for row in self._wrong if self._is_wrong(*row)}
 
     def compare_with(self, stored: Indexes) -> None:
@@ -187,20 +187,15 @@ class _Replay:
             seq = next((getattr(row, f) for f in _SEQS if hasattr(row, f)), 0)
             which = key or run_id
             what = f"the index row of {name} {which} is not what the journal says"
-            yield Problem(run_id, seq, what)
+            yield Problem(run_id, seq, Flaw.WRONG_ROW, what)
 
     def _is_wrong(self, name: str, key: Any) -> bool:
-        return _row(self._rebuilt, name, key) != _row(self._stored, name, key)
+        expected, found = _row(self._rebuilt, name, key), _row(self._stored, name, key)
+        if isinstance(expected, Wait) and isinstance(found, Wait):
+            expected = with_hints(expected, found)
+        return expected != found
 
 
-_HINTS = {
-    "deadline": 0,
-    "duplicates": 0,
-    "progress_at": 0,
-    "claimed_by": "",
-    "claimed_until": 0,
-    "progress": "",
-}
 _SEQS = ("seq", "revised_seq", "set_seq", "issued_seq", "opened_seq", "closed_seq", "lease_seq")
 
 
@@ -222,8 +217,4 @@ def _tables(rows: Indexes) -> dict[str, Mapping[Any, Any]]:
 
 
 def _row(rows: Indexes, name: str, key: Any) -> Any:
-    """A row, without what peers may change beside the journal."""
-    row = _tables(rows)[name].get(key)
-    if isinstance(row, Wait):
-        return msgspec.structs.replace(row, **_HINTS)
-    return row
+    return _tables(rows)[name].get(key)

@@ -128,10 +128,13 @@ class Leases:
         """
         self._trying = run_id
         try:
-            return await self.take(run_id, only_ready=True)
+            held = await self.take(run_id, only_ready=True)
         except BaseException:
             self._trying = ""
             raise
+        if not leases.is_suspect(held.run):  # it has come further meanwhile, at another worker
+            self._trying = ""
+        return held
 
     async def end_trial(self, run_id: str) -> None:
         """The suspect has proven itself, or has ended."""

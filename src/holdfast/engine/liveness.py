@@ -29,6 +29,12 @@ _LEASE_OF_OTHERS: Final = 15_000_000
 class _Watched(NamedTuple):
     sign: tuple[int, int]
     unmoved: int  # microseconds
+    held: int
+
+
+def lease_of(row: Worker) -> int:
+    """For how long a beat of a worker counts, in microseconds."""
+    return row.lease or _LEASE_OF_OTHERS
 
 
 class WorkerWatch:
@@ -41,23 +47,30 @@ class WorkerWatch:
         self._gone: dict[str, ProcessIdentity] = {}
         self._this: ProcessIdentity | None = None
 
-    def look(self, rows: Iterable[Worker], *, now: int) -> None:
-        """Compare the rows with those seen before; `now` is a moment of a steady clock."""
+    def look(self, rows: Iterable[Worker], *, asked_at: int, now: int, lease: int) -> None:
+        """Compare the rows with those seen before; both are moments of a steady clock.
+
+        Rows that were long in coming, or are the first after a whole `lease` of this process, tell
+        of a store that was away: what was seen before counts for nothing.
+        """
         self._this = self._this or process_identity.of_this_process()
+        if now - asked_at > lease // 2 or now - self._looked_at > lease:
+            self.begin_anew()
         passed, self._looked_at = now - self._looked_at, now
         before, self._seen = self._seen, {}
         self._lost = {}
         self._gone = {}
         for row in rows:
             seen, sign = before.get(row.worker), (row.beats, row.expires_at)
-            lease, unmoved = row.lease or _LEASE_OF_OTHERS, 0
+            lease_of_row, unmoved, held = lease_of(row), 0, row.held
             if seen is not None and seen.sign == sign:
-                unmoved = seen.unmoved + min(passed, lease // LOOKS)
-            self._seen[row.worker] = _Watched(sign, unmoved)
+                unmoved = seen.unmoved + min(passed, lease_of_row // LOOKS)
+                held = max(held, seen.held)
+            self._seen[row.worker] = _Watched(sign, unmoved, held)
             identity = _identity_of(row)
             if process_identity.has_ended(identity, self._this):
                 self._gone[row.worker] = identity
-            if row.worker in self._gone or unmoved >= lease:
+            if row.worker in self._gone or unmoved >= lease_of_row:
                 self._lost[row.worker] = row.beats
 
     @property
@@ -84,8 +97,13 @@ class WorkerWatch:
 
         What waited for a store that was away is older, and so are the beats that wait behind it.
         """
-        is_recent = now - self._looked_at <= (row.lease or _LEASE_OF_OTHERS) // 2
+        is_recent = now - self._looked_at <= lease_of(row) // 2
         return self.is_lost(row.worker, row.beats) and (is_recent or row.worker in self._gone)
+
+    def most_held(self, row: Worker) -> int:
+        """How many runs a worker held since its last beat: some may have been given back since."""
+        seen = self._seen.get(row.worker)
+        return row.held if seen is None else max(row.held, seen.held)
 
     def why(self, worker: str) -> str:
         """How a worker is known to be lost, in words."""

@@ -20,12 +20,15 @@ from holdfast.engine.waits import Waits
 from holdfast.errors import HoldfastError, MisuseError, UnavailableError, WaitNotFound
 from holdfast.kernel import indexes
 from holdfast.kernel.messages import OUTBOX, Message
-from holdfast.kernel.peers import Note
+from holdfast.kernel.peers import Note, call_at
 from holdfast.telemetry import log
 
 _TRIES: Final = 10
 _ELSEWHERE_SECONDS: Final = 0.2
 _UNAVAILABLE_SECONDS: Final = 1.0
+
+Tell = Callable[[Message, str], Awaitable[None]]
+"""Tells whoever waits for a message that it is given up, and why."""
 
 _notes: Final = msgspec.json.Decoder(Note, strict=False)
 
@@ -101,24 +104,32 @@ class Outbox:
         except Exception as error:  # one that cannot be delivered must not stop whoever delivers
             if not isinstance(error, HoldfastError | msgspec.MsgspecError):
                 log.exception("message %s could not be delivered", message.message_id)
-            await put_off(self._queues, message, error, tries=_TRIES)
+            await put_off(self._queues, message, error, tries=_TRIES, tell=self._tell_lost)
         else:
             faults.point("outbox.after_delivery")
             await self._queues.ack(message)
             faults.point("outbox.after_ack")
+
+    async def _tell_lost(self, message: Message, why: str) -> None:
+        note = note_of(message)
+        if note.kind == "reply":
+            await peers.answer(self._context, note.subject, lost("its reply", why))
 
     async def _carry_out(self, message: Message, note: Note) -> None:
         match note.kind:
             case "reply":
                 reply = await reply_of(self._context, note.subject, note.seq)
                 try:
-                    await peers.answer(self._waits, note.subject, reply)
+                    await peers.answer(self._context, note.subject, reply)
                 except MisuseError as error:
                     told = f"its answer cannot be given back: {error}"
                     failed = PeerReply(status="failed", error=told[:1000])
-                    await peers.answer(self._waits, note.subject, failed)
+                    await peers.answer(self._context, note.subject, failed)
             case "cancel":
-                await peers.cancel(self._context, note.subject)
+                await peers.give_up(self._context, note.subject, note.address)
+            case "join":
+                call = call_at(note.address)
+                await peers.join(self._context, self._waits, note.subject, call)
             case "asks":
                 entry = await intact_entry(self._context, message.ordering, note.seq)
                 until = peers.asked_until(self._context, indexes.facts_of(entry))
@@ -133,11 +144,29 @@ class Outbox:
                 await peers.hear_from(self._context, note.subject, is_awake=True)
 
 
-async def put_off(queues: Queues, message: Message, error: Exception, *, tries: int) -> None:
-    """Try a message again later, or give it up after so many tries."""
-    note = str(error)[:1000]
-    if message.attempts >= tries:
-        log.error("message %s cannot be delivered, and is dead: %s", message.message_id, note)
-        await queues.dead(message, note)
+async def put_off(
+    queues: Queues, message: Message, error: Exception, *, tries: int, tell: Tell
+) -> None:
+    """Try a message again later, or give it up: whoever waits for it is told first.
+
+    A process that dies in between is followed by one that tells it again, which changes nothing.
+    """
+    note = str(error)[:1000].replace("\0", "�").encode("utf-8", "replace").decode()
+    if message.attempts < tries and not isinstance(error, MisuseError):
+        delay = min(60.0, 0.1 * 2**message.attempts)
+        await queues.retry(message, delay=delay, note=note)
         return
-    await queues.retry(message, delay=min(60.0, 0.1 * 2**message.attempts), note=note)
+    log.error("message %s cannot be delivered, and is dead: %s", message.message_id, note)
+    try:
+        await tell(message, note)
+    except UnavailableError:
+        await queues.retry(message, delay=_UNAVAILABLE_SECONDS, note=note, is_counted=False)
+        return
+    except (HoldfastError, msgspec.MsgspecError) as untold:
+        log.error("nobody could be told that message %s is dead: %s", message.message_id, untold)
+    await queues.dead(message, note)
+
+
+def lost(what: str, why: str) -> PeerReply:
+    """The reply in place of a message that cannot be delivered."""
+    return PeerReply(status="failed", error=f"{what} could not be delivered: {why}"[:1000])

@@ -9,15 +9,16 @@ import msgspec
 from holdfast import codec, ids, names
 from holdfast.engine import beginning
 from holdfast.engine.context import Context
+from holdfast.engine.journal import body_of
 from holdfast.engine.queues import Queues
-from holdfast.engine.replies import PeerReply
+from holdfast.engine.replies import PeerReply, intact_entry, reply_of
 from holdfast.engine.saving import check_size
 from holdfast.engine.waits import Waits
-from holdfast.errors import MisuseError, RunExists, WaitNotFound
+from holdfast.errors import BodyErased, IntegrityError, MisuseError, RunExists, WaitNotFound
 from holdfast.kernel import runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.messages import OUTGOING
-from holdfast.kernel.peers import CANCELS, FOR_PEOPLE, STORE
+from holdfast.kernel.peers import CANCELS, FOR_PEOPLE, STORE, at_call, call_of, queue_at
 from holdfast.kernel.runs import Run
 from holdfast.kernel.waits import Wait, WaitStatus
 from holdfast.stores.contract import Decision, ExtendWait, Snapshot
@@ -29,29 +30,129 @@ _FOR_A_PERSON: Final = 30 * 86_400 * 1_000_000
 """How long a caller waits for a peer that waits for a person without a deadline."""
 
 
-async def answer(of: Waits, wait_id: str, reply: PeerReply) -> bool:
-    """Give a wait the reply of its peer; False if it was late. Raises WaitNotFound.
+async def answer(context: Context, wait_id: str, reply: PeerReply) -> bool:
+    """Give a wait the reply of its peer, and all that joined it; False if it was late.
 
-    That a peer has stopped after its caller did is no reply.
+    That a peer has stopped after its caller did is no reply. Raises WaitNotFound.
     """
+    of = Waits(context)
+    for joined in await context.store.waits.for_call(at_call(wait_id)):
+        await of.resolve(joined.wait_id, reply, by=wait_id)
     if reply.status == "cancelled" and (await of.get(wait_id)).status is not WaitStatus.OPEN:
         return False
     return (await of.resolve(wait_id, reply, by=wait_id)).accepted
 
 
-async def begin(context: Context, run_id: str, *, agent: str, given: object, reply_to: str) -> None:
-    """Begin the run of a peer, whose end is told to `reply_to`; once, however often it is asked."""
-    created = creation(agent=agent, given=given, reply_to=reply_to)
+async def join(context: Context, of: Waits, wait_id: str, call: str) -> None:
+    """Give a wait that joined a call the reply to it, if there is one; else it lasts as long."""
+    reply = await reply_to_call(context, of, call)
+    if reply is not None:
+        await of.resolve(wait_id, reply, by=call)
+        return
+    first = await context.store.waits.get(call)
+    if first is not None and first.status is WaitStatus.OPEN:
+        await _last_until(context, wait_id, first.deadline)
+
+
+async def reply_to_call(context: Context, of: Waits, call: str) -> PeerReply | None:
+    """The reply to a call, told by its peer's run if that is here, else by whoever waited."""
+    run = await context.store.runs.get(call)
+    if run is not None:
+        return await reply_of(context, call, run.result_seq) if run.status in runs.ENDED else None
+    first = await context.store.waits.get(call)
+    if first is None or first.status is not WaitStatus.RESOLVED:
+        return None
+    for result in await of.results(first.run_id, first.group_id):
+        if result.wait_id == call:
+            return _as_reply(result.value)
+    return None
+
+
+async def completed_reply(context: Context, wait: Wait) -> PeerReply | None:
+    """The reply to a wait that was resolved, if its peer completed; None if it did not.
+
+    Of a damaged reply what the peer's own run tells, if that is here.
+    """
+    if wait.status is not WaitStatus.RESOLVED:
+        return None
+    try:
+        entry = await intact_entry(context, wait.run_id, wait.result_seq)
+        reply = _as_reply(body_of(entry))
+    except (IntegrityError, BodyErased):
+        try:
+            call = call_of(wait.wait_id, wait.address)
+            reply = await reply_to_call(context, Waits(context), call)
+        except (IntegrityError, BodyErased):
+            return None
+    return reply if reply is not None and reply.status == "completed" else None
+
+
+def _as_reply(value: object) -> PeerReply:
+    try:
+        return msgspec.convert(value, PeerReply)
+    except msgspec.ValidationError:
+        return PeerReply(status="completed", value=value)  # of whoever resolved the wait
+
+
+async def _last_until(context: Context, wait_id: str, deadline: int) -> None:
+    def decide(snapshot: Snapshot) -> Decision:
+        wait = snapshot.indexes.waits.get(wait_id)
+        if wait is None or wait.status is not WaitStatus.OPEN:
+            return Decision(None)
+        return Decision(None, touches=(ExtendWait(wait_id, deadline, wait.progress_at),))
+
+    await context.decide_late("", decide, wait_ids=(wait_id,))
+
+
+async def is_awaited(context: Context, call: str) -> bool:
+    """Whether anybody waits for a call: whoever made it, or joined it since."""
+    first = await context.store.waits.get(call)
+    if first is not None and first.status is WaitStatus.OPEN:
+        return True
+    return bool(await context.store.waits.for_call(at_call(call)))
+
+
+async def give_up(context: Context, wait_id: str, address: str) -> None:
+    """A wait for a peer was given up: it may stop, unless somebody else waits for it."""
+    call = call_of(wait_id, address)
+    if await is_awaited(context, call):
+        return
+    first = await context.store.waits.get(call)
+    if first is not None and queue_at(first.address):
+        headers = {"kind": "cancel", "address": first.address, "subject": call, "seq": "0"}
+        await Queues(context).publish(OUTGOING, b"", key=f"{call}/cancel", headers=headers)
+    else:
+        await cancel(context, call)
+
+
+async def begin(context: Context, run_id: str, created: Draft) -> None:
+    """Begin the run of a peer; once, however often it is asked."""
     with contextlib.suppress(RunExists):
         await beginning.begin(context, beginning.id_of(run_id), [created])
 
 
-def creation(*, agent: str, given: object, reply_to: str) -> Draft:
-    """The first entry of the run of a peer that is called from elsewhere."""
+async def creation(
+    context: Context,
+    *,
+    agent: str,
+    given: object,
+    reply_to: str,
+    root: str = "",
+    former: str = "",
+    resend: tuple[str, ...] = (),
+) -> Draft:
+    """The first entry of the run of a peer that is called from elsewhere.
+
+    What the `former` run did is known in its own store only; its root is told by the call.
+    """
+    is_here = bool(former) and await context.store.runs.get(former) is not None
     facts = runs.Created(
         agent=names.check(agent, what="agent"),
         input_digest=codec.canonical_digest(given, name="input"),
+        root_id=root and names.check(root, what="root"),
+        forked_from=former if is_here else "",
         reply_to=names.check(reply_to, what="reply_to"),
+        resend=resend if is_here else (),
     )
     return Draft(Kind.RUN_CREATED, facts, codec.encode(given, name="input"))
 
@@ -104,6 +205,8 @@ async def hear_from(
     that `is_awake` waits for no person any more, so its caller waits no longer than usual either.
     """
     told = "" if said is None else _shown(said)
+    for joined in await context.store.waits.for_call(at_call(wait_id)):
+        await _hear(context, joined.wait_id, until, told, is_exact=is_awake)
     heard = wait = await _hear(context, wait_id, until, told, is_exact=is_awake)
     for _ in range(_DEEPEST):
         caller = None if wait is None else await context.store.runs.get(wait.run_id)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from holdfast import ids
+from holdfast.engine import proving
 from holdfast.engine.checkpoints import check_not_final, load_entries, load_parts
 from holdfast.engine.context import Context
 from holdfast.engine.head import Plan
@@ -35,9 +36,8 @@ async def prune(
     """
     await run.look()
     rows = await _rows(context, run.run.run_id)
-    final = {
-        row.version for row in await context.store.records.of_run(run.run.run_id) if row.is_final
-    }
+    await proving.check_rows(context, rows)
+    final = await proving.final_among(context, rows)
     for row in rows:
         if row.version in final and row.version in drop:
             await check_not_final(context, row)

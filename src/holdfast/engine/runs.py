@@ -7,14 +7,14 @@ from typing import Any
 from uuid import UUID
 
 from holdfast import codec, names
-from holdfast.engine import beginning, travel, turns
+from holdfast.engine import beginning, pasts, travel, turns
 from holdfast.engine.budgets import first_budget
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget
 from holdfast.engine.journal import body_of
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
-from holdfast.engine.travel import TravelPlan
+from holdfast.engine.travel import TravelPlan, Unclaimed
 from holdfast.errors import (
     ConflictError,
     IntegrityError,
@@ -53,6 +53,7 @@ class Runs:
         """A new run, ready for a worker. Raises RunExists if the id is taken.
 
         A run with a parent draws on the budgets of its parent and of all that this descends from.
+        If the parent went back since it began such a run, the new one goes on with what that did.
         `subject` is what it is about and `owner` whose it is, to list runs by; the owner of its
         parent unless one is given.
         """
@@ -60,10 +61,14 @@ class Runs:
             names.check(owner, what="owner")
         if parent_id:
             owner = owner or (await self.get(parent_id)).owner
+        digest = codec.canonical_digest(input, name="input")
+        former = await pasts.started_before(self._context, parent_id, agent, digest)
         facts = runs.Created(
             agent=agent and names.check(agent, what="agent"),
-            input_digest=codec.canonical_digest(input, name="input"),
+            input_digest=digest,
+            root_id="" if former is None else former.key,
             parent_id=parent_id,
+            forked_from="" if former is None else former.item_id,
             subject=subject and names.check(subject, what="subject"),
             owner=owner,
         )
@@ -192,6 +197,11 @@ class Runs:
     async def plan(self, run_id: str, version: int) -> TravelPlan:
         """What lies after a version: the effects that a fork or rewind leaves as they are."""
         return await travel.plan(self._context, run_id, version)
+
+    async def unclaimed(self, run_id: str) -> "list[Unclaimed]":
+        """What a run that went back, or was recovered, did before and has not asked for again."""
+        await self.get(run_id)
+        return await travel.unclaimed(self._context, run_id)
 
     async def _move(self, run_id: str, draft: Draft, by: str) -> None:
         def decide(snapshot: Snapshot) -> Decision:

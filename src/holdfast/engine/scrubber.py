@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.engine.context import Context
 from holdfast.engine.journal import Journal
 from holdfast.engine.recoveries import find_point
-from holdfast.errors import HoldfastError, NotFoundError
+from holdfast.errors import HoldfastError, IndexCorrupted, NotFoundError
 from holdfast.telemetry import DAMAGE_FOUND, log
 
 _SHARE: Final = 0.05
@@ -64,5 +64,8 @@ class Scrubber:
                 len(problems),
                 run_id,
             )
-            await find_point(self._context, run_id)
+            try:
+                await find_point(self._context, run_id)
+            except IndexCorrupted as error:
+                log.error("where run %s could go on is not known: %s", run_id, error)
         return True

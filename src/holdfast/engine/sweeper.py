@@ -5,21 +5,23 @@ given to exactly one of them. Between sweeps nothing is held and nothing ticks.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast import faults, names
-from holdfast.clock import MICROSECONDS
+from holdfast.clock import MICROSECONDS, seconds
 from holdfast.engine import liveness
 from holdfast.engine.context import Context
+from holdfast.engine.proved_waits import with_right_deadlines, wrong
 from holdfast.errors import HoldfastError, IntegrityError
 from holdfast.kernel import handoffs, leases, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.recoveries import Point
 from holdfast.kernel.runs import Status
 from holdfast.kernel.waits import GroupStatus, Wait, WaitStatus
-from holdfast.stores.contract import DEADLINES, Beat, Decision, LostWorker, Snapshot, Sweep
+from holdfast.stores.contract import DEADLINES, Beat, Decide, Decision, LostWorker, Snapshot, Sweep
 from holdfast.telemetry import log
 
 BATCH = 1000
@@ -82,20 +84,34 @@ def _longest_pause(context: Context) -> float:
 
 async def expire_due_waits(context: Context, *, limit: int) -> int:
     """Expire open waits whose deadline has passed, earliest first; how many there were."""
-    limit = names.check_count(limit, what="limit")
-    return sum(
-        await swept(
-            context, Sweep(context.tenant, "due_waits", context.worker, limit, _expire_waits)
-        )
-    )
+    return len(await _expire_due(context, names.check_count(limit, what="limit"), ()))
 
 
 async def expire_peers_of(context: Context, agent: str, *, limit: int) -> list[Wait]:
     """Expire the open waits for peers of an agent's runs that are due; those, earliest first."""
-    limit = names.check_count(limit, what="limit")
-    wanted = Sweep(context.tenant, "due_waits", context.worker, limit, _expire_and_name, (agent,))
-    expired = [wait for some in await swept(context, wanted) for wait in some]
+    expired = await _expire_due(context, names.check_count(limit, what="limit"), (agent,))
     return sorted(expired, key=lambda wait: (wait.deadline, wait.wait_id))
+
+
+async def _expire_due(context: Context, limit: int, agents: tuple[str, ...]) -> list[Wait]:
+    """Expire waits that are due by their rows and by the journal; a run whose rows lie is blocked.
+
+    Looked at first, and expired then: what is due stays so.
+    """
+
+    def sweep(decide: Decide) -> Sweep:
+        return Sweep(context.tenant, "due_waits", context.worker, limit, decide, agents)
+
+    looked = await swept(context, sweep(lambda snapshot: Decision(_due(snapshot))))
+    due = [wait for some in looked for wait in some]
+    if not due:
+        return []
+    right = await with_right_deadlines(context, due)
+    for wait in due:
+        if wait.wait_id not in right:
+            await block_damaged(context, wait.run_id, wrong(wait, "does not say how it was opened"))
+    expired = await swept(context, sweep(lambda snapshot: _expire_waits(snapshot, right)))
+    return [wait for some in expired for wait in some]
 
 
 async def expire_lost_leases(context: Context, *, limit: int) -> int:
@@ -117,13 +133,15 @@ async def expire_lost_leases(context: Context, *, limit: int) -> int:
 
 async def look_after_workers(context: Context) -> None:
     """Look once at the rows of the other workers that hold runs."""
+    steady, lease = context.store.clock.steady, seconds(context.settings.lease_seconds)
+    asked_at = steady()
     try:
         rows = await context.store.workers.holding()
     except HoldfastError:
         context.watch.begin_anew()
         raise
     others = [row for row in rows if row.worker != context.worker]
-    context.watch.look(others, now=context.store.clock.steady())
+    context.watch.look(others, asked_at=asked_at, now=steady(), lease=lease)
 
 
 async def is_lost(context: Context, worker: str) -> bool:
@@ -132,7 +150,9 @@ async def is_lost(context: Context, worker: str) -> bool:
     One that counts as alive by the store's clock is not. The others are watched here for a lease:
     perhaps nobody else does, and the process that asks has just started.
     """
-    for _ in range(liveness.LOOKS + 1):
+    own = seconds(context.settings.lease_seconds)
+    began_at = context.store.clock.steady()
+    while True:
         await look_after_workers(context)
         rows = await context.store.workers.holding()
         row = next((each for each in rows if each.worker == worker), None)
@@ -140,8 +160,10 @@ async def is_lost(context: Context, worker: str) -> bool:
             return True
         if row.expires_at > context.now():
             return False
-        await asyncio.sleep(row.lease / liveness.LOOKS / MICROSECONDS)
-    return False
+        lease = liveness.lease_of(row)
+        if context.store.clock.steady() - began_at > 2 * lease:
+            return False  # it was seen to move, or the store was away
+        await asyncio.sleep(min(lease, own) / liveness.LOOKS / MICROSECONDS)
 
 
 async def forget_lost_workers(context: Context) -> None:
@@ -182,14 +204,14 @@ async def block_damaged(context: Context, run_id: str, damage: IntegrityError) -
         log.error("run %s cannot even be blocked: %s", run_id, worse)
 
 
-def _expire_and_name(snapshot: Snapshot) -> Decision:
-    decision = _expire_waits(snapshot)
-    settled = {d.facts.wait_id for d in decision.drafts if isinstance(d.facts, waits.Settled)}
-    return Decision([snapshot.indexes.waits[wait_id] for wait_id in settled], decision.drafts)
+def _due(snapshot: Snapshot) -> list[Wait]:
+    found = snapshot.indexes.waits.values()
+    return [wait for wait in found if waits.is_due(wait, snapshot.now)]
 
 
-def _expire_waits(snapshot: Snapshot) -> Decision:
-    due = [wait for wait in snapshot.indexes.waits.values() if waits.is_due(wait, snapshot.now)]
+def _expire_waits(snapshot: Snapshot, right: Mapping[str, Wait]) -> Decision:
+    """Expire those that are due and as they were found right; the answer is those."""
+    due = [wait for wait in _due(snapshot) if right.get(wait.wait_id) == wait]
     groups = dict(snapshot.indexes.groups)
     drafts: list[Draft] = []
     assert snapshot.run is not None, "a wait has a run"
@@ -204,7 +226,7 @@ def _expire_waits(snapshot: Snapshot) -> Decision:
             drafts += handoffs.revert(snapshot.run, wait.wait_id, "nobody acknowledged it in time")
         counted = waits.counted(group, failed=1)
         groups[wait.group_id] = msgspec.structs.replace(counted, status=waits.judge(counted))
-    return Decision(len(due), tuple(drafts))
+    return Decision(due, tuple(drafts))
 
 
 def _expire_lease(context: Context, snapshot: Snapshot) -> Decision:
@@ -212,17 +234,15 @@ def _expire_lease(context: Context, snapshot: Snapshot) -> Decision:
     run, watch = snapshot.run, context.watch
     if run is None or run.status is not Status.RUNNING:
         return Decision(0)
-    holder = snapshot.workers.get(run.worker)
+    workers = snapshot.workers
+    holder = workers.get(run.worker)
     lost, note = None, f"worker {run.worker} has ended without giving it back"
     if holder is not None:
         if not watch.may_expire(holder, now=context.store.clock.steady()):
             return Decision(0)
         lost, note = LostWorker(holder.worker, holder.beats), watch.why(run.worker)
-    drafts = leases.expire(
-        run,
-        Point(*snapshot.newest),
-        snapshot.workers,
-        note=note,
-        now=snapshot.now,
-    )
+        as_it_died = msgspec.structs.replace(holder, held=watch.most_held(holder))
+        workers = {**workers, holder.worker: as_it_died}
+    newest = Point(*snapshot.newest)
+    drafts = leases.expire(run, newest, workers, note=note, now=snapshot.now)
     return Decision(1, drafts, if_unmoved=lost)

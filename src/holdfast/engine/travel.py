@@ -11,19 +11,23 @@ from uuid import UUID
 import msgspec
 
 from holdfast import codec, ids, names
-from holdfast.engine import beginning, turns
+from holdfast.engine import beginning, pasts, turns
 from holdfast.engine.at_head import decide_at_head, is_held
 from holdfast.engine.checkpoints import Checkpoints, load_newest, load_parts
 from holdfast.engine.context import Context
-from holdfast.errors import EffectNotFound, IntegrityError, MisuseError, RunNotFound
-from holdfast.kernel import checkpoints, handoffs, indexes, journal, runs, travel
+from holdfast.engine.copying import NOTHING, Copied, last_told
+from holdfast.engine.pasts import Done, MadeCall
+from holdfast.engine.peers import reply_to_call
+from holdfast.engine.waits import Waits
+from holdfast.errors import IntegrityError, MisuseError, RunNotFound
+from holdfast.kernel import checkpoints, handoffs, indexes, journal, records, runs, travel, waits
 from holdfast.kernel.edits import OWN_PARTS, Edits
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.handoffs import Standing
-from holdfast.kernel.journal import ORIGIN, Draft, Entry, Kind, NoFacts, Problem
+from holdfast.kernel.journal import ORIGIN, Draft, Entry, Flaw, Kind, NoFacts, Problem
 from holdfast.kernel.runs import Run
 from holdfast.kernel.state import Parts
-from holdfast.kernel.travel import FRESH, PAST, RESEND, Fresh, PastEffect, Then
+from holdfast.kernel.travel import FRESH, PAST, RESEND, TURN, CallThen, Fresh, PastItem, Then
 from holdfast.kernel.waits import Wait, WaitStatus
 from holdfast.stores.reads import MarkFilter, RunAtHead
 
@@ -32,21 +36,49 @@ _OF_OWNERS: Final = (Kind.RUN_CREATED, Kind.HANDOFF_ACKNOWLEDGED, Kind.RUN_REWOU
 
 
 class PlannedEffect(msgspec.Struct, frozen=True):
-    """An effect after the version, and what a call of it meets: `then` is `given_back` (it is not
-    sent again), `to_be_resolved` (it may have happened), or `not_there` (it is sent)."""
+    """An effect after the version, of the run or of one below it, and what a call of it meets:
+    `then` is `given_back` (it is not sent again), `to_be_resolved` (it may have happened), or
+    `not_there` (it is sent)."""
 
     effect: Effect
     then: Then
 
 
+class PlannedCall(msgspec.Struct, frozen=True):
+    """A call of another agent after the version: the run that was called, and what becomes of it.
+
+    `then` is `replayed` (its reply is given back), `taken_over` (it is under way: whoever asks for
+    it again waits for it) or `made_again` (it failed or was given up: a new run goes on with what
+    it did). A rewind cancels those under way that its next turn does not ask for.
+    """
+
+    run_id: str
+    agent: str
+    caller: str
+    then: CallThen
+
+
+class Unclaimed(msgspec.Struct, frozen=True):
+    """Something of an earlier life of a run that its code has not asked for again so far."""
+
+    kind: str
+    name: str
+    item_id: str
+
+
 class TravelPlan(msgspec.Struct, frozen=True):
-    """What lies after a version: none of it is undone by going back."""
+    """What lies after a version: none of it is undone by going back.
+
+    `unclaimed` is what the run did before it went back the last time, and has not asked for since.
+    """
 
     run_id: str
     version: int
     newest_version: int
     effects: list[PlannedEffect]
     open_waits: list[Wait]
+    calls: list[PlannedCall] = []
+    unclaimed: list[Unclaimed] = []
 
     @property
     def outside(self) -> list[Effect]:
@@ -55,29 +87,30 @@ class TravelPlan(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is asked for beside the version: parts to be edited, effects to be sent again, and who
-    says so."""
+    """What is asked for beside the version: parts to be edited, effects and calls to be sent again,
+    and who says so. `serves` if it is a recovery: all that is intact serves the code again."""
 
     by: str = ""
     note: str = ""
     edits: Mapping[str, object] = {}
-    resend: tuple[UUID, ...] = ()
+    resend: tuple[str, ...] = ()
+    serves: bool = False
 
 
 def change_of(
     by: str, note: str, edits: Mapping[str, object] | None, resend: Collection[UUID | str]
 ) -> Change:
-    """Check what a caller asks for; raises MisuseError or EffectNotFound for what cannot be."""
+    """Check what a caller asks for; raises MisuseError for what cannot be."""
     for name in edits or ():
         if names.check(name, what="the name of a part of the state").startswith(OWN_PARTS):
             raise MisuseError(f"{name!r} is kept by Holdfast; parts {OWN_PARTS}… cannot be edited")
     if isinstance(resend, str):
-        raise MisuseError(f"resend is a list of effects' ids; give [{resend!r}]")
+        raise MisuseError(f"resend is a list of ids; give [{resend!r}]")
     return Change(
         by and names.check(by, what="by"),
         names.check_text(note, what="note"),
         dict(edits or {}),
-        tuple(dict.fromkeys(map(_effect_id, resend))),
+        tuple(dict.fromkeys(names.check(str(each), what="what to send again") for each in resend)),
     )
 
 
@@ -88,23 +121,66 @@ class _Point(msgspec.Struct):
     version: int
     seq: int
     parts: Parts
-    past: list[PastEffect]
-    effects: list[Effect]
+    past: list[PastItem]
+    done: Done
     keys: dict[str, str]
+    copied: Copied = NOTHING
+
+    @property
+    def turn(self) -> int:
+        """The number of its turn, which is the same in every run that goes on from it."""
+        return travel.turn_at(self.version, self.parts.decode_part(TURN))
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether an agent's code made its versions, which has keys by turn."""
+        known = (TURN, *travel.LEFT)
+        return self.version == 0 or any(name in self.parts.values for name in known)
 
 
 async def plan(context: Context, run_id: str, version: int) -> TravelPlan:
     """What lies after a version of a run."""
     point = await _find(context, await _get(context, run_id), version)
     newest = await context.store.checkpoints.page(run_id, before=2**62, limit=1)
-    waits = await context.store.waits.of_run(run_id)
+    opened = await context.store.waits.of_run(run_id)
+    effects, calls = list(point.done.effects), list(point.done.calls)
+    for call in point.done.calls:
+        found = await pasts.below(context, call)
+        effects += found.effects
+        calls += found.calls
+    known = {effect.effect_id: effect for effect in effects}
     return TravelPlan(
         run_id,
         version,
         newest[0].version if newest else 0,
-        [PlannedEffect(effect, travel.then_of(effect)) for effect in point.effects],
-        [wait for wait in waits if wait.status is WaitStatus.OPEN],
+        [PlannedEffect(effect, travel.then_of(effect)) for effect in known.values()],
+        [wait for wait in opened if wait.status is WaitStatus.OPEN],
+        [await _planned(context, call) for call in calls],
+        await unclaimed(context, run_id),
     )
+
+
+async def _planned(context: Context, call: MadeCall) -> PlannedCall:
+    wait, child, item = call.wait, call.child, call.item
+    status = WaitStatus.CANCELLED if wait is None else wait.status
+    is_completed = child is not None and child.status is runs.Status.COMPLETED
+    if wait is not None and child is None and status is WaitStatus.RESOLVED:
+        reply = await reply_to_call(context, Waits(context), wait.wait_id)
+        is_completed = reply is not None and reply.status == "completed"
+    then = travel.then_of_call(status, is_completed=is_completed and wait is not None)
+    run_id = item.item_id if child is None else child.run_id
+    caller = wait.run_id if wait is not None else (child.parent_id if child else "")
+    return PlannedCall(run_id, item.name, caller, then)
+
+
+async def unclaimed(context: Context, run_id: str) -> list[Unclaimed]:
+    """What a run that went back did before, and its code has not asked for again up to now."""
+    try:
+        left = (await load_newest(context, run_id)).parts.decode_part(PAST, [])
+    except IntegrityError:
+        return []
+    items = [msgspec.convert(item, PastItem) for item in left]
+    return [Unclaimed(item.kind, item.name, item.item_id) for item in items if item.item_id]
 
 
 async def fork(
@@ -195,7 +271,7 @@ async def _telling_of_owners(context: Context, run_id: str, *, upto: int) -> lis
                 return found
             if entry.kind in _OF_OWNERS:
                 if not journal.is_intact(entry, after.link):
-                    raise journal.corrupted(Problem(run_id, entry.seq, "is damaged"))
+                    raise journal.corrupted(Problem(run_id, entry.seq, Flaw.CHANGED, "is damaged"))
                 found.append(entry)
             after = entry.position
     return found
@@ -206,6 +282,16 @@ async def _rewinding(
 ) -> list[Draft]:
     run, seq = head.run, head.position.seq + 1
     point = await _find(context, run, version)
+    opened = [
+        w for w in await context.store.waits.of_run(run.run_id) if w.status is WaitStatus.OPEN
+    ]
+    if change.serves:
+        more = await pasts.intact_after(context, run.run_id, point.seq)
+        point.past = travel.past_of(point.past, more)
+    named = {item.item_id for item in point.past}
+    kept = {wait.wait_id for wait in opened if wait.wait_id in named}
+    given_up = set[str]() if change.serves else kept
+    point.past = [_kept(item, given_up) for item in point.past]
     signals = await context.store.signals.of_run(run.run_id)
     is_answered = any(signal.taken_seq > point.seq for signal in signals)
     try:
@@ -216,11 +302,36 @@ async def _rewinding(
     await versions.restore(point, change, run.run_id, "rewound", is_answered=is_answered)
     await versions.edit(point, change)
     standing = await standing_at(context, run, point.seq)
-    rewound = runs.Rewound(version, change.note)
+    rewound = runs.Rewound(version, change.note, keeps_waits=True)
     if (standing.agent, standing.contexts) != (run.agent, run.contexts):
-        rewound = runs.Rewound(version, change.note, standing.agent, standing.contexts)
+        rewound = runs.Rewound(
+            version, change.note, standing.agent, standing.contexts, keeps_waits=True
+        )
     begun = [Draft(Kind.RUN_REWOUND, rewound), *([] if base is None else [base])]
-    return [*begun, *versions.drafts]
+    # What a peer elsewhere asks belongs to the call of that peer.
+    closed = [wait for wait in opened if wait.wait_id not in kept and wait.name not in kept]
+    groups = {group.group_id: group for group in await context.store.waits.groups(run.run_id)}
+    return [*begun, *versions.drafts, *_cancelled(run, closed, groups)]
+
+
+def _kept(item: PastItem, kept: Collection[str]) -> PastItem:
+    """An item with a note whether its wait is left open for the next turn alone."""
+    is_kept = item.item_id in kept
+    return item if item.is_kept is is_kept else msgspec.structs.replace(item, is_kept=is_kept)
+
+
+def _cancelled(run: Run, closed: Sequence[Wait], groups: Mapping[str, waits.Group]) -> list[Draft]:
+    """The entries that give up waits of a run which goes on elsewhere."""
+    ready = msgspec.structs.replace(run, status=runs.Status.READY, waiting_on="")
+    counted = dict(groups)
+    drafts: list[Draft] = []
+    for wait in closed:
+        group = counted[wait.group_id]
+        if group.status is waits.GroupStatus.OPEN:
+            drafts += waits.settle(ready, wait, group, WaitStatus.CANCELLED)
+            group = waits.counted(group, failed=1)
+            counted[wait.group_id] = msgspec.structs.replace(group, status=waits.judge(group))
+    return drafts
 
 
 async def _from_nothing(context: Context, run_id: str, seq: int) -> tuple[Parts, Draft]:
@@ -255,25 +366,32 @@ class _Versions:
         values = {name: parts.data_of(raw) for name, raw in parts.values.items()}
         if label == "forked":
             values = {name: raw for name, raw in values.items() if name not in travel.LEFT}
-        known = {effect.effect_id: effect for effect in point.effects}
-        resend = travel.check_resend(
-            change.resend, known, run_id=point.run.run_id, version=point.version
+        prepared = await pasts.prepare(
+            self._context,
+            point.past,
+            point.done,
+            point.keys,
+            change.resend,
+            origin=(point.run.run_id, point.version),
+            target=(run_id, version),
         )
-        keys = travel.fresh_keys(resend, point.keys, run_id=run_id, version=version)
-        past = travel.with_fresh_keys(point.past, resend, keys)
         fresh = _freshness(point, is_answered=is_answered)
-        if past or PAST in logs:
-            logs[PAST] = [_raw(effect) for effect in past]
-        if keys:
-            values[RESEND] = _raw(keys)
+        if prepared.items or PAST in logs:
+            logs[PAST] = [_raw(item) for item in prepared.items]
+        if prepared.keys:
+            values[RESEND] = _raw(prepared.keys)
+        if point.has_turns:
+            values[TURN] = _raw((version + bool(change.edits), point.turn))
         if fresh is not None:
             values[FRESH] = _raw(fresh)
         for name in travel.KEPT:
             if name in self._onto.values:
                 values[name] = self._onto.data_of(self._onto.values[name])
+        if point.copied.revision is not None:
+            values[records.PART] = point.copied.revision
         edits = self._edits(self._onto)
         edits.restore(logs, values)
-        self._add(edits, label)
+        self._add(edits, label, point.copied)
 
     async def edit(self, point: _Point, change: Change) -> None:
         """Exactly the edits, as a version of their own: what differs there was said by somebody."""
@@ -288,17 +406,24 @@ class _Versions:
             logs = {*logs, *(name for name in later if name not in known)}
         for name, value in change.edits.items():
             edits.replace(name, value, is_log=name in logs)
-        self._add(edits, "edited")
+        self._add(edits, "edited", point.copied)
 
     def _edits(self, parts: Parts) -> Edits:
         return Edits(parts, max_bytes=self._context.settings.max_body_bytes)
 
-    def _add(self, edits: Edits, label: str) -> None:
+    def _add(self, edits: Edits, label: str, copied: Copied) -> None:
         delta, values = edits.split(self._seq + len(self.drafts))
         if values:
             self.drafts.append(Draft(Kind.STATE_VALUES, NoFacts(), values))
         created = checkpoints.Created(
-            ids.uuid7(), self._newest + 1, self._parent, self._onto.base_seq, label=label
+            ids.uuid7(),
+            self._newest + 1,
+            self._parent,
+            self._onto.base_seq,
+            phase=copied.phase,
+            agent=copied.agent,
+            label=label,
+            record=copied.told,
         )
         self._newest = self._parent = self._newest + 1
         body = checkpoints.encode_body(delta)
@@ -311,43 +436,20 @@ async def _find(context: Context, run: Run, version: int) -> _Point:
     found = await context.store.checkpoints.get(run.run_id, version) if version else None
     if found is None:
         await Checkpoints(context).load(run.run_id, version)  # says what is missing
-        seq, parts = 0, Parts()
+        seq, at, parts, copied = 0, 0, Parts(), NOTHING
     else:
-        seq, parts = found.seq, await load_parts(context, found)
-    left = [msgspec.convert(item, PastEffect) for item in parts.decode_part(PAST, [])]
-    before = await _effects_of(context, left) if version else await _before_fork(context, run)
-    own = await context.store.effects.of_run(run.run_id)
-    later = [effect for effect in own if effect.issued_seq > seq]
-    past = travel.past_of(left, [*before, *later])
-    keys = parts.decode_part(RESEND, {}) | await _newest_keys(context, run.run_id)
-    return _Point(run, version, seq, parts, past, [*before, *later], keys)
-
-
-async def _newest_keys(context: Context, run_id: str) -> dict[str, str]:
-    """What was sent again under which key, whatever version that was told at."""
-    try:
-        return (await load_newest(context, run_id)).parts.decode_part(RESEND, {})
-    except IntegrityError:
-        return {}  # a fork from an intact version is the way out of damage
-
-
-async def _effects_of(context: Context, past: list[PastEffect]) -> list[Effect]:
-    found = [
-        await context.store.effects.get(UUID(effect.effect_id))
-        for effect in past
-        if effect.effect_id
-    ]
-    return [effect for effect in found if effect is not None]
-
-
-async def _before_fork(context: Context, run: Run) -> list[Effect]:
-    """Everything done by the runs that a run was forked from: its version 0 is before all that."""
-    found: list[Effect] = []
-    origin = await context.store.runs.get(run.forked_from) if run.forked_from else None
-    while origin is not None:
-        found = [*await context.store.effects.of_run(origin.run_id), *found]
-        origin = await context.store.runs.get(origin.forked_from) if origin.forked_from else None
-    return found
+        seq, at, parts = found.seq, found.created_at, await load_parts(context, found)
+        copied = await last_told(context, found)
+    left = [msgspec.convert(item, PastItem) for item in parts.decode_part(PAST, [])]
+    before = (
+        Done([], await pasts.effects_of(context, left), await pasts.calls_of(context, left))
+        if version
+        else await pasts.done_before_fork(context, run)
+    )
+    later = await pasts.done_after(context, run.run_id, seq=seq, at=at)
+    past = travel.past_of(left, [*before.items, *later.items])
+    keys = parts.decode_part(RESEND, {}) | await pasts.keys_of(context, run.run_id)
+    return _Point(run, version, seq, parts, past, Done.join([before, later]), keys, copied)
 
 
 def _freshness(point: _Point, *, is_answered: bool) -> Fresh | None:
@@ -367,15 +469,6 @@ async def _get(context: Context, run_id: str) -> Run:
 
 def _no_run(run_id: str) -> RunNotFound:
     return RunNotFound(f"there is no run {run_id!r}; `holdfast runs list` shows those that are")
-
-
-def _effect_id(effect_id: UUID | str) -> UUID:
-    try:
-        return effect_id if isinstance(effect_id, UUID) else UUID(effect_id)
-    except ValueError:
-        raise EffectNotFound(
-            f"{effect_id!r} is not an effect's id; `holdfast runs fork --plan` lists them"
-        ) from None
 
 
 def _raw(value: Any) -> msgspec.Raw:

@@ -28,7 +28,9 @@ async def entries_since_checkpoint(context: Context, run_id: str) -> list[Entry]
         return await read_after(context, run_id, ORIGIN)
     (newest,) = await context.store.journal.named(run_id, [found[0].seq])
     if not journal.is_intact(newest.entry, newest.previous or b""):
-        raise journal.corrupted(journal.Problem(run_id, found[0].seq, "was changed"))
+        raise journal.corrupted(
+            journal.Problem(run_id, found[0].seq, journal.Flaw.CHANGED, "was changed")
+        )
     return await read_after(context, run_id, newest.entry.position)
 
 

@@ -11,6 +11,7 @@ from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.engine.head import Beginning
 from holdfast.engine.journal import body_of
+from holdfast.engine.proved_waits import check_waits
 from holdfast.errors import IllegalMove, IntegrityError, MisuseError, WaitNotFound
 from holdfast.kernel import handoffs, indexes, journal, peers, runs, waits
 from holdfast.kernel.journal import Draft, Kind
@@ -22,11 +23,18 @@ CLAIM_SECONDS = 60.0
 
 
 class PeerRun(msgspec.Struct, frozen=True):
-    """A run of another agent, which begins with the wait for it and has its id."""
+    """A run of another agent, which begins with the wait for it and has its id.
+
+    `root` is what its effects are keyed by; one that is made again has that of the `former` run,
+    and what that did, but for what it is to `resend`.
+    """
 
     agent: str
     input: Any
     subject: str = ""
+    root: str = ""
+    former: str = ""
+    resend: tuple[str, ...] = ()
 
 
 class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +42,7 @@ class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     `address` is where a peer that must be told is reached (`kernel.peers`). The timeout of such a
     peer begins when a worker takes it, and `queue_timeout_seconds` bounds the time until then.
+    `elapsed_seconds` is how much of the timeout had passed before the wait is opened.
     """
 
     wait_id: str = ""
@@ -41,6 +50,7 @@ class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     timeout_seconds: float | None = None
     queue_timeout_seconds: float | None = None
+    elapsed_seconds: float = 0.0
     deadline: datetime | None = None
     payload: Any = None
     address: str = ""
@@ -89,22 +99,27 @@ def _created(peer: PeerRun, parent_id: str, owner: str) -> Draft:
     facts = runs.Created(
         agent=names.check(peer.agent, what="agent"),
         input_digest=codec.canonical_digest(peer.input, name="input"),
+        root_id=peer.root,
         parent_id=parent_id,
+        forked_from=peer.former,
         reply_to=peers.STORE,
         subject=peer.subject,
         owner=owner,
+        resend=peer.resend,
     )
     return Draft(Kind.RUN_CREATED, facts, codec.encode(peer.input, name="input"))
 
 
 def _facts(spec: WaitSpec, now: int) -> waits.WaitFacts:
     deadline = patience = 0
+    began_at = now
     if spec.deadline is not None:
         deadline = clock.from_datetime(spec.deadline)
     elif spec.timeout_seconds is not None:
-        deadline = now + clock.seconds(spec.timeout_seconds)
+        began_at = now - clock.seconds(spec.elapsed_seconds)
+        deadline = began_at + clock.seconds(spec.timeout_seconds)
     if spec.kind == peers.PEER:
-        patience = max(0, deadline - now)
+        patience = max(0, deadline - began_at)
         if spec.deadline is None and (spec.peer_run or peers.queue_at(spec.address)):
             queue = spec.queue_timeout_seconds
             deadline = 0 if queue is None else now + clock.seconds(queue)
@@ -125,12 +140,15 @@ class Waits:
         found = await self._context.store.waits.get(wait_id)
         if found is None:
             raise WaitNotFound(f"there is no wait {wait_id!r}")
+        await check_waits(self._context, [found])
         return found
 
     async def of_run(self, run_id: str) -> list[Wait]:
         """All waits of a run."""
         names.check(run_id, what="run id")
-        return await self._context.store.waits.of_run(run_id)
+        found = await self._context.store.waits.of_run(run_id)
+        await check_waits(self._context, found)
+        return found
 
     async def results(self, run_id: str, group_id: str) -> list[waits.Result]:
         """How each wait of a group ended; open ones are left out."""

@@ -9,11 +9,13 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.kernel.journal import Entry
+from holdfast.kernel.journal import Header
 from holdfast.kernel.marks import Mark
 from holdfast.kernel.records import Told
 
 END: Final = -1
+COPIES: Final = ("forked", "rewound", "edited")
+"""The labels of versions that were copied from others; nobody else may use them."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -151,7 +153,7 @@ def as_spooled(row: Checkpoint) -> SpooledCheckpoint:
     return SpooledCheckpoint(**msgspec.structs.asdict(row))
 
 
-def row_of(entry: Entry, facts: Created) -> Checkpoint:
+def row_of(entry: Header, facts: Created) -> Checkpoint:
     return Checkpoint(
         tenant=entry.tenant,
         run_id=entry.run_id,

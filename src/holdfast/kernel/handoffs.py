@@ -21,6 +21,7 @@ from holdfast.kernel.runs import Acknowledged, Assigned, Given, Requested, Rever
 from holdfast.kernel.waits import GroupStatus, WaitFacts
 
 WAIT_KIND: Final = "handoff"
+MAX_REASON: Final = 1000
 MOST_REVERTS: Final = 3
 """After so many handoffs in a row that nobody acknowledged, an operator must act."""
 
@@ -46,6 +47,45 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str
     until: int
     note: str = ""
+    tokens: int = 0
+    window: int = 0
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """The checkpoint that the orchestrator has read and found intact."""
+
+    checkpoint_id: UUID
+    version: int
+    hash: str
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Who is to go on, and why."""
+
+    to: str
+    reason: str
+    agent_type: str = ""
+
+
+class Findings(msgspec.Struct, kw_only=True):
+    """How far an orchestrator has come with a handoff: steps 5, 6 and 7."""
+
+    received_at: int
+    verified: Verification | None = None
+    selected: Selection | None = None
+
+
+def found(handoff_id: str, findings: Findings) -> tuple[Draft, ...]:
+    """Record the steps that an orchestrator has taken, in the commit of what it decides."""
+    drafts = [Draft(Kind.HANDOFF_RECEIVED, runs.Received(handoff_id, findings.received_at))]
+    if (seen := findings.verified) is not None:
+        verified = runs.Verified(handoff_id, seen.checkpoint_id, seen.version, seen.hash)
+        drafts.append(Draft(Kind.HANDOFF_VERIFIED, verified))
+    if (chosen := findings.selected) is not None:
+        reason = chosen.reason[:MAX_REASON]
+        selected = runs.Selected(handoff_id, chosen.to, chosen.agent_type, reason)
+        drafts.append(Draft(Kind.HANDOFF_SELECTED, selected))
+    return tuple(drafts)
 
 
 def give(run: Run, offer: Offer) -> tuple[Draft, ...]:
@@ -62,6 +102,8 @@ def give(run: Run, offer: Offer) -> tuple[Draft, ...]:
         offer.trigger,
         offer.until,
         offer.note,
+        offer.tokens,
+        offer.window,
     )
     named = to or run.agent or runs.ANYBODY
     wait = WaitFacts(offer.handoff_id, WAIT_KIND, named, offer.until)
@@ -82,12 +124,13 @@ def check_open(run: Run, handoff_id: str) -> None:
         )
 
 
-def assign(run: Run, handoff_id: str, to: str) -> tuple[Draft, ...]:
-    """Let the agent `to` go on; nothing if it was assigned already."""
+def assign(run: Run, handoff_id: str, to: str, findings: Findings) -> tuple[Draft, ...]:
+    """Let the agent `to` go on, with what led to that; nothing if it was assigned already."""
     check_open(run, handoff_id)
     if run.status is not Status.WAITING:
         return ()
-    return (Draft(Kind.HANDOFF_ASSIGNED, Assigned(handoff_id, to)),)
+    assigned = Draft(Kind.HANDOFF_ASSIGNED, Assigned(handoff_id, to))
+    return (*found(handoff_id, findings), assigned)
 
 
 def acknowledge(run: Run, *, agent: str, worker: str) -> tuple[Draft, ...]:
@@ -115,12 +158,18 @@ def revert(run: Run, handoff_id: str, reason: str) -> tuple[Draft, ...]:
     return (reverted, Draft(Kind.RUN_BLOCKED, runs.Blocked(runs.BlockedReason.NO_AGENT, note)))
 
 
-def refuse(run: Run, handoff_id: str, reason: str) -> tuple[Draft, ...]:
-    """The same before its time is over: the wait ends with it."""
+def refuse(
+    run: Run, handoff_id: str, reason: str, findings: Findings | None = None
+) -> tuple[Draft, ...]:
+    """The same before its time is over: the wait ends with it.
+
+    `findings` are those of an orchestrator that refuses; a receiver has none.
+    """
     check_open(run, handoff_id)
+    before = () if findings is None else found(handoff_id, findings)
     wakes = run.status is Status.WAITING and run.waiting_on == handoff_id
     closed = waits.Closed(handoff_id, GroupStatus.CANCELLED, wakes)
-    return (Draft(Kind.GROUP_CLOSED, closed), *revert(run, handoff_id, reason))
+    return (*before, Draft(Kind.GROUP_CLOSED, closed), *revert(run, handoff_id, reason))
 
 
 class Standing(msgspec.Struct, frozen=True):

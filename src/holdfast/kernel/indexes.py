@@ -26,7 +26,7 @@ from holdfast.kernel import (
 from holdfast.kernel.budgets import AddBudget, AddReservation, Books, DrawBudget, DropReservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
-from holdfast.kernel.journal import Entry, Kind, NoFacts
+from holdfast.kernel.journal import Entry, Header, Kind, NoFacts
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import AddMessage
 from holdfast.kernel.records import AddRevision, PutRecord, RecordRow, Revision
@@ -76,6 +76,9 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.BODIES_ERASED: marks.Erased,
     Kind.HANDOFF_REQUESTED: runs.Requested,
     Kind.AGENT_HANDOFF: runs.Given,
+    Kind.HANDOFF_RECEIVED: runs.Received,
+    Kind.HANDOFF_VERIFIED: runs.Verified,
+    Kind.HANDOFF_SELECTED: runs.Selected,
     Kind.HANDOFF_ASSIGNED: runs.Assigned,
     Kind.HANDOFF_ACKNOWLEDGED: runs.Acknowledged,
     Kind.HANDOFF_REVERTED: runs.Reverted,
@@ -227,12 +230,12 @@ Change = (
 )
 
 
-def facts_of(entry: Entry) -> Any:
+def facts_of(entry: Header) -> Any:
     """What the indexes need of an entry; raises JournalCorrupted when it cannot be read."""
     journal.check_understood(entry)
     try:
         return _decoders[entry.kind].decode(entry.facts)
-    except (KeyError, msgspec.MsgspecError) as error:
+    except (KeyError, UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise JournalCorrupted(
             f"entry {entry.seq} of run {entry.run_id} has facts that cannot be read: {error}"
         ) from error
@@ -271,7 +274,7 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
             ]
         case waits.Closed(group_id, status):
             return [CloseGroup(group_id, status, entry.seq, entry.actor, entry.at)]
-        case runs.Ended() | runs.Rewound():
+        case runs.Ended() | runs.Rewound(keeps_waits=False):
             return [CloseRunWaits(entry.seq, entry.actor, entry.at)]
         case signals.Received() | signals.Taken():
             return [_of_signal(entry, facts)]
@@ -478,7 +481,7 @@ class Indexes:
             return
         empty = RecordRow(tenant=change.tenant, run_id=change.run_id, version=change.version)
         row = self.records.get(change.version, empty)
-        self.records[change.version] = msgspec.structs.replace(row, **change.told)
+        self.records[change.version] = records.applied(row, change)
 
     def _drop_versions(self, first: int, last: int) -> None:
         for version in [v for v in self.records if first <= v <= last]:

@@ -66,6 +66,9 @@ class Kind(StrEnum):
     COST_RECORDED = "COST_RECORDED"  # what a call cost
     HANDOFF_REQUESTED = "HANDOFF_REQUESTED"  # it is to be handed over at the end of its turn
     AGENT_HANDOFF = "AGENT_HANDOFF"  # a context ends here; fences every earlier lease
+    HANDOFF_RECEIVED = "HANDOFF_RECEIVED"  # somebody decides who goes on
+    HANDOFF_VERIFIED = "HANDOFF_VERIFIED"  # its checkpoint is what the giver stored
+    HANDOFF_SELECTED = "HANDOFF_SELECTED"  # who goes on, and why that one
     HANDOFF_ASSIGNED = "HANDOFF_ASSIGNED"  # it was decided who goes on
     HANDOFF_ACKNOWLEDGED = "HANDOFF_ACKNOWLEDGED"  # whoever goes on has read the checkpoint
     HANDOFF_REVERTED = "HANDOFF_REVERTED"  # nobody did in time; fences every earlier lease
@@ -100,8 +103,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     body: bytes = b""
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One row of the journal, never changed once stored. Up to `facts` it is the header."""
+class Header(msgspec.Struct, frozen=True, gc=False):
+    """An entry without its body."""
 
     tenant: str
     run_id: str
@@ -113,6 +116,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     encoding: str
     key_id: str
     facts: bytes
+
+
+class Entry(Header, frozen=True, gc=False):
+    """One row of the journal, never changed once stored."""
+
     nonce: bytes
     body: bytes | None
     erased_digest: bytes | None
@@ -131,7 +139,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 _header: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
 
 
-def header_of(entry: Entry) -> bytes:
+def header_of(entry: Header) -> bytes:
     return _header.encode(
         (
             entry.tenant,
@@ -185,11 +193,22 @@ def seal(after: Position, draft: Draft, origin: Origin, nonce: bytes) -> Entry:
     return Entry(*header, nonce, body, None, link)
 
 
+class Flaw(StrEnum):
+    """What kind of thing is wrong; decisions go by this."""
+
+    MISSING = "missing"  # entries before this one are not there: the chain is broken
+    CHANGED = "changed"  # it, or the one before it, is not what was written
+    EMPTY = "empty"  # its body is gone, and no erasure is on the record
+    SENSELESS = "senseless"  # it does not follow from those before it, or cannot be read
+    WRONG_ROW = "wrong_row"  # an index row says something else
+
+
 class Problem(msgspec.Struct, frozen=True, gc=False):
-    """One thing that is wrong with a stored run, in words."""
+    """One thing that is wrong with a stored run: its kind, and in words."""
 
     run_id: str
     seq: int
+    flaw: Flaw
     what: str
 
 
@@ -203,15 +222,14 @@ def verify(
     """
     for entry in entries:
         if entry.seq != after.seq + 1:
-            yield Problem(
-                entry.run_id, entry.seq, f"follows entry {after.seq}: entries are missing"
-            )
+            what = f"follows entry {after.seq}: entries are missing"
+            yield Problem(entry.run_id, entry.seq, Flaw.MISSING, what)
         if entry.body is None and entry.seq not in erased:
-            yield Problem(entry.run_id, entry.seq, "has no body, and no erasure is on the record")
+            what = "has no body, and no erasure is on the record"
+            yield Problem(entry.run_id, entry.seq, Flaw.EMPTY, what)
         elif not fits(entry, after.link):
-            yield Problem(
-                entry.run_id, entry.seq, "does not fit the chain: it or the one before was changed"
-            )
+            what = "does not fit the chain: it or the one before was changed"
+            yield Problem(entry.run_id, entry.seq, Flaw.CHANGED, what)
         after = entry.position
 
 
@@ -237,7 +255,7 @@ def is_intact(entry: Entry, previous_link: bytes) -> bool:
     return fits(entry, previous_link)
 
 
-def check_understood(entry: Entry) -> None:
+def check_understood(entry: Header) -> None:
     """Raise SchemaMismatch for an entry of a newer Holdfast."""
     if entry.schema > SCHEMA:
         raise SchemaMismatch(

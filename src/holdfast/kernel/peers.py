@@ -2,8 +2,10 @@
 
 A wait for a peer has the address where that is reached, a run that somebody waits for has the
 address its end is told to. `store:` is a run of the same store: the peer's run has the id of the
-caller's wait. `queue:NAME` is a queue of the transport.
+caller's wait. `queue:NAME` is a queue of the transport. `call:ID` is a call that was made before,
+by this run or by one that it is a fork of: whoever asked joins whoever waits for it.
 
+    join      a wait for a call that is under way was opened: it may have ended already
     request   a wait for a peer elsewhere was opened: it is to begin
     cancel    a wait for a peer was given up, or its time is over: it may stop
     reply     a run that somebody waits for has ended
@@ -30,6 +32,7 @@ STORE: Final = "store:"
 CANCELS: Final = ("cancelled", *OWED_TOPICS)
 """Whom it concerns when a run is cancelled: who works on it, and who tells its peers."""
 _QUEUE: Final = "queue:"
+_CALL: Final = "call:"
 _WORKING_MICROSECONDS: Final = 250_000
 """Of the checkpoints within this time one is a sign of life."""
 FOR_PEOPLE: Final = frozenset({QUESTION, "approval"})
@@ -57,6 +60,21 @@ def at_queue(queue: str) -> str:
     return f"{_QUEUE}{queue}"
 
 
+def at_call(wait_id: str) -> str:
+    """The address of a call that was made before."""
+    return f"{_CALL}{wait_id}"
+
+
+def call_at(address: str) -> str:
+    """The call that was made before which an address names; "" if it names none."""
+    return address.removeprefix(_CALL) if address.startswith(_CALL) else ""
+
+
+def call_of(wait_id: str, address: str) -> str:
+    """The call that a wait is for, which is the id of its peer's run: its own, or an earlier."""
+    return call_at(address) or wait_id
+
+
 def owed(run: Run | None, entry: Entry, facts: Any) -> list[AddMessage]:
     """What an entry makes its run owe; `run` is as it was before."""
     match facts:
@@ -81,10 +99,11 @@ def owed(run: Run | None, entry: Entry, facts: Any) -> list[AddMessage]:
 
 
 def _requests(entry: Entry, facts: waits.Opened) -> list[AddMessage]:
+    calls = [wait for wait in facts.waits if wait.kind == PEER]
     return [
-        _owe(entry, "request", wait.address, wait.wait_id)
-        for wait in facts.waits
-        if wait.kind == PEER and queue_at(wait.address)
+        _owe(entry, "request" if queue_at(wait.address) else "join", wait.address, wait.wait_id)
+        for wait in calls
+        if queue_at(wait.address) or call_at(wait.address)
     ]
 
 

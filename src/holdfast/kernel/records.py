@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.kernel.journal import Entry
+from holdfast.kernel.journal import Header
 
 VERSION: Final = "1.0"
 
@@ -234,7 +234,7 @@ Facts = Updated | Finalized | LinkedTo
 Change = PutRecord | AddRevision
 
 
-def put_of(entry: Entry, version: int, told: Told) -> PutRecord:
+def put_of(entry: Header, version: int, told: Told) -> PutRecord:
     """What a new checkpoint does to the rows."""
     return PutRecord(
         entry.tenant,
@@ -246,7 +246,7 @@ def put_of(entry: Entry, version: int, told: Told) -> PutRecord:
     )
 
 
-def changes_of(entry: Entry, facts: Facts) -> list[Change]:
+def changes_of(entry: Header, facts: Facts) -> list[Change]:
     """What an entry that tells of a record does to the rows."""
     key = entry.tenant, entry.run_id, facts.version
     match facts:
@@ -272,6 +272,11 @@ def changes_of(entry: Entry, facts: Facts) -> list[Change]:
             return [PutRecord(*key, status=status, final_seq=entry.seq)]
         case LinkedTo(parent_id):
             return [PutRecord(*key, linked=str(parent_id))]
+
+
+def applied(row: RecordRow, change: PutRecord) -> RecordRow:
+    """A row after a change to it."""
+    return msgspec.structs.replace(row, **change.told)
 
 
 def words_of(text: str) -> str:

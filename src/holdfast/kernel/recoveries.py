@@ -8,6 +8,7 @@ A run that fails in the same way again and again without progress is not tried f
 """
 
 import hashlib
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -103,17 +104,40 @@ def backoff(run_id: str, times: int, longest_seconds: float, *, first: float = 1
     return int(min(longest_seconds, seconds * jitter) * _MICROSECONDS)
 
 
-def recover(point: Point, failure: Failure, verdict: Verdict, *, now: int) -> tuple[Draft, ...]:
+def recover(
+    point: Point,
+    failure: Failure,
+    verdict: Verdict,
+    *,
+    now: int,
+    gaps: tuple[tuple[int, int], ...] = (),
+) -> tuple[Draft, ...]:
     """What is put on record of a failure: the recovery that begins, or that none can."""
     told = (point.checkpoint_id, point.version, failure.cause.value, failure.attempts)
     if verdict.is_recoverable:
-        initiated = RecoveryInitiated(*told, now + verdict.delay, failure.note[:1000])
+        initiated = RecoveryInitiated(*told, now + verdict.delay, failure.note[:1000], gaps)
         return (Draft(Kind.RECOVERY_INITIATED, initiated),)
     note = f"{verdict.why_not}: {failure.note}"[:1000]
     return (
         Draft(Kind.RECOVERY_FAILED, RecoveryFailed(*told, note)),
         Draft(Kind.RUN_BLOCKED, runs.Blocked(verdict.blocked, note)),
     )
+
+
+def asked_in_a_row(entries: Iterable[tuple[str, object]]) -> int:
+    """How often somebody let a run be recovered since it last came further.
+
+    `entries` are the kinds and facts of those after its last checkpoint that is no copy. Whoever
+    unblocks a run without recovering it lets the count begin anew.
+    """
+    asked, was_unblocked = 0, False
+    for kind, facts in entries:
+        is_asked = isinstance(facts, RecoveryInitiated) and facts.attempts == 0
+        if was_unblocked and not is_asked:
+            asked = 0
+        asked += is_asked
+        was_unblocked = kind == Kind.RUN_UNBLOCKED
+    return 0 if was_unblocked else asked
 
 
 def _chance(run_id: str, attempts: int) -> float:

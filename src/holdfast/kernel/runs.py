@@ -114,6 +114,7 @@ class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reply_to: str = ""
     subject: str = ""
     owner: str = ""
+    resend: tuple[str, ...] = ()  # what the runs it continues did, and it is to send again
 
 
 class Rewound(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -123,6 +124,7 @@ class Rewound(msgspec.Struct, frozen=True, array_like=True, gc=False):
     note: str = ""
     agent: str = ""  # who worked on it then, if that has changed since
     contexts: int = 1
+    keeps_waits: bool = False  # what is not cancelled by entries that follow stays open
 
 
 class Released(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -183,7 +185,10 @@ class Requested(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of AGENT_HANDOFF. `to` is whom the giver wishes for; empty: whoever is chosen."""
+    """Facts of AGENT_HANDOFF. `to` is whom the giver wishes for; empty: whoever is chosen.
+
+    `tokens` are those that the giver's context used of its model's `window`; 0: not known.
+    """
 
     handoff_id: str
     checkpoint_id: UUID
@@ -193,6 +198,33 @@ class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
     trigger: str
     until: int
     note: str = ""
+    tokens: int = 0
+    window: int = 0
+
+
+class Received(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of HANDOFF_RECEIVED: which handoff, and when the orchestrator was told of it."""
+
+    handoff_id: str
+    received_at: int
+
+
+class Verified(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of HANDOFF_VERIFIED: the checkpoint that was read, and the hash of its record."""
+
+    handoff_id: str
+    checkpoint_id: UUID
+    version: int
+    hash: str
+
+
+class Selected(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of HANDOFF_SELECTED: who is to go on, its type as far as it is known, and why."""
+
+    handoff_id: str
+    to: str
+    agent_type: str
+    reason: str
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -222,7 +254,8 @@ class Reverted(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class RecoveryInitiated(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of RECOVERY_INITIATED: the checkpoint to go on from (none: the beginning), and why.
 
-    `attempts` is how often in a row it was lost, or broke, without progress.
+    `attempts` is how often in a row it was lost, or broke, without progress; 0 if somebody asked
+    for the recovery. `gaps` are seqs, from and to, that are missing and were accepted so.
     """
 
     checkpoint_id: UUID | None
@@ -231,6 +264,7 @@ class RecoveryInitiated(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempts: int
     ready_at: int = 0
     note: str = ""
+    gaps: tuple[tuple[int, int], ...] = ()
 
 
 class RecoveryCompleted(msgspec.Struct, frozen=True, array_like=True, gc=False):

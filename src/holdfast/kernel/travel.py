@@ -1,15 +1,15 @@
 """Time travel: what a run that goes back must know of what it did after that point.
 
 Consequences outside stay as they are. So the state that a fork or a rewound run begins with has a
-log of the effects that came after it, `holdfast.past`: a call of the same tool with the same
-arguments takes the next of them, and is given its result instead of being sent again. One that is
-to be sent again stands there, and in `holdfast.resend`, with a key of its own.
+log of what came after it, `holdfast.past`: effects, and calls of other agents. A call of the same
+tool or agent with the same arguments takes the next of them, and is given its result instead of
+being made again. One that is to be made again stands there, and in `holdfast.resend`, with a key of
+its own. A recovery from damage adds what else is intact: answers, signals, and recorded steps.
 """
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal
-from uuid import UUID
 
 import msgspec
 
@@ -19,9 +19,12 @@ from holdfast.kernel.edits import OWN_PARTS
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.runs import Run
+from holdfast.kernel.waits import WaitStatus
 
 PAST: Final = f"{OWN_PARTS}past"
 RESEND: Final = f"{OWN_PARTS}resend"
+TURN: Final = f"{OWN_PARTS}turn"
+"""A version of a run that went back, and the number of the turn that began there."""
 KEPT: Final = (f"{OWN_PARTS}usage",)
 """Parts that a rewind leaves as they are: what was paid stays paid."""
 LEFT: Final = (f"{OWN_PARTS}versions",)
@@ -30,7 +33,9 @@ FRESH: Final = f"{OWN_PARTS}fresh"
 """The part that says that nothing was stored for the input ("start") or the next message yet."""
 
 Fresh = Literal["start", "message"]
+ItemKind = Literal["effect", "call", "start", "wait", "signal", "step"]
 Then = Literal["given_back", "to_be_resolved", "not_there"]
+CallThen = Literal["replayed", "taken_over", "made_again"]
 _THEN: Final[dict[Status, Then]] = {
     Status.COMPLETED: "given_back",
     Status.ISSUED: "to_be_resolved",
@@ -39,13 +44,44 @@ _THEN: Final[dict[Status, Then]] = {
 }
 
 
-class PastEffect(msgspec.Struct, frozen=True, gc=False):
-    """An effect that a call may find outside; without an id, one that is to be sent again."""
+class PastItem(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Something that a run did, and that its code may ask for again.
 
-    tool: str
-    args_digest: bytes
-    key: str
-    effect_id: str = ""
+    kind    name                 key                  item_id
+    effect  the tool             the effect's key     the effect's; none: it is to be sent again
+    call    the agent            the child's root     the wait's; none: it is to be made anew
+    start   the agent            the child's root     the run's, which was begun with parent=
+    wait    its kind             -                    the wait's
+    signal  the signal's         -                    the signal's
+    step    the step's           -                    the number of its entry
+
+    `resend` is what is to be sent again below a call. `is_kept` says that the wait was left open
+    for the turn that begins here, and is given up if that does not ask for it.
+    """
+
+    kind: ItemKind
+    name: str
+    digest: bytes
+    key: str = ""
+    item_id: str = ""
+    resend: tuple[str, ...] = ()
+    is_kept: bool = False
+
+    @property
+    def place(self) -> str:
+        """What makes two of them the same."""
+        return self.key or f"{self.kind}/{self.item_id}"
+
+
+def turn_at(version: int, told: Sequence[int] | None) -> int:
+    """The number of the turn that begins at a version, by what the part TURN tells.
+
+    It is the same in every run that goes on from there, which a version is not.
+    """
+    if told is None:
+        return version
+    at, turn = told
+    return turn + max(0, version - at)  # before it lies the copy of the state that was edited
 
 
 def then_of(effect: Effect) -> Then:
@@ -53,75 +89,108 @@ def then_of(effect: Effect) -> Then:
     return _THEN[effect.status]
 
 
-def past_of(left: Iterable[PastEffect], later: Iterable[Effect]) -> list[PastEffect]:
-    """What exists outside: what is left from an earlier travel, then what was done since."""
-    found = {past.key: past for past in left}
-    for effect in later:
-        if effect.status is not Status.NOT_DONE:
-            found[effect.key] = PastEffect(
-                effect.tool, effect.args_digest, effect.key, str(effect.effect_id)
-            )
+def then_of_call(status: WaitStatus, *, is_completed: bool) -> CallThen:
+    """What becomes of a call of another agent when it is asked for again."""
+    if status is WaitStatus.OPEN:
+        return "taken_over"
+    return "replayed" if is_completed else "made_again"
+
+
+def item_of(effect: Effect) -> PastItem:
+    """An effect as a call may find it."""
+    return PastItem("effect", effect.tool, effect.args_digest, effect.key, str(effect.effect_id))
+
+
+def past_of(left: Iterable[PastItem], later: Iterable[PastItem]) -> list[PastItem]:
+    """What is left from an earlier travel, then what was done since; of equal ones the newest."""
+    found = {item.place: item for item in left}
+    for item in later:
+        found[item.place] = item
     return list(found.values())
 
 
-def check_resend(
-    wanted: Collection[UUID], known: Mapping[UUID, Effect], *, run_id: str, version: int
-) -> list[Effect]:
-    """The effects to be sent again; raises unless all are there, and known to have happened."""
-    for effect_id in wanted:
-        effect = known.get(effect_id)
-        if effect is None:
-            raise EffectNotFound(
-                f"effect {effect_id} is not among those after version {version} of run {run_id}; "
-                f"`holdfast runs fork {run_id} --at {version} --plan` lists them"
-            )
-        if effect.status is Status.NOT_DONE:
-            raise IllegalMove(
-                f"effect {effect_id} did not happen: its call is made without being told to"
-            )
-        if effect.status is not Status.COMPLETED:
-            raise IllegalMove(
-                f"effect {effect_id} is {effect.status}: it may have happened, or happen yet. Find "
-                f"out, and `holdfast effects resolve {effect_id}` before it is sent again"
-            )
-    return [known[effect_id] for effect_id in wanted]
+def check_resend(effect: Effect) -> None:
+    """Raise unless an effect is known to have happened, so that sending it again means twice."""
+    if effect.status is Status.NOT_DONE:
+        raise IllegalMove(
+            f"effect {effect.effect_id} did not happen: its call is made without being told to"
+        )
+    if effect.status is not Status.COMPLETED:
+        raise IllegalMove(
+            f"effect {effect.effect_id} is {effect.status}: it may have happened, or happen yet. "
+            f"Find out, and `holdfast effects resolve {effect.effect_id}` before it is sent again"
+        )
+
+
+def not_after(item_id: str, *, run_id: str, version: int) -> EffectNotFound:
+    """The error for something to be sent again that a run did not do after a version."""
+    return EffectNotFound(
+        f"{item_id} is not among the effects and calls after version {version} of run {run_id}; "
+        f"`holdfast runs fork {run_id} --at {version} --plan` lists them"
+    )
+
+
+def fresh_key(key: str, *, run_id: str, version: int) -> str:
+    """The key that something is sent again under, from this version of a run on."""
+    return hashlib.sha256(msgspec.msgpack.encode(("resend", key, run_id, version))).hexdigest()
 
 
 def fresh_keys(
-    resend: Iterable[Effect], known: Mapping[str, str], *, run_id: str, version: int
+    resend: Iterable[PastItem], known: Mapping[str, str], *, run_id: str, version: int
 ) -> dict[str, str]:
-    """Keys that stand for others from this version on: those of effects to be sent again."""
+    """Keys that stand for others from this version on: those of what is to be sent again."""
     keys = dict(known)
-    for effect in resend:
-        material = msgspec.msgpack.encode(("resend", effect.key, run_id, version))
-        fresh = hashlib.sha256(material).hexdigest()
-        keys = {old: fresh if new == effect.key else new for old, new in keys.items()}
-        keys[effect.key] = fresh
+    for item in resend:
+        owners = [own for own, key in keys.items() if key == item.key]
+        if not owners and item.key not in keys:
+            owners = [item.key]
+        keys |= dict.fromkeys(owners, fresh_key(item.key, run_id=run_id, version=version))
     return keys
 
 
 def with_fresh_keys(
-    past: Iterable[PastEffect], resend: Iterable[Effect], keys: Mapping[str, str]
-) -> list[PastEffect]:
-    """The past in its order, with those that are to be sent again under their own keys."""
-    again = {effect.key for effect in resend}
+    past: Iterable[PastItem], resend: Iterable[PastItem], *, run_id: str, version: int
+) -> list[PastItem]:
+    """The past in its order, with what is to be sent again under keys of their own."""
+    again = {item.key for item in resend}
     return [
-        PastEffect(effect.tool, effect.args_digest, keys[effect.key])
-        if effect.key in again
-        else effect
-        for effect in past
+        PastItem(
+            item.kind, item.name, item.digest, fresh_key(item.key, run_id=run_id, version=version)
+        )
+        if item.key in again
+        else item
+        for item in past
     ]
 
 
+def swapped(keys: Mapping[str, str], own: str, taken: str) -> dict[str, str]:
+    """The keys that stand for others, after a call took what another place has the key of.
+
+    That place is given the key that the call would have had: so no two places share one.
+    """
+    now = dict(keys)
+    before = keys.get(own, own)
+    other = next((place for place, key in keys.items() if key == taken), taken)
+    now[own], now[other] = taken, before
+    return now
+
+
 def find(
-    past: Sequence[PastEffect], key: str, tool: str, digest: bytes, *, taken: Collection[str]
-) -> PastEffect | None:
-    """The effect that a call is: the one with its key, else the next of its tool and arguments."""
-    free = [effect for effect in past if effect.key not in taken]
-    for effect in free:
-        if effect.key == key:
-            return effect
-    return next((e for e in free if (e.tool, e.args_digest) == (tool, digest)), None)
+    past: Sequence[PastItem],
+    kind: ItemKind,
+    name: str,
+    digest: bytes,
+    *,
+    key: str = "",
+    taken: Collection[str] = (),
+) -> PastItem | None:
+    """What a call is: the one with its key, else the next of its name and arguments."""
+    free = [item for item in past if item.kind == kind and item.place not in taken]
+    if key:
+        for item in free:
+            if item.key == key:
+                return item
+    return next((item for item in free if (item.name, item.digest) == (name, digest)), None)
 
 
 def check_rewind(run: Run, *, holder_alive: bool, takeover: bool) -> None:

@@ -338,6 +338,13 @@ class Store(Protocol):
         """
         ...
 
+    def let_go(self) -> None:
+        """Break off what waits for the event loop, from another thread: it holds locks.
+
+        Who asked for it is told, when the loop goes on, as if the connection had been lost.
+        """
+        ...
+
     async def reindex(self, run_id: str) -> None:
         """Rebuild a run's indexes from its journal, in one transaction."""
         ...

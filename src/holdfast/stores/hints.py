@@ -11,7 +11,8 @@ def with_hints(wait: Wait, stored: Wait | None) -> Wait:
         return wait
     return msgspec.structs.replace(
         wait,
-        deadline=stored.deadline,
+        # Nothing but a sign of life moves it.
+        deadline=stored.deadline if stored.progress_at else wait.deadline,
         duplicates=stored.duplicates,
         progress_at=stored.progress_at,
         claimed_by=stored.claimed_by,

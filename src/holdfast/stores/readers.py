@@ -14,7 +14,7 @@ from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.events import Fed, FeedPosition
-from holdfast.kernel.journal import Entry, Position
+from holdfast.kernel.journal import Entry, Header, Position
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import Message, MessageStatus
@@ -24,9 +24,11 @@ from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 from holdfast.stores.reads import (
     CheckpointFilter,
+    Extent,
     FoundRecord,
     Linked,
     MarkFilter,
+    Place,
     RecordFilter,
     RunAtHead,
     RunFilter,
@@ -145,6 +147,35 @@ class JournalReader(_Reads):
         rows = await self._rows("read_named_entries", run_id, list(seqs))
         return [Linked(Entry(*row[:14]), row[14]) for row in rows]
 
+    async def extent(self, run_id: str) -> Extent:
+        return Extent(*(await self._rows("get_extent", run_id))[0])
+
+    async def seqs(self, run_id: str) -> list[int]:
+        return [seq for (seq,) in await self._rows("read_seqs", run_id)]
+
+    async def headers(self, places: Sequence[tuple[str, int]]) -> list[Header]:
+        wanted = [{"run_id": run_id, "seq": seq} for run_id, seq in places]
+        return [Header(*row) for row in await self._rows("read_headers", json.dumps(wanted))]
+
+    async def headers_after(self, run_id: str, *, after: int, limit: int) -> list[Header]:
+        rows = await self._rows("read_headers_after", run_id, after, limit)
+        return [Header(*row) for row in rows]
+
+    async def telling(self, places: Sequence[Place], *, with_bodies: bool = True) -> list[Linked]:
+        wanted = [
+            {"run_id": run_id, "seq": seq, "id": checkpoint_id.hex}
+            for run_id, seq, checkpoint_id in places
+        ]
+        rows = await self._rows("read_telling_entries", json.dumps(wanted), with_bodies)
+        return [Linked(Entry(*row[:14]), row[14]) for row in rows]
+
+    async def told_checkpoint(self, checkpoint_id: UUID) -> Linked | None:
+        rows = await self._rows("read_told_checkpoint", checkpoint_id)
+        return Linked(Entry(*rows[0][:14]), rows[0][14]) if rows else None
+
+    async def tombstones(self, run_id: str) -> list[Header]:
+        return [Header(*row) for row in await self._rows("read_tombstones", run_id)]
+
     async def erasures(self, run_id: str) -> list[Entry]:
         return [Entry(*row) for row in await self._rows("read_erasures", run_id)]
 
@@ -255,12 +286,12 @@ class RecordReader(_Reads):
     def _found(self, row: Row) -> FoundRecord:
         checkpoint = self._shapes.checkpoint.value(row[:12])
         tenant, run_id, version = checkpoint.tenant, checkpoint.run_id, checkpoint.version
-        parent = _id(row[21])
+        parent, parent_seq = _id(row[21]), row[22] or 0
         if row[12] is None:
             empty = RecordRow(tenant=tenant, run_id=run_id, version=version)
-            return FoundRecord(checkpoint, empty, parent)
+            return FoundRecord(checkpoint, empty, parent, parent_seq)
         told = self._shapes.record.value((tenant, run_id, version, *row[12:21]))
-        return FoundRecord(checkpoint, told, told.linked or parent)
+        return FoundRecord(checkpoint, told, told.linked or parent, parent_seq)
 
 
 def _id(stored: bytes | UUID | None) -> str:
@@ -339,6 +370,9 @@ class WaitReader(_Reads):
 
     async def of_group(self, run_id: str, group_id: str) -> list[Wait]:
         return await self._all(self._shapes.wait, "list_waits_of_group", run_id, group_id)
+
+    async def for_call(self, address: str) -> list[Wait]:
+        return await self._all(self._shapes.wait, "list_waits_for_call", address)
 
     async def group(self, run_id: str, group_id: str) -> Group | None:
         return await self._one(self._shapes.group, "get_group", run_id, group_id)

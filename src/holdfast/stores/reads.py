@@ -10,7 +10,7 @@ from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.events import Fed, FeedPosition
-from holdfast.kernel.journal import Entry, Position
+from holdfast.kernel.journal import Entry, Header, Position
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import Message, MessageStatus
@@ -63,11 +63,15 @@ class RecordFilter(CheckpointFilter, frozen=True, kw_only=True, gc=False):
 
 
 class FoundRecord(msgspec.Struct, frozen=True, gc=False):
-    """A checkpoint, its record's row (that of one which has none tells nothing), and its parent."""
+    """A checkpoint, its record's row (that of one which has none tells nothing), and its parent.
+
+    `parent_seq` is where the entry of the version before it lies; 0 if that has no row.
+    """
 
     checkpoint: Checkpoint
     row: RecordRow
     parent_id: str
+    parent_seq: int = 0
 
 
 class MarkFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -91,6 +95,25 @@ class Linked(msgspec.Struct, frozen=True, gc=False):
 
     entry: Entry
     previous: bytes | None
+
+
+class Extent(NamedTuple):
+    """Where a journal ends, and how many entries it has: as many, if none is missing."""
+
+    last: int
+    entries: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.last == self.entries
+
+
+class Place(NamedTuple):
+    """Where the entry of a checkpoint lies, and the checkpoint's id."""
+
+    run_id: str
+    seq: int
+    checkpoint_id: UUID
 
 
 class RunAtHead(msgspec.Struct, frozen=True, gc=False):
@@ -154,6 +177,35 @@ class JournalReads(Protocol):
 
     async def named(self, run_id: str, seqs: Sequence[int]) -> list[Linked]:
         """The entries with these seqs; one that is missing is left out."""
+        ...
+
+    async def extent(self, run_id: str) -> Extent: ...
+    async def seqs(self, run_id: str) -> list[int]:
+        """The seqs of all entries that are there, in order."""
+        ...
+
+    async def headers(self, places: Sequence[tuple[str, int]]) -> list[Header]:
+        """The entries at these (run id, seq) without their bodies; missing ones are left out."""
+        ...
+
+    async def headers_after(self, run_id: str, *, after: int, limit: int) -> list[Header]:
+        """A stretch of a journal without its bodies, in order."""
+        ...
+
+    async def telling(self, places: Sequence[Place], *, with_bodies: bool = True) -> list[Linked]:
+        """What the journal tells of checkpoints, whatever the rows say.
+
+        The entry of each at its place; and found by its id, the last one that changes it, makes it
+        final, links it, and takes it away. Without bodies they cannot be checked by themselves.
+        """
+        ...
+
+    async def told_checkpoint(self, checkpoint_id: UUID) -> Linked | None:
+        """The entry of a checkpoint that tells of a record, whether or not it has a row."""
+        ...
+
+    async def tombstones(self, run_id: str) -> list[Header]:
+        """The entries that take versions away, in order."""
         ...
 
     async def erasures(self, run_id: str) -> list[Entry]:
@@ -245,6 +297,10 @@ class WaitReads(Protocol):
     async def get(self, wait_id: str) -> Wait | None: ...
     async def of_run(self, run_id: str) -> list[Wait]: ...
     async def of_group(self, run_id: str, group_id: str) -> list[Wait]: ...
+    async def for_call(self, address: str) -> list[Wait]:
+        """The open waits that joined the call at an address (`kernel.peers.at_call`)."""
+        ...
+
     async def group(self, run_id: str, group_id: str) -> Group | None: ...
     async def groups(self, run_id: str) -> list[Group]: ...
     async def next_deadline(self, after: int) -> int | None: ...

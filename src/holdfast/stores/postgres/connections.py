@@ -91,6 +91,7 @@ class Connections:
         self._is_preparing = settings.prepared_statements
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._queue = PoolQueue(self._size, limit_seconds=self.patience)
+        self._lent: set[Connection] = set()
 
     @property
     def lock_timeout(self) -> str:
@@ -127,6 +128,15 @@ class Connections:
             pool, self._pool = self._pool, None
             self._queue.refuse()
             await pool.close(timeout=self.patience)
+
+    def let_go(self) -> None:
+        """End the connections in use, from any thread: the server then ends their transactions.
+
+        Its own limit on idle transactions does not count between two statements of a pipeline.
+        """
+        for connection in tuple(self._lent):
+            with suppress(psycopg.Error):
+                hang_up(connection)
 
     async def connect(self) -> Connection:
         """A connection outside the pool."""
@@ -180,6 +190,7 @@ class Connections:
         if pool is None:
             raise StoreClosed()
         connection = await self._get(pool)
+        self._lent.add(connection)
         hanging_up = asyncio.get_running_loop().call_later(2 * self.patience, hang_up, connection)
         try:
             yield connection
@@ -195,6 +206,7 @@ class Connections:
             raise
         finally:
             hanging_up.cancel()
+            self._lent.discard(connection)
             await pool.putconn(connection)
 
     async def _get(self, pool: AsyncConnectionPool[Connection]) -> Connection:

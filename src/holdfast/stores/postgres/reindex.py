@@ -49,11 +49,9 @@ _READS: Final[tuple[tuple[LiteralString, Row], ...]] = (
 )
 _DELETES: Final = (
     "delete_run_rows",
-    "delete_checkpoint_rows",
     "delete_mark_rows",
     "delete_write_rows",
     "delete_record_rows",
-    "delete_revision_rows",
     "delete_effect_rows",
     "delete_wait_rows",
     "delete_group_rows",
@@ -75,7 +73,6 @@ async def rebuild(
         _keep_hints(rows, map(SHAPES.wait.value, stored["list_waits"]))
         if _told(rows) != {name: set(found) for name, found in stored.items()}:
             await connection.execute(SQL["lock_out_changes_of_runs"])
-            await connection.execute(SQL["permit_removal"])
             for name in _DELETES:
                 await connection.execute(SQL[name], key)
             await _insert(connection, tenant, run_id, rows)

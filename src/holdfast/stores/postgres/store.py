@@ -98,6 +98,9 @@ class PostgresStore(Readers):
         assert combiner is not None, "checked with its home"
         return self._retries.after(combiner.submit(write), lambda: combiner.submit(write))
 
+    def let_go(self) -> None:
+        self._connections.let_go()
+
     async def reindex(self, run_id: str) -> None:
         self._home.check()
         patience = Patience(self._connections)

@@ -104,6 +104,9 @@ class SQLiteStore(Readers):
         assert combiner is not None, "checked with its home"
         return self._retries.after(combiner.submit(write), lambda: combiner.submit(write))
 
+    def let_go(self) -> None:
+        """Nothing to do: a thread of its own ends each transaction, whatever the loop does."""
+
     async def reindex(self, run_id: str) -> None:
         self._home.check()
         assert self._write_lane is not None, "checked with its home"

@@ -101,16 +101,11 @@ WHERE tenant = $1 AND checkpoint_id < $2 AND label = $8 AND label <> ''
 ORDER BY checkpoint_id DESC
 LIMIT $3;
 
--- name: delete_checkpoint_rows
--- Forget a run's rows before they are rebuilt from the journal.
-DELETE FROM checkpoints WHERE tenant = $1 AND run_id = $2;
-
 -- name: drop_checkpoints
 -- Part of a commit. Forget the rows of versions, from and to, in the commit of their tombstone.
 DELETE FROM checkpoints c
 USING json_to_recordset(:dropped_versions) AS n (run_id text, first bigint, last bigint)
 WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
-  AND (SELECT set_config('holdfast.removing', 'on', true)) IS NOT NULL
   AND c.tenant = :tenant AND c.run_id = n.run_id AND c.version BETWEEN n.first AND n.last;
 
 -- name: move_base

@@ -88,6 +88,92 @@ FROM journal e
 WHERE e.tenant = $1 AND e.run_id = $2 AND e.seq = ANY ($3::bigint[])
 ORDER BY e.seq;
 
+-- name: get_extent
+-- Where a journal ends, and how many entries it has.
+SELECT coalesce(max(seq), 0), count(*)
+FROM journal
+WHERE tenant = $1 AND run_id = $2;
+
+-- name: read_seqs
+-- The seqs of a journal's entries, in order.
+SELECT seq
+FROM journal
+WHERE tenant = $1 AND run_id = $2
+ORDER BY seq;
+
+-- name: read_headers
+-- Entries by their runs and seqs (JSON), without their bodies.
+SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts
+FROM json_to_recordset($2::json) AS w (run_id text, seq bigint)
+JOIN journal e ON e.tenant = $1 AND e.run_id = w.run_id AND e.seq = w.seq;
+
+-- name: read_headers_after
+-- The entries of a stretch without their bodies, in order.
+SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts
+FROM journal
+WHERE tenant = $1 AND run_id = $2 AND seq > $3
+ORDER BY seq
+LIMIT $4;
+
+-- name: read_telling_entries
+-- What the journal tells of checkpoints, by their places and ids (JSON): the entry of each, and the
+-- last that changes it, makes it final, links it, or takes it away; each with the link before it.
+SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
+       e.nonce, CASE WHEN $3 THEN e.body END, e.erased_digest, e.link,
+       (SELECT p.link FROM journal p
+        WHERE p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1)
+FROM json_to_recordset($2::json) AS w (run_id text, seq bigint, id text)
+CROSS JOIN LATERAL (
+    (SELECT j.* FROM journal j
+     WHERE j.tenant = $1 AND j.run_id = w.run_id AND j.seq = w.seq)
+    UNION ALL
+    (SELECT j.* FROM journal j
+     WHERE j.tenant = $1 AND j.kind = 'CHECKPOINT_UPDATED'
+       AND (CASE j.kind WHEN 'CHECKPOINT_LINKED' THEN substring(j.facts FROM 22 FOR 16)
+                        ELSE substring(j.facts FROM 4 FOR 16) END) = decode(w.id, 'hex')
+     ORDER BY j.seq DESC
+     LIMIT 1)
+    UNION ALL
+    (SELECT j.* FROM journal j
+     WHERE j.tenant = $1 AND j.kind = 'CHECKPOINT_FINALIZED'
+       AND (CASE j.kind WHEN 'CHECKPOINT_LINKED' THEN substring(j.facts FROM 22 FOR 16)
+                        ELSE substring(j.facts FROM 4 FOR 16) END) = decode(w.id, 'hex')
+     ORDER BY j.seq DESC
+     LIMIT 1)
+    UNION ALL
+    (SELECT j.* FROM journal j
+     WHERE j.tenant = $1 AND j.kind = 'CHECKPOINT_LINKED'
+       AND (CASE j.kind WHEN 'CHECKPOINT_LINKED' THEN substring(j.facts FROM 22 FOR 16)
+                        ELSE substring(j.facts FROM 4 FOR 16) END) = decode(w.id, 'hex')
+     ORDER BY j.seq DESC
+     LIMIT 1)
+    UNION ALL
+    (SELECT j.* FROM journal j
+     WHERE j.tenant = $1 AND j.kind = 'CHECKPOINT_DELETED'
+       AND (CASE j.kind WHEN 'CHECKPOINT_LINKED' THEN substring(j.facts FROM 22 FOR 16)
+                        ELSE substring(j.facts FROM 4 FOR 16) END) = decode(w.id, 'hex')
+     ORDER BY j.seq DESC
+     LIMIT 1)
+) AS e;
+
+-- name: read_told_checkpoint
+-- The entry of a checkpoint that tells of a record, by its id, with the link before it.
+SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
+       e.nonce, e.body, e.erased_digest, e.link,
+       (SELECT p.link FROM journal p
+        WHERE p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1)
+FROM journal e
+WHERE e.tenant = $1 AND e.kind = 'CHECKPOINT_CREATED'
+  AND substring(e.facts FROM length(e.facts) FOR 1) <> '\xc0'
+  AND substring(e.facts FROM 4 FOR 16) = uuid_send($2);
+
+-- name: read_tombstones
+-- The entries that take versions of a run away, in order.
+SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts
+FROM journal
+WHERE tenant = $1 AND run_id = $2 AND kind IN ('CHECKPOINT_DELETED', 'CHECKPOINTS_PRUNED')
+ORDER BY seq;
+
 -- name: read_erasures
 -- The entries that tell of erased bodies, in order.
 SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
@@ -103,7 +189,6 @@ UPDATE journal j
 SET erased_digest = sha256(j.nonce || j.body), body = NULL
 FROM json_to_recordset(:erased_bodies) AS n (run_id text, first bigint, last bigint)
 WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
-  AND (SELECT set_config('holdfast.removing', 'on', true)) IS NOT NULL
   AND j.tenant = :tenant AND j.run_id = n.run_id AND j.seq BETWEEN n.first AND n.last
   AND j.body IS NOT NULL;
 

@@ -64,13 +64,13 @@ WHERE tenant = $1 AND worker = $2 AND status = 'running'
 ORDER BY run_id;
 
 -- name: list_holding_workers
--- The workers that hold runs, to watch whether they beat; how many they hold is not counted.
+-- The workers that hold runs, to watch whether they beat, with the number of runs each holds.
 SELECT w.tenant, w.worker, w.started_at, w.expires_at, w.lease, w.beats, w.host, w.boot_id,
-       w.pid_namespace, w.pid, w.process_start, w.agents, w.blocking_run, w.trying_run, 0
+       w.pid_namespace, w.pid, w.process_start, w.agents, w.blocking_run, w.trying_run, held.runs
 FROM workers w
+JOIN (SELECT worker, count(*) AS runs FROM runs
+      WHERE tenant = $1 AND status = 'running' GROUP BY worker) held ON held.worker = w.worker
 WHERE w.tenant = $1
-  AND EXISTS (SELECT 1 FROM runs r
-              WHERE r.tenant = w.tenant AND r.worker = w.worker AND r.status = 'running')
 ORDER BY w.worker;
 
 -- name: find_lost_runs

@@ -31,7 +31,6 @@ ON CONFLICT DO NOTHING;
 DELETE FROM records r
 USING json_to_recordset(:dropped_versions) AS n (run_id text, first bigint, last bigint)
 WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
-  AND (SELECT set_config('holdfast.removing', 'on', true)) IS NOT NULL
   AND r.tenant = :tenant AND r.run_id = n.run_id AND r.version BETWEEN n.first AND n.last;
 
 -- name: drop_revisions
@@ -39,18 +38,13 @@ WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
 DELETE FROM revisions v
 USING json_to_recordset(:dropped_versions) AS n (run_id text, first bigint, last bigint)
 WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
-  AND (SELECT set_config('holdfast.removing', 'on', true)) IS NOT NULL
   AND v.tenant = :tenant AND v.run_id = n.run_id AND v.version BETWEEN n.first AND n.last;
-
--- name: permit_removal
--- What is final may go with its run, within this transaction: it is rebuilt, or erased on the record.
-SELECT set_config('holdfast.removing', 'on', true);
 
 -- name: get_checkpoint_record
 -- One checkpoint by its id, and its record's row if it has one.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = $1 AND checkpoint_id = $2;
 
@@ -58,7 +52,7 @@ WHERE tenant = $1 AND checkpoint_id = $2;
 -- A page of a run's versions with their records' rows, newest first, below the version given.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = $1 AND run_id = $2 AND version < $3
 ORDER BY version DESC
@@ -69,7 +63,7 @@ LIMIT $4;
 -- NULL means any.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = $1 AND checkpoint_id < $2
   AND ($4::text IS NULL OR run_id = $4)
@@ -89,13 +83,13 @@ LIMIT $3;
 WITH own AS MATERIALIZED (
     SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
            status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-           final_seq, linked, parent_id
+           final_seq, linked, parent_id, parent_seq
     FROM told_checkpoints
     WHERE tenant = $1 AND run_id = $4
 )
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM own
 WHERE checkpoint_id < $2
   AND ($5::text IS NULL OR agent = $5)
@@ -112,7 +106,7 @@ LIMIT $3;
 -- The same for those of one agent.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = $1 AND checkpoint_id < $2 AND agent = $5 AND agent <> ''
   AND ($4::text IS NULL OR run_id = $4)
@@ -129,7 +123,7 @@ LIMIT $3;
 -- The same for those with one label.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = $1 AND checkpoint_id < $2 AND label = $9 AND label <> ''
   AND ($4::text IS NULL OR run_id = $4)
@@ -146,7 +140,7 @@ LIMIT $3;
 -- The same for those whose summary has all of these words.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = $1 AND checkpoint_id < $2
   AND words <> '' AND to_tsvector('simple', words) @@ plainto_tsquery('simple', $12)
@@ -183,9 +177,6 @@ FROM revisions
 WHERE tenant = $1 AND run_id = $2 AND version = $3 AND revision = $4;
 
 -- name: delete_record_rows
--- Forget a run's rows before they are rebuilt from the journal.
-DELETE FROM records WHERE tenant = $1 AND run_id = $2;
-
--- name: delete_revision_rows
--- Forget a run's rows before they are rebuilt from the journal.
-DELETE FROM revisions WHERE tenant = $1 AND run_id = $2;
+-- Forget a run's rows of checkpoints and records, of final ones too, before they are rebuilt from the
+-- journal: with the rights of the tables' owner.
+SELECT holdfast_forget_rows($1, $2);

@@ -90,7 +90,8 @@ ORDER BY checkpoint_id DESC
 LIMIT ?3;
 
 -- name: delete_checkpoint_rows
--- Forget a run's rows before they are rebuilt from the journal.
+-- SQLite only, because a function of PostgreSQL does it with those of records. Forget a run's
+-- rows before they are rebuilt from the journal.
 DELETE FROM checkpoints WHERE tenant = ?1 AND run_id = ?2;
 
 -- name: drop_checkpoints

@@ -68,6 +68,98 @@ LEFT JOIN bodies b ON b.id = e.id
 LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1
 ORDER BY e.seq;
 
+-- name: get_extent
+-- Where a journal ends, and how many entries it has.
+SELECT coalesce(max(seq), 0), count(*)
+FROM journal
+WHERE tenant = ?1 AND run_id = ?2;
+
+-- name: read_seqs
+-- The seqs of a journal's entries, in order.
+SELECT seq
+FROM journal
+WHERE tenant = ?1 AND run_id = ?2
+ORDER BY seq;
+
+-- name: read_headers
+-- Entries by their runs and seqs (JSON), without their bodies.
+SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts
+FROM json_each(?2) AS w
+CROSS JOIN journal e
+    ON e.tenant = ?1 AND e.run_id = w.value ->> 'run_id' AND e.seq = w.value ->> 'seq';
+
+-- name: read_headers_after
+-- The entries of a stretch without their bodies, in order.
+SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts
+FROM journal
+WHERE tenant = ?1 AND run_id = ?2 AND seq > ?3
+ORDER BY seq
+LIMIT ?4;
+
+-- name: read_telling_entries
+-- What the journal tells of checkpoints, by their places and ids (JSON): the entry of each, and the
+-- last that changes it, makes it final, links it, or takes it away; each with the link before it.
+SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
+       e.nonce, CASE WHEN ?3 THEN coalesce(e.body, b.body) END, e.erased_digest, e.link, p.link
+FROM (
+    SELECT j.id
+    FROM json_each(?2) AS w
+    CROSS JOIN journal j
+        ON j.tenant = ?1 AND j.run_id = w.value ->> 'run_id' AND j.seq = w.value ->> 'seq'
+    UNION ALL
+    SELECT (SELECT j.id FROM journal j
+            WHERE j.tenant = ?1
+              AND j.kind IN ('CHECKPOINT_UPDATED', 'CHECKPOINT_FINALIZED', 'CHECKPOINT_DELETED')
+              AND j.kind = 'CHECKPOINT_UPDATED' AND substr(j.facts, 4, 16) = unhex(w.value ->> 'id')
+            ORDER BY j.seq DESC
+            LIMIT 1)
+    FROM json_each(?2) AS w
+    UNION ALL
+    SELECT (SELECT j.id FROM journal j
+            WHERE j.tenant = ?1
+              AND j.kind IN ('CHECKPOINT_UPDATED', 'CHECKPOINT_FINALIZED', 'CHECKPOINT_DELETED')
+              AND j.kind = 'CHECKPOINT_FINALIZED' AND substr(j.facts, 4, 16) = unhex(w.value ->> 'id')
+            ORDER BY j.seq DESC
+            LIMIT 1)
+    FROM json_each(?2) AS w
+    UNION ALL
+    SELECT (SELECT j.id FROM journal j
+            WHERE j.tenant = ?1
+              AND j.kind IN ('CHECKPOINT_UPDATED', 'CHECKPOINT_FINALIZED', 'CHECKPOINT_DELETED')
+              AND j.kind = 'CHECKPOINT_DELETED' AND substr(j.facts, 4, 16) = unhex(w.value ->> 'id')
+            ORDER BY j.seq DESC
+            LIMIT 1)
+    FROM json_each(?2) AS w
+    UNION ALL
+    SELECT (SELECT j.id FROM journal j
+            WHERE j.tenant = ?1 AND j.kind = 'CHECKPOINT_LINKED'
+              AND substr(j.facts, 22, 16) = unhex(w.value ->> 'id')
+            ORDER BY j.seq DESC
+            LIMIT 1)
+    FROM json_each(?2) AS w
+) AS told
+CROSS JOIN journal e ON e.id = told.id
+LEFT JOIN bodies b ON ?3 AND b.id = e.id
+LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1;
+
+-- name: read_told_checkpoint
+-- The entry of a checkpoint that tells of a record, by its id, with the link before it.
+SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
+       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, p.link
+FROM journal e
+LEFT JOIN bodies b ON b.id = e.id
+LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1
+WHERE e.tenant = ?1 AND e.kind = 'CHECKPOINT_CREATED' AND substr(e.facts, -1) <> x'c0'
+  AND substr(e.facts, 4, 16) = ?2;
+
+-- name: read_tombstones
+-- The entries that take versions of a run away, in order.
+SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts
+FROM journal
+WHERE tenant = ?1 AND run_id = ?2 AND kind IN ('CHECKPOINT_DELETED', 'CHECKPOINTS_PRUNED')
+  AND kind IN ('CHECKPOINT_DELETED', 'CHECKPOINTS_PRUNED', 'BODIES_ERASED')
+ORDER BY seq;
+
 -- name: read_erasures
 -- The entries that tell of erased bodies, in order.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,

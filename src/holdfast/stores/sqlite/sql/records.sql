@@ -30,7 +30,8 @@ DELETE FROM records WHERE tenant = ?1 AND run_id = ?2 AND version BETWEEN ?3 AND
 DELETE FROM revisions WHERE tenant = ?1 AND run_id = ?2 AND version BETWEEN ?3 AND ?4;
 
 -- name: permit_removal
--- What is final may go with its run, within this transaction: it is rebuilt, or erased on the record.
+-- SQLite only, because PostgreSQL goes by the entry that says so. What is final may go with its
+-- run, within this transaction: it is rebuilt, or erased on the record.
 INSERT INTO removals (tenant, run_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
 
 -- name: forbid_removal
@@ -41,7 +42,7 @@ DELETE FROM removals WHERE tenant = ?1 AND run_id = ?2;
 -- One checkpoint by its id, and its record's row if it has one.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = ?1 AND checkpoint_id = ?2;
 
@@ -49,7 +50,7 @@ WHERE tenant = ?1 AND checkpoint_id = ?2;
 -- A page of a run's versions with their records' rows, newest first, below the version given.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = ?1 AND run_id = ?2 AND version < ?3
 ORDER BY version DESC
@@ -60,7 +61,7 @@ LIMIT ?4;
 -- NULL means any.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = ?1 AND checkpoint_id < ?2
   AND (?4 IS NULL OR run_id = ?4)
@@ -78,7 +79,7 @@ LIMIT ?3;
 -- The same for those of one run.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = ?1 AND checkpoint_id < ?2 AND run_id = ?4
   AND (?5 IS NULL OR agent = ?5)
@@ -95,7 +96,7 @@ LIMIT ?3;
 -- The same for those of one agent.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = ?1 AND checkpoint_id < ?2 AND agent = ?5 AND agent <> ''
   AND (?4 IS NULL OR run_id = ?4)
@@ -112,7 +113,7 @@ LIMIT ?3;
 -- The same for those with one label.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM told_checkpoints
 WHERE tenant = ?1 AND checkpoint_id < ?2 AND label = ?9 AND label <> ''
   AND (?4 IS NULL OR run_id = ?4)
@@ -129,7 +130,7 @@ LIMIT ?3;
 -- The same for those whose summary has all of these words.
 SELECT tenant, run_id, version, seq, checkpoint_id, parent, base_seq, created_at, phase, agent,
        status, label, agent_type, told_phase, told_status, summary, words, revision, revised_seq,
-       final_seq, linked, parent_id
+       final_seq, linked, parent_id, parent_seq
 FROM (SELECT r.run_id AS found_in, r.version AS found_at
       FROM record_words
       CROSS JOIN records r ON r.id = record_words.rowid
@@ -173,5 +174,6 @@ WHERE tenant = ?1 AND run_id = ?2 AND version = ?3 AND revision = ?4;
 DELETE FROM records WHERE tenant = ?1 AND run_id = ?2;
 
 -- name: delete_revision_rows
--- Forget a run's rows before they are rebuilt from the journal.
+-- SQLite only, because a function of PostgreSQL does it with those of records. Forget a run's
+-- rows before they are rebuilt from the journal.
 DELETE FROM revisions WHERE tenant = ?1 AND run_id = ?2;

@@ -219,7 +219,9 @@ SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.
        r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
        r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, r.lost, r.losses
 FROM waits w
-JOIN runs r ON r.tenant = w.tenant AND r.run_id = w.wait_id
+JOIN runs r ON r.tenant = w.tenant
+           AND r.run_id = CASE WHEN w.address LIKE 'call:%' THEN substr(w.address, 6)
+                               ELSE w.wait_id END
 WHERE w.tenant = ?1 AND w.run_id = ?2 AND w.status = 'open' AND w.kind = 'peer'
   AND r.status IN ('ready', 'waiting')
 ORDER BY r.status, w.wait_id

@@ -106,6 +106,15 @@ FROM waits
 WHERE tenant = ?1 AND run_id = ?2 AND group_id = ?3
 ORDER BY wait_id;
 
+-- name: list_waits_for_call
+-- The open waits that joined a call which was made before.
+SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,
+       result_seq, settled_by, settled_at, duplicates, progress_at, address, patience,
+       claimed_by, claimed_until, progress
+FROM waits
+WHERE tenant = ?1 AND address = ?2 AND status = 'open' AND address LIKE 'call:%'
+ORDER BY wait_id;
+
 -- name: list_open_questions
 -- What people are asked over all runs, the oldest first.
 SELECT tenant, wait_id, run_id, group_id, kind, name, deadline, status, opened_seq, opened_at,

@@ -1,0 +1,96 @@
+"""Rows of waits are changed behind Holdfast's back: none is believed, and no wait ends early."""
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import WaitSpec
+from holdfast.engine import sweeper
+from holdfast.errors import IndexCorrupted, WaitNotFound
+from holdfast.testing.store_suite import async_test
+from tests.backends import Backend
+from tests.recovery.test_index_attacks import columns
+
+HINTS = {
+    "duplicates": "a count of replies that came too late; nothing is decided by it",
+    "progress_at": "when a peer last gave a sign of life, which is not in the journal",
+    "progress": "what a peer said last, which is not in the journal",
+    "claimed_by": "who is about to answer: it keeps others away for a moment, and settles nothing",
+    "claimed_until": "until when",
+}
+
+
+async def play(hf: holdfast.Holdfast) -> None:
+    run = await hf.runs.open("r")
+    specs = [WaitSpec(wait_id=name, name="n", timeout_seconds=3600) for name in ("w0", "w1")]
+    await run.open_waits(specs, suspend=True)
+    await hf.waits.resolve("w0", "answer", by="ann")
+
+
+@pytest.mark.mission("S3-085")
+@async_test
+async def test_no_column_of_a_wait_is_believed(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        await play(hf)
+        truth = {name: await hf.waits.get(name) for name in ("w0", "w1")}
+        tried = 0
+        with backend.raw() as raw:
+            raw.execute("CREATE TEMP TABLE saved AS SELECT * FROM waits")
+            wanted = [c for c in columns(raw, backend) if c[0] == "waits" and c[1] not in HINTS]
+            for _, column, is_number in wanted:
+                change = f"{column} = {column} + 7" if is_number else f"{column} = 'forged'"
+                values = (
+                    [change]
+                    if column != "status"
+                    else [
+                        f"status = '{status}'"
+                        for status in ("open", "resolved", "expired", "cancelled")
+                    ]
+                )
+                for value in values:
+                    for name in truth:
+                        raw.execute(f"UPDATE waits SET {value} WHERE wait_id = '{name}'")
+                        assert await outcomes(hf, name) in ("error", truth[name]), (value, name)
+                        tried += 1
+                        raw.execute("DELETE FROM waits")
+                        raw.execute("INSERT INTO waits SELECT * FROM saved")
+            raw.execute(
+                "UPDATE waits SET status = 'open', result_seq = 0, settled_at = 0, "
+                "settled_by = '' WHERE wait_id = 'w0'"
+            )
+            assert await outcomes(hf, "w0") == "error"
+            assert await hf.journal.verify("r") != []
+        assert tried > 25
+
+
+async def outcomes(hf: holdfast.Holdfast, name: str) -> Any:
+    """What both ways to read a wait say, if it is the same."""
+    found: list[Any] = []
+    for ask in (hf.waits.get(name), hf.waits.of_run("r")):
+        try:
+            read = await ask
+        except (IndexCorrupted, holdfast.errors.IntegrityError, WaitNotFound):
+            found.append("error")
+            continue
+        if isinstance(read, list):
+            read = next((each for each in read if each.wait_id == name), "error")
+        found.append(read)
+    return found[0] if found[0] == found[1] or found[1] == "error" else found
+
+
+@async_test
+async def test_wait_does_not_end_by_a_deadline_that_was_never_set(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        await play(hf)
+        with backend.raw() as raw:
+            assert raw.execute("UPDATE waits SET deadline = 1 WHERE wait_id = 'w1'") == 1
+        assert await sweeper.expire_due_waits(hf._context, limit=10) == 0
+        run = await hf.runs.get("r")
+        assert (run.status, run.blocked_reason) == ("blocked", "corruption")
+        kinds = [entry.kind for entry in await hf.journal.read("r")]
+        assert "WAIT_EXPIRED" not in kinds
+        assert await hf.journal.verify("r") != []
+        await hf.reindex("r")
+        assert await hf.journal.verify("r") == []
+        assert (await hf.waits.get("w1")).deadline > 1
