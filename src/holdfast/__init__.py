@@ -36,7 +36,7 @@ from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.owed import Owed
 from holdfast.engine.recoveries import RecoveryPoint
 from holdfast.engine.replies import PeerReply
-from holdfast.engine.travel import PlannedEffect, TravelPlan
+from holdfast.engine.travel import PlannedCall, PlannedEffect, TravelPlan, Unclaimed
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import NotDone
 from holdfast.handoff.policy import HandoffPolicy
@@ -98,6 +98,7 @@ __all__ = [
     "PeerReply",
     "PeerUpdate",
     "Phase",
+    "PlannedCall",
     "PlannedEffect",
     "Problem",
     "Progress",
@@ -124,6 +125,7 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "TravelPlan",
+    "Unclaimed",
     "Usage",
     "Value",
     "Versions",

@@ -407,7 +407,11 @@ class Holdfast:
         )
 
     def new_worker(self, *, concurrency: int = 8, agents: Sequence[str] | None = None) -> Worker:
-        """A worker in this process: `await worker.run()`, and `worker.stop()` to end it."""
+        """A worker in this process: `await worker.run()`, and `worker.stop()` to end it.
+
+        With `agents=[]` it works on nobody's runs, and delivers messages and webhooks only: for a
+        process that uses the checkpoint service and has no agents.
+        """
         # What is only in memory cannot be opened a second time, from the thread of a heart.
         heart = Heart(self._context, self._open_store) if self._is_shared else None
         worker = Worker(

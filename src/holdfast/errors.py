@@ -313,6 +313,10 @@ class JournalCorrupted(IntegrityError):
     """An entry of the journal is damaged; it was not used."""
 
 
+class IndexCorrupted(IntegrityError):
+    """An index row is not what the journal says. `holdfast store reindex` makes the rows anew."""
+
+
 class RecordInvalid(MisuseError):
     """What a checkpoint is to tell does not fit the schema. Nothing was written; see the path."""
 

@@ -20,6 +20,7 @@ MCP_KEYS: Final = "HOLDFAST_MCP_KEYS"
 _KEPT_BACK: Final = frozenset(
     {"HOLDFAST_STORE", "HOLDFAST_TRANSPORT", "WORKFLOW_CHECKPOINT_DSN", MCP_KEYS}
 )
+_LEAST_WINDOW: Final = 1000
 _MOST: Final = 2**40
 _STORES: Final = ("sqlite:///", "postgresql://", "postgres://")
 
@@ -52,6 +53,7 @@ class Settings:
     breaker_seconds: float = 5.0
     spool_folder: str = ""
     spool_bytes: int = 256 * 1024 * 1024
+    model_windows: str = ""
 
     def __post_init__(self) -> None:
         names.check(self.tenant, what="tenant")
@@ -60,6 +62,12 @@ class Settings:
             if unmet := requirement(name, value):
                 shown = "" if name == "transport" else f", not {value!r}"
                 raise InvalidSetting(f"{name} {unmet}{shown}")
+
+    @property
+    def windows(self) -> dict[str, int]:
+        """The windows of models in tokens, by the beginnings of their names."""
+        pairs = (each.rpartition("=") for each in self.model_windows.split(",") if each.strip())
+        return {name.strip().lower(): int(tokens) for name, _, tokens in pairs}
 
 
 TYPES: Final[dict[str, type]] = {each.name: cast(type, each.type) for each in fields(Settings)}
@@ -106,6 +114,14 @@ def _transport(value: str) -> str | None:
     return None
 
 
+def _model_windows(value: str) -> str | None:
+    for each in filter(None, map(str.strip, value.split(","))):
+        name, _, tokens = each.rpartition("=")
+        if not (name.strip() and tokens.strip().isdecimal() and int(tokens) >= _LEAST_WINDOW):
+            return f"must be MODEL=TOKENS, with commas between them and {_LEAST_WINDOW} or more"
+    return None
+
+
 def _corruption(value: str) -> str | None:
     return None if value in CORRUPTIONS else f"must be {' or '.join(CORRUPTIONS)}"
 
@@ -116,6 +132,7 @@ _TEXTS: Final = {
     "on_store_failure": _store_failure,
     "on_corruption": _corruption,
     "spool_folder": _spool_folder,
+    "model_windows": _model_windows,
 }
 
 

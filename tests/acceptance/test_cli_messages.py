@@ -50,7 +50,7 @@ def test_message_is_listed_and_a_dead_one_is_sent_again(store: Path) -> None:
     found: list[dict[str, Any]] = ask("messages", "list", store=store)
     (message,) = found
     assert set(message) == keys_of("messages", "A message in JSON") - {
-        *("request", "cancel", "reply", "asks", "answer", "alive"),
+        *("request", "join", "cancel", "reply", "asks", "answer", "alive"),
         *("taken", "working", "progress"),
     }
     assert (message["kind"], message["run_id"], message["status"]) == ("request", "r", "ready")

@@ -117,7 +117,7 @@ def test_effect_is_sent_again_only_if_it_is_named_and_known(store: Path) -> None
     made = ask(*words, "--id", "f", "--resend", charge, store=store)
     assert made["sent_again"] == [charge]
     past = ask("checkpoints", "show", "f", store=store)["state"]["holdfast.past"]
-    assert [item["effect_id"] for item in past] == ["", mail]
+    assert [item.get("item_id", "") for item in past] == ["", mail]
     refused = run(*words, "--resend", mail, store=store)
     assert (refused.returncode, "effects resolve" in refused.stderr) == (Exit.CONFLICT, True)
 
@@ -133,7 +133,7 @@ def test_effect_is_sent_again_only_if_it_is_named_and_known(store: Path) -> None
         (("fork", "refund-7", "--set", "holdfast.past=[]"), Exit.USAGE, "kept by Holdfast"),
         (("fork", "refund-7", "--set", "talk=x"), Exit.USAGE, "is a log"),
         (("fork", "refund-7", "--plan", "--resend", "x"), Exit.USAGE, "not among"),
-        (("fork", "refund-7", "--resend", "x"), Exit.NOT_FOUND, "not an effect's id"),
+        (("fork", "refund-7", "--resend", "x"), Exit.NOT_FOUND, "x is not among"),
     ],
 )
 def test_travel_that_cannot_be_says_why_and_changes_nothing(

@@ -168,24 +168,28 @@ async def test_store_that_fails_between_lease_and_load_does_not_strand_the_run(
 @async_test
 async def test_call_that_was_given_up_is_not_followed_for_ever(store: str) -> None:
     calls: list[int] = []
+    limits: list[asyncio.Timeout] = []
 
     @holdfast.tool(effect="idempotent", key="args")
     async def slow(n: int) -> str:
         calls.append(n)
-        await asyncio.sleep(0.3 if len(calls) == 1 else 0.0)
+        if len(calls) == 1:
+            limits[0].reschedule(asyncio.get_running_loop().time())
+            await asyncio.sleep(3600)
         return "done"
 
     @holdfast.agent(tools=[slow])
     async def agent(run: holdfast.Run) -> str:
         try:
-            async with asyncio.timeout(0.05):
+            async with asyncio.timeout(None) as limit:
+                limits.append(limit)
                 await run.call(slow, 1)
         except TimeoutError:
             return await run.call(slow, 1)
         return "no time-out"
 
     async with holdfast.Holdfast(store, agents=[agent]) as hf:
-        assert await hf.run(agent, timeout=20) == "done"
+        assert await hf.run(agent, timeout=60) == "done"
     assert calls == [1, 1]
 
 
@@ -291,7 +295,7 @@ async def test_effect_that_is_settled_while_verify_is_asked_does_not_block_the_r
         await go_on.wait()
         raise OSError("the vendor is away")
 
-    @holdfast.tool(verify=find)
+    @holdfast.tool(verify=find, limit_seconds=1.0)
     async def charge() -> str:
         raise Crash
 

@@ -188,7 +188,7 @@ async def test_outcome_is_unknown_of_a_tool_that_outlasts_the_shutdown(
             return "paid"
     else:
 
-        @holdfast.tool
+        @holdfast.tool(limit_seconds=2.0)
         async def pay() -> str:
             paying.set()
             await asyncio.sleep(60)
@@ -219,6 +219,51 @@ async def test_outcome_is_unknown_of_a_tool_that_outlasts_the_shutdown(
                 await hf.run(buyer, run_id="r")
     finally:
         may_end.set()
+
+
+@pytest.mark.parametrize("in_doubt", ["ask", "retry"])
+@async_test
+async def test_nothing_is_paid_beside_a_thread_that_was_left_behind(
+    store: str, in_doubt: Any
+) -> None:
+    """Its call may happen yet, however long its time limit is over."""
+    paying, may_end = threading.Event(), threading.Event()
+    begun, paid = list[str](), list[str]()
+
+    def find(key: str) -> holdfast.Happened[str] | holdfast.NotDone:
+        return holdfast.Happened("found") if key in paid else holdfast.NotDone()
+
+    @holdfast.tool(verify=find, in_doubt=in_doubt, limit_seconds=1.0)
+    def pay(*, key: holdfast.Key) -> str:
+        begun.append(key)
+        paying.set()
+        may_end.wait(60)
+        paid.append(key)
+        return "paid"
+
+    @holdfast.agent(tools=[pay])
+    async def buyer(run: holdfast.Run) -> str:
+        return await run.call(pay)
+
+    try:
+        short = Settings(shutdown_seconds=0.1)
+        async with holdfast.Holdfast(store, agents=[buyer], settings=short) as hf:
+            task = asyncio.create_task(hf.run(buyer, run_id="r"))
+            while not paying.is_set():
+                await asyncio.sleep(0.01)
+            task.cancel()
+        async with holdfast.Holdfast(store, agents=[buyer]) as hf:
+            effect = (await hf.effects.of_run("r"))[-1]
+            while hf._work.context.now() <= effect.limit_at:
+                await asyncio.sleep(0.01)
+            with pytest.raises(holdfast.errors.RunWaiting):
+                await hf.run(buyer, run_id="r", timeout=1.5)
+            assert (begun, paid) == ([effect.key], [])
+            may_end.set()
+            assert await hf.run(buyer, run_id="r") == "found"
+    finally:
+        may_end.set()
+    assert begun == paid == [effect.key]
 
 
 @async_test

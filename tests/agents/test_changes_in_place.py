@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -489,3 +490,24 @@ def test_any_program_of_changes_is_stored_as_python_would_keep_it(
         assert stored[-1:] == expected[-1:] or expected[-1] == ([], {}) or not stored
 
     check()
+
+
+@async_test
+async def test_objects_reached_without_a_counted_reference_are_stored(store: str) -> None:
+    kept: list[Any] = []
+
+    def begin(run: holdfast.Run) -> None:
+        weak, inside = Item(1), Item(2)
+        for item in (weak, inside):
+            run.log("items", Item).append(item)
+        kept.extend([weakref.ref(weak), vars(inside)])
+
+    def nothing(run: holdfast.Run) -> None:
+        run.value("n", int, 0).set(run.version)
+
+    def change(run: holdfast.Run) -> None:
+        kept[0]().n = 8
+        kept[1]["n"] = 9
+
+    state = await state_after(store, begin, nothing, nothing, nothing, change)
+    assert state["items"] == [{"n": 8, "tags": []}, {"n": 9, "tags": []}]

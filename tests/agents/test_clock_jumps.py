@@ -40,7 +40,7 @@ class Machine:
         self.began_at = wall()
         environment = faked(self.stamps)
         if environment is None:
-            pytest.skip("libfaketime is not installed")
+            pytest.fail("libfaketime is missing, so no clock was set: pip install -e '.[dev]'")
         self.environment = environment
 
     def worker(self, who: str, *, env: Mapping[str, str] | None = None, point: str = "") -> Child:

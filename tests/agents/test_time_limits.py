@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncGenerator
 
 import pytest
 
 import holdfast
-from holdfast import Budget, Cost, Settings
+from holdfast import Budget, Cost, Happened, Settings, ToolCall
 from holdfast.errors import OutcomeUnknown
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds
@@ -208,3 +209,78 @@ async def test_outcome_that_an_agent_meets_as_unknown_is_settled(store: str) -> 
     async with holdfast.Holdfast(store, agents=[meets], settings=Settings()) as hf:
         handle = await hf.start(meets)
         assert [await handle.result(), await handle.result()] == [2, 2]
+
+
+class SlowThread:
+    """A function that blocks in its thread until the time limit around it has passed."""
+
+    def __init__(self) -> None:
+        self.limit = asyncio.timeout(None)
+        self.loop = asyncio.get_running_loop()
+        self._passed = threading.Event()
+
+    def outlast(self) -> None:
+        if not self._passed.is_set():
+            self.loop.call_soon_threadsafe(self._end_limit)
+            assert self._passed.wait(60)
+
+    def _end_limit(self) -> None:
+        self.limit.reschedule(self.loop.time())
+        self.loop.call_later(0.05, self._passed.set)
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+@async_test
+async def test_time_limit_around_a_blocking_read_is_seen_by_the_agent(
+    store: str, beside: int
+) -> None:
+    slow = SlowThread()
+
+    @holdfast.tool(effect="read")
+    def look(n: int) -> int:
+        slow.outlast()
+        return n
+
+    @holdfast.agent(tools=[look])
+    async def looks(run: holdfast.Run) -> list[str]:
+        calls = [ToolCall(f"c{n}", "look", {"n": n}) for n in range(1 + beside)]
+        said = list[str]()
+        try:
+            async with slow.limit:
+                await run.tools(calls)
+        except TimeoutError:
+            said.append("late")
+        said.extend(message.results[0].content for message in await run.tools(calls))
+        return said
+
+    async with holdfast.Holdfast(store, agents=[looks]) as hf:
+        assert await hf.run(looks) == ["late", *(f"{n}" for n in range(1 + beside))]
+
+
+@async_test
+async def test_time_limit_around_a_blocking_verify_is_seen_by_the_agent(store: str) -> None:
+    slow = SlowThread()
+    paid = list[str]()
+
+    def find(key: str) -> Happened[str]:
+        slow.outlast()
+        return Happened(f"found {paid.index(key)}")
+
+    @holdfast.tool(verify=find)
+    async def pay(*, key: holdfast.Key) -> str:
+        paid.append(key)
+        raise ConnectionError("the answer was lost")
+
+    @holdfast.agent(tools=[pay])
+    async def pays(run: holdfast.Run) -> list[str]:
+        said = list[str]()
+        try:
+            async with slow.limit:
+                await run.call(pay)
+        except TimeoutError:
+            said.append("late")
+        return [*said, await run.call(pay)]
+
+    async with holdfast.Holdfast(store, agents=[pays]) as hf:
+        assert await hf.run(pays) == ["late", "found 0"]
+    assert len(paid) == 1

@@ -1,6 +1,7 @@
 """Tools: what is checked before a call, what is on record, and what happens in doubt."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from typing import Annotated, Any, Literal
@@ -11,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Happened, Key, Message, NotDone, Settings, ToolCall, ToolResult
+from holdfast.engine import effects
 from holdfast.errors import MisuseError, RunBlocked, ToolFailed
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, kinds, start
@@ -538,9 +540,12 @@ async def test_messages_of_tools_keep_the_order_of_the_calls(store: str) -> None
 
 
 @async_test
-async def test_fork_that_waits_for_an_effect_of_its_lineage_goes_on_when_it_is_settled(
-    store: str,
+async def test_forks_that_wait_for_an_effect_of_their_lineage_go_on_when_it_is_settled(
+    store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """More of them than are read at once."""
+    monkeypatch.setattr(effects, "_PAGE", 2)
+    forks = [f"fork-{n}" for n in range(4)]
     bank = Bank()
     bank.breaks = [ConnectionError("lost the answer")]
 
@@ -557,15 +562,17 @@ async def test_fork_that_waits_for_an_effect_of_its_lineage_goes_on_when_it_is_s
     async with holdfast.Holdfast(store, agents=[sell]) as hf:
         with pytest.raises(RunBlocked):
             await hf.run(sell, run_id="r")
-        await hf.runs.fork("r", 1, new_run_id="fork")
-        assert await advance(hf, "fork") is not None
-        assert (await hf.runs.get("fork")).blocked_reason == "unknown_effect"
+        for fork in forks:
+            await hf.runs.fork("r", 1, new_run_id=fork)
+            assert await advance(hf, fork) is not None
+            assert (await hf.runs.get(fork)).blocked_reason == "unknown_effect"
         (effect,) = await hf.effects.unsettled()
         assert effect.run_id == "r"
         await hf.effects.settle(effect.effect_id, "completed", result="receipt 1")
-        assert [(await hf.runs.get(r)).status for r in ("r", "fork")] == ["ready", "ready"]
-        assert await advance(hf, "fork") is not None
-        assert await hf.runs.result("fork") == "receipt 1"
+        assert {(await hf.runs.get(run_id)).status for run_id in ("r", *forks)} == {"ready"}
+        for fork in forks:
+            assert await advance(hf, fork) is not None
+            assert await hf.runs.result(fork) == "receipt 1"
         assert await hf.run(sell, run_id="r") == "receipt 1"
     assert len(bank.charges) == 1
 
@@ -601,3 +608,70 @@ async def test_cancelled_blocking_tool_is_waited_for_and_its_end_is_known(store:
         assert [effect.status for effect in await hf.effects.of_run("r")] == ["completed"]
         assert await hf.run(caller, run_id="r") == "receipt"
     assert done == [1]
+
+
+@async_test
+async def test_cancelled_call_is_judged_only_after_its_time_limit(store: str) -> None:
+    """Its request may be on its way to the vendor: that it is not there yet says nothing."""
+    bank, asked = Bank(), list[int]()
+    calling = asyncio.Event()
+
+    async def find(key: str) -> Happened[str] | NotDone:
+        asked.append(hf._work.context.now())
+        return await bank.find(key)
+
+    @holdfast.tool(verify=find, limit_seconds=1.5)
+    async def charge(*, key: Key) -> str:
+        if not calling.is_set():
+            calling.set()
+            await asyncio.sleep(60)
+        return await bank.charge(5, key)
+
+    @holdfast.agent(tools=[charge])
+    async def sell(run: holdfast.Run) -> str:
+        return await run.call(charge)
+
+    async with holdfast.Holdfast(store, agents=[sell]) as hf:
+        await start(hf, sell)
+        task = hf._work.start_pass(await hf.leases.take("r"))
+        await calling.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        effect = (await hf.effects.of_run("r"))[-1]
+        assert effect.status == "unknown"
+        assert await hf.run(sell, run_id="r") == "receipt 1"
+        again = (await hf.effects.of_run("r"))[-1]
+    assert again.issued_at >= effect.limit_at
+    assert asked[-1] >= effect.limit_at
+    assert bank.keys == [effect.key]
+
+
+@async_test
+async def test_call_that_an_agent_cut_off_is_not_made_again_before_its_time_limit(
+    store: str,
+) -> None:
+    bank, limits = Bank(), asyncio.timeout(None)
+
+    @holdfast.tool(verify=bank.find, limit_seconds=1.5)
+    async def charge(*, key: Key) -> str:
+        if not limits.expired():
+            limits.reschedule(0)
+            await asyncio.sleep(60)
+        return await bank.charge(5, key)
+
+    @holdfast.agent(tools=[charge])
+    async def sell(run: holdfast.Run) -> str:
+        if run.value("tried", int, 0).get() == 0:
+            with contextlib.suppress(TimeoutError):
+                async with limits:
+                    await run.call(charge)
+            run.value("tried", int, 0).set(1)
+            await run.checkpoint()
+        return await run.call(charge)
+
+    async with holdfast.Holdfast(store, agents=[sell]) as hf:
+        assert await hf.run(sell, run_id="r") == "receipt 1"
+        cut_off, again = (await hf.effects.of_run("r"))[-2:]
+    assert again.issued_at >= cut_off.limit_at
+    assert bank.keys == [again.key]

@@ -376,7 +376,7 @@ async def test_call_that_is_refused_leaves_the_past_to_one_that_is_made(store: s
         assert given == "[idempotent replay of c0]: pong"
         assert sent == ["ann", "ann"]
         left = (await hf.checkpoints.load("f"))["holdfast.past"]
-        assert [item["effect_id"] for item in left] == [str(effects[1].effect_id)]
+        assert [item["item_id"] for item in left] == [str(effects[1].effect_id)]
 
 
 @async_test
@@ -439,11 +439,11 @@ async def test_travel_that_cannot_be_is_refused_and_writes_nothing(store: str) -
         first = (await hf.effects.of_run("r"))[0]
         with pytest.raises(EffectNotFound, match="--plan"):
             await hf.runs.fork("r", 1, new_run_id="f", resend=[stranger])
-        with pytest.raises(EffectNotFound, match="not among those after version 2"):
+        with pytest.raises(EffectNotFound, match="not among the effects and calls after version 2"):
             await hf.runs.fork("r", 2, new_run_id="f", resend=[first.effect_id])
-        with pytest.raises(EffectNotFound, match="not an effect's id"):
+        with pytest.raises(EffectNotFound, match="x is not among"):
             await hf.runs.fork("r", 1, new_run_id="f", resend=["x"])
-        with pytest.raises(MisuseError, match="a list of effects' ids"):
+        with pytest.raises(MisuseError, match="a list of ids"):
             await hf.runs.fork("r", 1, new_run_id="f", resend=stranger)
         with pytest.raises(MisuseError, match="kept by Holdfast"):
             await hf.runs.fork("r", 1, new_run_id="f", edits={"holdfast.past": []})

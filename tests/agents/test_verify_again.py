@@ -88,7 +88,7 @@ async def test_crash_of_the_worker_does_not_begin_the_time_anew(
         if point == "tool.before_verify":
             raise Crash
 
-    vendor = Vendor([ConnectionError("down")] * 100)
+    vendor = Vendor([ConnectionError("down")] * 100_000)
     agent = shop(vendor, verify=vendor.find, verify_seconds=0.5)
     async with holdfast.Holdfast(store, agents=[agent]) as hf:
         await start(hf, agent, CHARGE)

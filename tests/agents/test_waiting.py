@@ -382,9 +382,13 @@ async def test_whoever_waits_for_a_run_is_told_what_it_asks(
         return await run.ask("Who?", schema=str)
 
     async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        telling = asyncio.create_task(hf.run(agent, run_id="r"))
+        async with asyncio.timeout(60):
+            while "holdfast approvals list --run r" not in caplog.text:
+                await asyncio.sleep(0.05)
+        telling.cancel()
         with pytest.raises(RunWaiting, match="waits for question") as waiting:
-            await hf.run(agent, run_id="r", timeout=1.5)
-        assert "holdfast approvals list --run r" in caplog.text
+            await hf.run(agent, run_id="r", timeout=0.1)
         assert [wait.kind for wait in waiting.value.waits] == ["question"]
         await hf.runs.cancel("r")
         with pytest.raises(AlreadyAnswered, match="nobody waits for this any more"):

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 
 import holdfast
-from holdfast.errors import ConflictError, RunEnded, RunExists, WaitNotFound
+from holdfast.errors import ConflictError, IndexCorrupted, RunEnded, RunExists, WaitNotFound
 
 RUNS = 10
 KEYS = 8
@@ -64,6 +64,8 @@ class Hunter:
                 self.answers[f"{call.__name__} {type(error).__name__}"] += 1
             except Exception as error:
                 self.answers[f"{call.__name__} {type(error).__name__}"] += 1
+                if isinstance(error, IndexCorrupted) and names_damage(error):
+                    continue
                 if len(self.surprises) < SURPRISES:
                     self.surprises.append(f"{call.__name__}: {traceback.format_exc()}")
 
@@ -174,7 +176,7 @@ class Hunter:
         await self.hf.reindex(run_id)
 
     async def mend(self, run_id: str) -> None:
-        """Damage a row where nobody looks, so that a rebuild has something to write."""
+        """Damage a row, so that a rebuild has something to write."""
         if is_damaged(run_id):
             async with await psycopg.AsyncConnection.connect(self._store) as session:
                 await session.execute(DAMAGE, [run_id])
@@ -194,6 +196,11 @@ class Hunter:
 def is_damaged(run_id: str) -> bool:
     """Whether this is one of the runs whose rows are damaged now and then."""
     return int(run_id.removeprefix("hot-").split(".")[0]) % 2 == 0
+
+
+def names_damage(error: IndexCorrupted) -> bool:
+    """Whether it is one of those runs whose row was found to be wrong."""
+    return any(is_damaged(word) for word in str(error).split() if word.startswith("hot-"))
 
 
 Call = Callable[[Hunter, str], Awaitable[None]]

@@ -3,10 +3,39 @@
 import asyncio
 import resource
 import threading
+from typing import NamedTuple
 
 import holdfast
 from holdfast import WaitSpec
 from holdfast.testing.store_suite import async_test
+
+_WINDOWS = 6
+"""On a busy machine a worker takes a while to come to rest."""
+
+
+class Window(NamedTuple):
+    """What a process had and spent in some seconds."""
+
+    threads: tuple[int, int]
+    tasks: tuple[int, int]
+    spent: float
+
+    @property
+    def is_quiet(self) -> bool:
+        is_still = len({*self.threads}) == len({*self.tasks}) == 1
+        is_small = self.threads[0] <= 24 and self.tasks[0] <= 16
+        return is_still and is_small and self.spent < 0.6  # of 3 seconds
+
+
+async def _window() -> Window:
+    await asyncio.sleep(0.5)
+    threads, tasks = threading.active_count(), len(asyncio.all_tasks())
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    await asyncio.sleep(3)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    now = threading.active_count(), len(asyncio.all_tasks())
+    return Window((threads, now[0]), (tasks, now[1]), spent)
 
 
 @async_test
@@ -27,15 +56,11 @@ async def test_waiting_runs_cost_nothing(store: str, is_chaos: bool) -> None:
         await asyncio.gather(*(make(range(at, many, 100)) for at in range(100)))
         worker = hf.new_worker()
         task = asyncio.create_task(worker.run())
-        await asyncio.sleep(0.5)
-        threads, tasks = threading.active_count(), len(asyncio.all_tasks())
-        before = resource.getrusage(resource.RUSAGE_SELF)
-        await asyncio.sleep(3)
-        after = resource.getrusage(resource.RUSAGE_SELF)
-        assert threading.active_count() == threads <= 24
-        assert len(asyncio.all_tasks()) == tasks <= 16
-        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        assert spent < 0.6  # of 3 seconds
+        for _ in range(_WINDOWS):
+            seen = await _window()
+            if seen.is_quiet:
+                break
+        assert seen.is_quiet, seen
         info = await hf.info()
         assert info.runs == {"waiting": many}
         worker.stop()

@@ -2,8 +2,12 @@
 
 import asyncio
 import json
+import os
 import random
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,6 +141,54 @@ def test_webhook_whose_receiver_is_away_is_blocked_and_resumed(
             asyncio.run(resume(backend.url))
             until(lambda: ledger.has_all(backend), "delivering")
             until(lambda: not shown(backend).error, "well again")
+    judge(ledger.ids(), ids_on_record(backend))
+
+
+@pytest.mark.mission("S3-190")
+def test_process_without_agents_delivers_the_webhooks_of_its_checkpoint_service(
+    backend: Backend, tmp_path: Path
+) -> None:
+    ledger, port = Ledger(tmp_path / "ledger"), free_port()
+    asyncio.run(add(backend.url, f"http://127.0.0.1:{port}/hook"))
+    with (
+        Child("tests.events.serving", backend.url, env=ENVIRONMENT),
+        receiving("well", port, ledger),
+    ):
+        until(lambda: len(ledger.ids()) == 3 and ledger.has_all(backend), "delivering")
+    judge(ledger.ids(), ids_on_record(backend))
+    kinds = [json.loads(line)["type"] for line in ledger.path.read_text().splitlines()]
+    assert sorted(kinds) == [
+        "holdfast.CHECKPOINT_CREATED",
+        "holdfast.CHECKPOINT_FINALIZED",
+        "holdfast.RUN_CREATED",
+    ]
+
+
+@pytest.mark.mission("S3-190")
+def test_command_delivers_webhooks_without_a_program(backend: Backend, tmp_path: Path) -> None:
+    ledger, port = Ledger(tmp_path / "ledger"), free_port()
+    asyncio.run(add(backend.url, f"http://127.0.0.1:{port}/hook"))
+    asyncio.run(write(backend.url, 2))
+    with receiving("well", port, ledger):
+        main = "from holdfast.cli import main; main()"
+        command = [sys.executable, "-c", main, "webhooks", "deliver", "--json"]
+        process = subprocess.Popen(
+            [*command, "--store", backend.url],
+            env={**os.environ, **ENVIRONMENT},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            until(lambda: ledger.has_all(backend), "delivering")
+            process.send_signal(signal.SIGTERM)
+            told, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 0, errors
+    assert "messages and webhooks only" in errors
+    assert (json.loads(told)["agents"], json.loads(told)["stopped"]) == ([], "after its turns")
     judge(ledger.ids(), ids_on_record(backend))
 
 

@@ -9,6 +9,7 @@ from tests.backends import Raw
 
 JOURNAL = "SELECT seq, kind, actor, facts FROM journal WHERE run_id = ? ORDER BY seq"
 ENDS = {"RUN_RELEASED", "RUN_WAITING", "RUN_COMPLETED", "RUN_FAILED"}
+STEPS = ("HANDOFF_RECEIVED", "HANDOFF_VERIFIED", "HANDOFF_SELECTED")
 
 
 class Owners:
@@ -20,6 +21,7 @@ class Owners:
         self.given: list[str] = []
         self.reverted: set[str] = set()
         self.kinds: Counter[str] = Counter()
+        self._steps: list[str] = []
         self._agent, self._holder, self._open, self._assigned = "", "", "", ""
         for seq, kind, actor, facts in raw.rows(JOURNAL, run_id):
             self._at = f"{run_id} at entry {seq}, {kind}"
@@ -62,9 +64,15 @@ class Owners:
             self._check(self._holder == actor, f"{actor} does not hold it")
             self._check(facts[3] == self._agent, f"{facts[3]} gives what is {self._agent}'s")
             self._open, self._assigned, self._holder = facts[0], "", ""
+            self._steps = []
             self.given.append(facts[0])
+        elif kind in STEPS:
+            self._check(facts[0] == self._open, "it is in another handoff")
+            self._check(not self._assigned, "it was assigned before")
+            self._steps.append(kind)
         elif kind == "HANDOFF_ASSIGNED":
             self._check(facts[0] == self._open, "it is in another handoff")
+            self._check(tuple(self._steps) == STEPS, f"only {self._steps} came before")
             self._check(not self._assigned, "it was assigned before")
             self._assigned = facts[1]
         elif kind == "HANDOFF_ACKNOWLEDGED":

@@ -1,6 +1,6 @@
 """Agents that hand over, for tests: each turn is one part of what they build."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ HANDED = (
     "HANDOFF_ACKNOWLEDGED",
     "HANDOFF_REVERTED",
 )
+STEPS = (*HANDED, "HANDOFF_RECEIVED", "HANDOFF_VERIFIED", "HANDOFF_SELECTED")
 
 
 class Seen(msgspec.Struct):
@@ -66,6 +67,8 @@ def builder(
     return agent
 
 
-async def handed(hf: holdfast.Holdfast, run_id: str = "r") -> list[str]:
-    """What the journal of a run tells of handoffs."""
-    return [entry.kind for entry in await hf.journal.read(run_id) if entry.kind in HANDED]
+async def handed(
+    hf: holdfast.Holdfast, run_id: str = "r", kinds: Collection[str] = HANDED
+) -> list[str]:
+    """What the journal of a run tells of handoffs; with `STEPS` every step of the orchestrator."""
+    return [entry.kind for entry in await hf.journal.read(run_id) if entry.kind in kinds]

@@ -124,6 +124,11 @@ def test_prompt_tells_all_that_whoever_goes_on_must_know() -> None:
         ],
         "Requests that wait for a person or another agent": ["may I deploy? (wait w-1)"],
         "Blockers": ["b0: blocked: no key"],
+        "Risks": [
+            f"charge may have happened (effect {EFFECT_ID}): called again, it may happen twice",
+            "1 of 4 tests fail",
+            "1 of the items cannot go on until their blockers are gone",
+        ],
         "Recommended next steps": [
             f"find out whether charge happened (effect {EFFECT_ID})",
             "see whether there is an answer: may I deploy?",

@@ -5,19 +5,28 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
 from holdfast import AgentLoop, Budget, HandoffPolicy, Message, Phase, ToolCall, Usage
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import RunBlocked, StoreUnavailable
 from holdfast.handoff.policy import Succession
 from holdfast.kernel.records import Record
+from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
 from tests.agents.ledger import Ledger
-from tests.handoff.relays import Seen, builder, handed
+from tests.handoff.relays import STEPS, Seen, builder, handed
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "handoff.md"
-CYCLE = ["AGENT_HANDOFF", "HANDOFF_ASSIGNED", "HANDOFF_ACKNOWLEDGED"]
+CYCLE = [
+    "AGENT_HANDOFF",
+    "HANDOFF_RECEIVED",
+    "HANDOFF_VERIFIED",
+    "HANDOFF_SELECTED",
+    "HANDOFF_ASSIGNED",
+    "HANDOFF_ACKNOWLEDGED",
+]
 
 
 @pytest.mark.mission(
@@ -38,7 +47,7 @@ async def test_a_fresh_context_goes_on_from_what_the_last_one_stored(store: str)
     agent = builder(seen, turns=4, hand_over_at={2: ""})
     async with holdfast.Holdfast(store, agents=[agent]) as hf:
         assert await hf.run(agent, "a house", run_id="r") == "4 parts of a house"
-        assert await handed(hf) == CYCLE
+        assert await handed(hf, kinds=STEPS) == CYCLE
         (handoff,) = await hf.handoffs.of_run("r")
         of = {c.version: c for c in await hf.checkpoints.history("r")}
         run = await hf.runs.get("r")
@@ -67,6 +76,173 @@ async def test_protocol_is_what_its_page_says(store: str) -> None:
         await hf.run(agent, "a house", run_id="r")
         written = iter([entry.kind for entry in await hf.journal.read("r")])
     assert all(kind in written for kind in told), "each after the one before"
+
+
+@pytest.mark.mission("S3-059", "S3-060", "S3-061")
+@async_test
+async def test_steps_of_the_orchestrator_are_entries_with_what_it_found(store: str) -> None:
+    """Received, when; verified, with the hash; selected, and why: with the assignment."""
+    clock = ManualClock()
+    policy = HandoffPolicy(agent_type="qa")
+    agent = builder(Seen(), turns=2, hand_over_at={1: ""}, handoff=policy)
+    async with holdfast.Holdfast(store, agents=[agent], clock=clock) as hf:
+        await hf.run(agent, "a house", run_id="r")
+        entries = {entry.kind: entry for entry in await hf.journal.read("r")}
+        facts = {kind: msgspec.msgpack.decode(entries[kind].facts) for kind in CYCLE}
+        (handoff,) = await hf.handoffs.of_run("r")
+        stored = (await hf.checkpoints.load("r", version=handoff.version))["holdfast.record"]
+        assert await hf.journal.verify("r") == []
+    id_, checkpoint = handoff.handoff_id, handoff.checkpoint_id.bytes
+    assert facts["HANDOFF_RECEIVED"] == [id_, clock.now()]
+    assert facts["HANDOFF_VERIFIED"][0] == id_
+    assert facts["HANDOFF_VERIFIED"][1] == checkpoint
+    assert facts["HANDOFF_VERIFIED"][2:] == [handoff.version, stored["compliance"]["hash"]]
+    assert len(stored["compliance"]["hash"]) == 64
+    reason = "the same agent of type qa continues"
+    assert facts["HANDOFF_SELECTED"] == [id_, "builder", "qa", reason]
+    seqs = [entries[kind].seq for kind in CYCLE[1:5]]
+    assert seqs == list(range(seqs[0], seqs[0] + 4)), "nothing came between them"
+    assert (handoff.hash, handoff.chosen_because) == (stored["compliance"]["hash"], reason)
+    assert handoff.received_at == clock.now()
+
+
+@pytest.mark.mission("S3-060")
+@async_test
+async def test_handoff_that_is_refused_tells_how_far_it_came(store: str) -> None:
+    names = iter(["no\nname", "builder"])
+    policy = HandoffPolicy(select=lambda _: next(names))
+    agent = builder(Seen(), turns=2, hand_over_at={1: ""}, handoff=policy)
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await hf.run(agent, "a house", run_id="r")
+        assert await handed(hf, kinds=STEPS) == [*CYCLE[:3], "HANDOFF_REVERTED", *CYCLE]
+        handoff, _ = await hf.handoffs.of_run("r")
+        assert await hf.journal.verify("r") == []
+    assert (handoff.status, handoff.chosen_because) == ("reverted", "")
+    assert len(handoff.hash) == 64
+
+
+@pytest.mark.mission("S3-061", "S3-146", "S3-147")
+@pytest.mark.parametrize(
+    ("way", "to", "reason"),
+    [
+        ("continue", "builder", "the same agent of type implementation continues"),
+        ("testing", "inspector", "the phase testing is for the type qa"),
+        ("implementing", "builder", "the phase implementing is for the type implementation"),
+        ("complete", "builder", "no agent of type documentation is known"),
+        ("own table", "architect", "the phase testing is for the type architecture"),
+        ("named", "architect", "the policy names it"),
+        ("asked", "architect", "it was asked for by name"),
+    ],
+)
+@async_test
+async def test_next_agent_is_selected_by_its_type(
+    store: str, way: str, to: str, reason: str
+) -> None:
+    """The same type to continue, the type of the phase that begins for a change of phase."""
+    phase = {"own table": "testing", "named": "testing"}.get(way, way)
+    more: dict[str, Any] = {}
+    if way == "own table":
+        more = {"type_by_phase": {"testing": "architecture"}}
+    if way == "named":
+        more = {"to": "architect"}
+
+    async def each(run: holdfast.Run, turn: int) -> None:
+        if turn == 1 and phase in set(Phase):
+            run.progress.finish_phase(phase)
+
+    wish = {"continue": {1: ""}, "asked": {1: "architect"}}.get(way, {})
+    giver = builder(Seen(), turns=2, hand_over_at=wish, handoff=HandoffPolicy(**more), each=each)
+    others = [
+        builder(Seen(), turns=2, name=name, handoff=HandoffPolicy(agent_type=kind))
+        for name, kind in (("architect", "architecture"), ("zoe", "qa"), ("inspector", "qa"))
+    ]
+    untyped = builder(Seen(), turns=2, name="aaa")
+    async with holdfast.Holdfast(store, agents=[giver, *others, untyped]) as hf:
+        assert await hf.run(giver, "it", run_id="r") == "2 parts of it"
+        (handoff,) = await hf.handoffs.of_run("r")
+    assert (handoff.status, handoff.to) == ("acknowledged", to)
+    assert handoff.chosen_because.startswith(reason)
+
+
+@pytest.mark.mission("S3-141")
+@async_test
+async def test_risks_are_part_of_what_the_next_context_is_told(store: str) -> None:
+    seen = Seen()
+
+    async def each(run: holdfast.Run, turn: int) -> None:
+        if turn == 1:
+            run.progress.risk("the vendor's sandbox lags behind\n=== holdfast record end ===")
+            run.progress.risk("the migration takes an hour")
+            run.progress.tests(passed=7, failed=2)
+            run.progress.block("deploy", blocker="no permission")
+
+    agent = builder(seen, turns=2, hand_over_at={1: ""}, each=each)
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await hf.run(agent, "a house", run_id="r")
+    (prompt,) = seen.prompts
+    _, _, after = prompt.partition("\n# Risks\n")
+    risks = after.partition("\n# ")[0].splitlines()
+    assert risks == [
+        "| - the vendor's sandbox lags behind",
+        "|   === holdfast (quoted) record end ===",
+        "| - the migration takes an hour",
+        "| - 2 of 9 tests fail",
+        "| - 1 of the items cannot go on until their blockers are gone",
+    ]
+    assert "| - deploy: no permission" in prompt
+
+
+@pytest.mark.mission("S3-066")
+@async_test
+async def test_budget_is_carried_and_the_receiver_stops_where_the_giver_would_have(
+    store: str, tmp_path: Path
+) -> None:
+    """Two of three cents are spent by the giver: the receiver has one, and is told so."""
+    seen, ledger = Seen(), Ledger(tmp_path / "ledger")
+    giver = builder(seen, hand_over_at={2: "qa"}, ledger=ledger)
+    receiver = builder(seen, name="qa", ledger=ledger)
+    async with holdfast.Holdfast(store, agents=[giver, receiver]) as hf:
+        with pytest.raises(RunBlocked, match="budget"):
+            await hf.run(giver, "it", run_id="r", budget=Budget(usd=0.03))
+        run = await hf.runs.get("r")
+        account = await hf.budgets.get("r")
+        assert account is not None
+        assert (run.agent, run.blocked_reason, run.contexts) == ("qa", "budget", 2)
+        assert (account.spent_usd, account.limits.usd_micros) == (30_000, 30_000)
+        await hf.budgets.add("r", Budget(usd=0.02))
+        assert await hf.run(giver, "it", run_id="r") == "4 parts of it"
+        account = await hf.budgets.get("r")
+    assert account is not None
+    assert account.spent_usd == 40_000
+    assert [line.turn for line in ledger.lines()] == [1, 2, 3, 4]
+    (prompt,) = seen.prompts
+    assert "\n# Budget left\n| - 0.01 of 0.03 USD\n" in prompt
+
+
+@async_test
+async def test_model_can_name_a_risk(store: str) -> None:
+    async def model(talk: list[Message]) -> Message:
+        if len(talk) == 1:
+            note = {"kind": "risk", "text": "the disk is nearly full"}
+            calls = [ToolCall("1", "progress_note", note), ToolCall("2", "hand_over", {})]
+            return Message.assistant("", calls)
+        return Message.assistant("done")
+
+    tools = [*holdfast.progress_tools, holdfast.hand_over]
+    loop = AgentLoop(model, tools=tools, max_turns=3)
+    async with holdfast.Holdfast(store, agents=[loop]) as hf:
+        await hf.start(loop, "look", run_id="r")
+        worker = hf.new_worker()
+        working = asyncio.create_task(worker.run())
+        async with asyncio.timeout(30):
+            while not await hf.handoffs.of_run("r"):
+                await asyncio.sleep(0.01)
+        worker.stop()
+        await working
+        (first, *_) = await hf.handoffs.of_run("r")
+        state = await hf.checkpoints.load("r", version=first.version)
+    prompt = state["holdfast.record"]["recovery"]["continuation_prompt"]
+    assert "\n# Risks\n| - the disk is nearly full\n" in prompt
 
 
 @pytest.mark.mission("S3-006", "S3-063", "S3-066", "S3-148")
@@ -126,7 +302,7 @@ async def test_another_agent_goes_on(store: str, way: str) -> None:
     receiver = builder(seen, name="qa")
     async with holdfast.Holdfast(store, agents=[giver, receiver]) as hf:
         assert await hf.run(giver, "it", run_id="r") == "4 parts of it"
-        assert await handed(hf) == CYCLE
+        assert await handed(hf, kinds=STEPS) == CYCLE
         (handoff,) = await hf.handoffs.of_run("r")
         assert (await hf.runs.get("r")).agent == "qa"
         # The run is the task: whoever asks for it again is answered, by its first agent.
@@ -330,7 +506,7 @@ async def test_handoff_waits_for_a_store_that_is_away(
         monkeypatch.setattr(store, "submit", submit_if_there)
         monkeypatch.setattr(store, "_read", read_if_there)
         assert await hf.run(agent, "a house", run_id="r", timeout=30) == "2 parts of a house"
-        assert await handed(hf) == CYCLE
+        assert await handed(hf, kinds=STEPS) == CYCLE
 
 
 @async_test

@@ -267,6 +267,9 @@ def test_judge_of_owners_finds_what_is_wrong() -> None:
         ("RUN_CREATED", "x", ["a"]),
         ("RUN_LEASED", "w1", ["w1"]),
         ("AGENT_HANDOFF", "w1", given),
+        ("HANDOFF_RECEIVED", "w1", ["h", 1]),
+        ("HANDOFF_VERIFIED", "w1", ["h", b"", 1, "hash"]),
+        ("HANDOFF_SELECTED", "w1", ["h", "b", "", "because"]),
         ("HANDOFF_ASSIGNED", "w1", ["h", "b"]),
         ("RUN_LEASED", "w2", ["w2"]),
         ("CHECKPOINT_CREATED", "w2", []),
@@ -275,11 +278,11 @@ def test_judge_of_owners_finds_what_is_wrong() -> None:
     ]
     assert problems_of(right) == []
     late = ("CHECKPOINT_CREATED", "w1", [])
-    for at in range(3, 8):
+    for at in range(3, 11):
         assert problems_of([*right[:at], late, *right[at:]]), "the giver wrote later"
     assert problems_of([*right[:-1], right[-2], right[-1]]), "it was acknowledged twice"
-    for at in range(2, 8):
-        assert problems_of([*right[:at], *right[at + 1 :]]) or at == 5, "something is missing"
+    for at in range(2, 11):
+        assert problems_of([*right[:at], *right[at + 1 :]]) or at == 8, "something is missing"
 
 
 def problems_of(entries: list[tuple[str, str, list[Any]]]) -> list[str]:

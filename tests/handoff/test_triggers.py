@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.agents.handing_over import ContextNumbers, HandingOver, Wish, estimate
+from holdfast.agents.handing_over import ContextNumbers, HandingOver, Wish
 from holdfast.agents.messages import Message, ToolResult, Usage
 from holdfast.agents.progress import Progress
+from holdfast.agents.tokens import PER_MESSAGE, estimate
 from holdfast.errors import MisuseError
 from holdfast.handoff.policy import HandoffPolicy
 from holdfast.handoff.triggers import Limits, evaluate
@@ -116,7 +117,7 @@ def test_use_stays_below_the_limit_if_no_turn_is_larger_than_the_largest_before(
         meter.count_reply(Message.assistant("hm"), usage, (), {})
         meter.count_calls(1, [Message.tool(ToolResult("1", "x" * (turn - output)))])
         meter.end_turn()
-        used += turn
+        used += turn + len("1 ") + PER_MESSAGE  # the id of the call, and what a message takes
         assert meter.numbers.used == used
         due = meter.due()
         if meter.numbers.turns == 1 and used >= policy.limit_tokens:
@@ -183,9 +184,10 @@ def test_policy_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_prompt_leaves_room_in_a_small_window() -> None:
-    assert HandoffPolicy().prompt_tokens == 8_000
-    assert HandoffPolicy(window=10_000).prompt_tokens == 1_750
-    assert HandoffPolicy(window=10_000, prompt_tokens=6_000).prompt_tokens == 6_000
+    assert HandoffPolicy().prompt_limit() == 8_000
+    assert HandoffPolicy(window=10_000).prompt_limit() == 1_750
+    assert HandoffPolicy(window=10_000).prompt_limit(6_000) == 500
+    assert HandoffPolicy(window=10_000, prompt_tokens=6_000).prompt_limit() == 6_000
 
 
 def test_small_reply_beside_a_large_one_does_not_hide_it() -> None:

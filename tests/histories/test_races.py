@@ -19,7 +19,10 @@ CHAOS_ROUNDS = {"sqlite": 60, "postgres": 20}
 
 @pytest.fixture
 def children(store: str) -> Iterator[list[Child]]:
-    started = [Child("tests.child", store) for _ in range(PROCESSES)]
+    # Who waits for the lock of a file waits for all others, on a busy machine for long.
+    started = [
+        Child("tests.child", store, 15, "busy_timeout_seconds=300") for _ in range(PROCESSES)
+    ]
     try:
         for child in started:
             child.ask(["hello"])

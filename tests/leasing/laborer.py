@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 import holdfast
 from holdfast import Settings, faults
 
@@ -65,7 +67,16 @@ def villains(folder: Path) -> list[holdfast.Agent[..., Any]]:
             await asyncio.sleep(0.02)
         return "never"
 
-    return [wedge, devour]
+    @holdfast.agent
+    async def nap(run: holdfast.Run) -> str:
+        """Holds the event loop for some leases of a second, once."""
+        if not (folder / "napped").exists():
+            (folder / "napped").touch()
+            await asyncio.sleep(0.3)
+            time.sleep(4)
+        return "awake"
+
+    return [wedge, devour, nap]
 
 
 def settings(lease_seconds: float) -> Settings:
@@ -75,19 +86,32 @@ def settings(lease_seconds: float) -> Settings:
 class StopOnce:
     """Stops this process at a fault point, once."""
 
-    def __init__(self, point: str) -> None:
+    def __init__(self, point: str, store: str) -> None:
         self._point = point
+        self._store = store
 
     def __call__(self, point: str) -> None:
         if point == self._point:
             self._point = ""
+            if "://" not in self._store:
+                self._let_the_heart_finish_its_beat()
             os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _let_the_heart_finish_its_beat(self) -> None:
+        """Else the file may be locked by a process that stands still, and nobody could beat.
+
+        With the store's own library: another copy of SQLite in one process would drop its locks.
+        """
+        connection = apsw.Connection(self._store)
+        connection.set_busy_timeout(60_000)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.close()
 
 
 async def main() -> None:
     store, folder, lease, *stop_at = sys.argv[1:]
     if stop_at:
-        faults.install(StopOnce(stop_at[0]))
+        faults.install(StopOnce(stop_at[0], store))
     found = agents(Path(folder))
     async with holdfast.Holdfast(store, agents=found, settings=settings(float(lease))) as hf:
         worker = hf.new_worker(concurrency=100)

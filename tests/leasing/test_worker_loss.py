@@ -25,7 +25,7 @@ from tests.conftest import OwnPostgres
 from tests.leasing.laborer import LOOKED, agents, settings
 from tests.processes import Child
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 240.0
 BUSY = "while True: pass"
 
 
@@ -88,6 +88,15 @@ class Shop:
 
         wait_until(is_so, f"{run_ids} are {status}; {self.statuses()}")
 
+    def stop(self, child: Child) -> None:
+        """Stop a process, not in the middle of a write to a file that it would keep locked."""
+        with self.backend.raw() as raw:
+            if self.backend.name == "sqlite":
+                raw.execute("BEGIN IMMEDIATE")
+            child.signal(signal.SIGSTOP)
+            if self.backend.name == "sqlite":
+                raw.execute("ROLLBACK")
+
     def open_gate(self) -> None:
         (self.folder / "gate").touch()
 
@@ -109,7 +118,7 @@ def test_sweeper_that_stands_still_between_look_and_write_expires_nobody_who_liv
     with shop.worker() as living:
         worker = living.answer()
         shop.wait_for("running", "r")
-        living.signal(signal.SIGSTOP)
+        shop.stop(living)
         with shop.worker(f"{stop_at}") as sweeper:
             pid = sweeper.process.pid
             sweeper.answer()
@@ -260,15 +269,29 @@ def test_run_that_blocks_the_loop_is_stopped_and_those_beside_it_are_not(
             )
             if shop.statuses()["culprit"] == "blocked":
                 break
-        # One that is wedged between two statements of a pipeline keeps its locks until it ends.
-        for each in workers:
-            each.process.kill()
-            each.process.wait()
         shop.open_gate()
         stack.enter_context(shop.worker()).answer()
         shop.wait_for("completed", *beside)
         assert shop.reasons() == {"culprit": "breaker"}
         assert len([*tmp_path.glob("wedged-*")]) == 3
+
+
+def test_worker_of_which_the_loop_stood_still_for_some_leases_goes_on(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """Its connections were cut meanwhile, and its runs expired; all get over it."""
+    shop = Shop(backend, tmp_path, lease_seconds=1)
+    names = [f"r{n}" for n in range(20)]
+    shop.start("plod", *names, given=40)
+    shop.start("nap", "sleeper")
+    with shop.worker() as child, shop.worker() as other:
+        child.answer()
+        other.answer()
+        shop.wait_for("completed", *names, "sleeper")
+        shop.start("plod", "later", given=3)
+        shop.wait_for("completed", "later")
+        assert child.process.poll() is None
+        assert other.process.poll() is None
 
 
 def test_run_that_is_killed_for_memory_is_found_among_fifty_others(
@@ -316,6 +339,68 @@ def test_kill_and_start_again_resumes_at_once_on_one_machine(
         second.answer()
         shop.wait_for("completed", "r")
     assert shop.counted()["LEASE_EXPIRED"] == 1
+
+
+def test_run_that_is_killed_twice_before_its_first_turn_resumes_at_once(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """It is tried alone by then, and that takes no lease of an hour either."""
+    shop = Shop(backend, tmp_path, lease_seconds=3600)
+    shop.start("linger", "r-slow")
+    for kills in range(3):
+        with shop.worker() as child:
+            child.answer()
+            wait_until(lambda n=kills: shop.counted()["RUN_LEASED"] == n + 1, "it is leased")
+            if kills < 2:
+                child.process.kill()
+                child.process.wait()
+                continue
+            shop.open_gate()
+            shop.wait_for("completed", "r-slow")
+    assert shop.counted()["LEASE_EXPIRED"] == 2
+
+
+def make_suspects(shop: Shop, *run_ids: str) -> None:
+    with shop.backend.raw() as raw:
+        for run_id in run_ids:
+            raw.execute("UPDATE runs SET lost = 2 WHERE run_id = ?", run_id)
+
+
+def test_suspects_and_others_take_turns(backend: Backend, tmp_path: Path) -> None:
+    """Each suspect needs a whole lease to prove itself; the others do not wait for all of them."""
+    shop = Shop(backend, tmp_path, lease_seconds=1)
+    suspects = [f"r{n}-slow" for n in range(6)]
+    shop.start("linger", *suspects)
+    shop.start("plod", "ordinary", given=3)
+    make_suspects(shop, *suspects)
+    with shop.worker() as child:
+        child.answer()
+        wait_until(
+            lambda: all((tmp_path / f"lingers-{name}").exists() for name in suspects),
+            "all suspects were tried",
+        )
+        shop.wait_for("completed", "ordinary")
+        with backend.raw() as raw:
+            leased = raw.rows("SELECT run_id, at FROM journal WHERE kind = 'RUN_LEASED'")
+        order = [run_id for run_id, _ in sorted(leased, key=lambda found: found[1])]
+        assert order.index("ordinary") <= 2, order
+
+
+def test_suspect_of_a_newer_version_is_left_alone_and_stops_nobody(
+    backend: Backend, tmp_path: Path
+) -> None:
+    shop = Shop(backend, tmp_path, lease_seconds=1)
+    shop.start("linger", "newer-slow")
+    shop.start("plod", "ordinary", given=3)
+    make_suspects(shop, "newer-slow")
+    with backend.raw() as raw:
+        raw.execute("UPDATE runs SET schema = 999 WHERE run_id = ?", "newer-slow")
+    with shop.worker() as child:
+        child.answer()
+        shop.wait_for("completed", "ordinary")
+        shop.start("plod", "second", given=3)
+        shop.wait_for("completed", "second")
+    assert shop.statuses()["newer-slow"] == "ready"
 
 
 @contextmanager

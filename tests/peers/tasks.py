@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from holdfast.clock import Clock
 from holdfast.peers import TaskExecutionContext
 
 REFERENCE = "secret://sam/auth_token"
@@ -17,13 +18,19 @@ def call(number: int, **more: Any) -> dict[str, Any]:
 
 
 def task(
-    task_id: str = "task-1", *, calls: int = 2, invocation: str = "inv-1", **more: Any
+    task_id: str = "task-1",
+    *,
+    calls: int = 2,
+    invocation: str = "inv-1",
+    clock: Clock | None = None,
+    **more: Any,
 ) -> TaskExecutionContext:
     """A task whose sub-tasks are named `<task>/<invocation>/<number>`."""
     made = TaskExecutionContext(
         task_id,
         {"session_id": "session-1", "effective_session_id": "session-1:run", "user_id": "user-1"},
         security_context={"auth_token": REFERENCE},
+        clock=clock,
     )
     made.current_invocation_id = invocation
     made.append_to_run_based_buffer("so far")

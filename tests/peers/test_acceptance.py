@@ -127,7 +127,12 @@ async def test_request_that_is_worked_on_twice_has_one_run_and_one_answer(
         (run_id,) = (await until(is_begun))[:1]
         working = [hf for hf in (one, two) if hf._work._passes]  # pyright: ignore[reportPrivateUsage] - which of them works on it
         other = two if working[0] is one else one
-        created = peers.creation(agent="twin", given="gold", reply_to="queue:replies.nobody")
+        created = await peers.creation(
+            other._context,  # pyright: ignore[reportPrivateUsage] - of a second delivery
+            agent="twin",
+            given="gold",
+            reply_to="queue:replies.nobody",
+        )
         again = asyncio.create_task(other._work.take_in(run_id, created, "gold"))  # pyright: ignore[reportPrivateUsage] - a second delivery
         await both.wait()
         outcomes = {await again}
@@ -163,14 +168,18 @@ async def test_second_writer_of_a_request_is_fenced_while_the_first_goes_on(stor
 
     async with holdfast.Holdfast(store, agents=[twin]) as hf:
         works = [hf._work, hf.another_worker()._work]  # pyright: ignore[reportPrivateUsage] - two deliveries
-        first, second = (
+        first, second = [
             asyncio.create_task(
                 work.take_in(
-                    "r", peers.creation(agent="twin", given=name, reply_to="queue:replies.x"), name
+                    "r",
+                    await peers.creation(
+                        work.context, agent="twin", given=name, reply_to="queue:replies.x"
+                    ),
+                    name,
                 )
             )
             for work, name in zip(works, ("first", "second"), strict=True)
-        )
+        ]
         assert await first
         assert not await second
         is_second_over.set()

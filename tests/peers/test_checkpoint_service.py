@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import sync
+from holdfast.engine.journal import body_of
 from holdfast.peers import (
     CheckpointService,
     ParallelInvocation,
@@ -182,7 +183,7 @@ async def test_cleanup_ends_the_task_its_calls_and_its_counts(store: str) -> Non
 async def test_deadline_begins_anew_with_a_sign_of_life(store: str) -> None:
     clock = ManualClock()
     async with opened(store, clock) as (_, service):
-        await service.checkpoint_task(task(timeout_seconds=30), AGENT)
+        await service.checkpoint_task(task(timeout_seconds=30, clock=clock), AGENT)
         first = await service.get_peer_sub_task(FIRST)
         clock.advance(20)
         assert await service.reset_timeout_deadline(FIRST)
@@ -194,6 +195,71 @@ async def test_deadline_begins_anew_with_a_sign_of_life(store: str) -> None:
         assert latest is not None
         assert later.timeout_deadline - first.timeout_deadline == pytest.approx(20)
         assert latest.timeout_deadline - later.timeout_deadline == pytest.approx(60)
+
+
+@pytest.mark.mission("S0-114")
+@async_test
+async def test_deadline_counts_from_dispatch_and_not_from_the_pause(store: str) -> None:
+    clock = ManualClock()
+    async with opened(store, clock) as (hf, service):
+        dispatched_at = clock.now() / 1e6
+        made = task(timeout_seconds=30, clock=clock)
+        clock.advance(20)
+        await service.checkpoint_task(made, AGENT)
+        found = await service.get_peer_sub_task(FIRST)
+        assert found is not None
+        assert found.timeout_deadline - dispatched_at == pytest.approx(30)
+        assert (await hf.waits.get(FIRST)).patience == 30_000_000
+        clock.advance(9)
+        assert await service.sweep_expired_timeouts(AGENT) == []
+        assert await service.reset_timeout_deadline(FIRST), "a sign of life gives all 30 s again"
+        clock.advance(2)
+        ended = await service.sweep_expired_timeouts(AGENT)
+        assert [each.sub_task_id for each in ended] == [SECOND]
+        clock.advance(29)
+        ended = await service.sweep_expired_timeouts(AGENT)
+        assert [each.sub_task_id for each in ended] == [FIRST]
+
+
+@pytest.mark.mission("S0-114")
+@async_test
+async def test_call_whose_time_is_over_before_the_pause_ends_with_the_next_sweep(
+    store: str,
+) -> None:
+    clock = ManualClock()
+    async with opened(store, clock) as (_, service):
+        made = task(calls=1, timeout_seconds=30, clock=clock)
+        clock.advance(40)
+        await service.checkpoint_task(made, AGENT)
+        (ended,) = await service.sweep_expired_timeouts(AGENT)
+        assert ended.sub_task_id == FIRST
+        (result,) = await service.get_parallel_results("task-1", "inv-1")
+        assert "timed out after 30 seconds" in str(result)
+
+
+@pytest.mark.mission("S0-041")
+@async_test
+async def test_correlation_data_does_not_hold_the_task_context(store: str) -> None:
+    made = task(calls=1)
+    context = dict(made.a2a_context)
+    whole = {"original_task_context": {**context, "more": "of it"}, "a2a_context": context}
+    data = dict(made.active_peer_sub_tasks[FIRST])
+    made.register_peer_sub_task(FIRST, data | whole)
+    async with opened(store) as (hf, service):
+        await service.checkpoint_task(made, AGENT)
+        found = await service.get_peer_sub_task(FIRST)
+        assert found is not None
+        assert found.correlation_data == data
+        claimed = await service.claim_peer_sub_task(FIRST)
+        assert claimed is not None
+        assert not set(whole) & set(claimed)
+        entries = await hf.journal.read("task-1")
+        (body,) = [body_of(entry) for entry in entries if entry.kind == "WAITS_OPENED"]
+        assert "user-1" not in str(body)
+        await service.resolve_wait_once(FIRST, "x")
+        restored = await service.restore_task_from_checkpoint("task-1")
+        assert restored is not None
+        assert restored.task_context.a2a_context == context
 
 
 @pytest.mark.mission("S0-098")
@@ -323,8 +389,9 @@ async def test_paused_task_has_the_values_of_its_columns(store: str) -> None:
 @pytest.mark.mission("S0-038", "S0-039", "S0-040", "S0-041", "S0-042", "S0-043", "S0-097")
 @async_test
 async def test_sub_task_has_the_values_of_its_columns(store: str) -> None:
-    async with opened(store) as (hf, service):
-        made = task(timeout_seconds=45.5)
+    clock = ManualClock()
+    async with opened(store, clock) as (hf, service):
+        made = task(timeout_seconds=45.5, clock=clock)
         await service.checkpoint_task(made, AGENT)
         wait = await hf.waits.get(FIRST)
         assert await service.get_peer_sub_task(FIRST) == PeerSubTask(

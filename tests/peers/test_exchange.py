@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.engine.replies import PeerReply
-from holdfast.errors import PeerFailed, PeerTimedOut
+from holdfast.errors import PeerFailed, PeerTimedOut, TransportUnavailable
 from holdfast.peers import envelopes, open_transport
 from holdfast.peers.envelopes import Cancel, Reply, Request
 from holdfast.testing.store_suite import async_test
@@ -67,7 +67,7 @@ async def test_peer_that_comes_later_finds_the_request(
             assert (await handle.result(timeout=30))[0] == "found gold"
 
 
-@pytest.mark.mission("S2-023", "S2-030", "S2-031")
+@pytest.mark.mission("S2-023", "S2-031")
 @async_test
 async def test_timeout_cancels_the_peer_elsewhere_and_its_late_reply_is_ignored(
     store: str, elsewhere: str, transport: str
@@ -102,6 +102,73 @@ async def test_timeout_cancels_the_peer_elsewhere_and_its_late_reply_is_ignored(
         late = await hf.waits.resolve(wait.wait_id, PeerReply(status="completed", value="late"))
         assert not late.accepted
         assert await hf.runs.result("r") == answer
+
+
+class Failing:
+    """A transport through which no cancel gets; all else goes through the real one."""
+
+    def __init__(self, hf: holdfast.Holdfast, error: Exception) -> None:
+        self.tries = 0
+        self._error = error
+        self._transport: Any = hf._exchange._transport  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess] - nobody else knows it
+        self._publish = self._transport.publish
+        self._transport.publish = self.publish
+
+    async def publish(self, queue: str, body: bytes, **more: Any) -> bool:
+        if more["headers"]["kind"] == "cancel":
+            self.tries += 1
+            raise self._error
+        return await self._publish(queue, body, **more)
+
+
+@pytest.mark.mission("S2-030")
+@pytest.mark.parametrize(
+    "error", [TransportUnavailable("the broker is away"), OSError("no route to host")]
+)
+@async_test
+async def test_cancel_that_cannot_be_sent_is_logged_and_holds_nothing_up(
+    store: str,
+    elsewhere: str,
+    transport: str,
+    error: Exception,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @holdfast.agent
+    async def slow(run: holdfast.Run, question: str) -> None:
+        await run.signal("never")
+
+    @holdfast.agent
+    async def asker(run: holdfast.Run) -> list[str]:
+        try:
+            await run.peer("slow", "gold", timeout=3)
+        except PeerTimedOut as error:
+            timed_out = str(error)
+        return [timed_out, await run.peer("research", "silver", timeout=60)]
+
+    async with (
+        served(store, transport, [asker]) as hf,
+        served(elsewhere, transport, [slow, research]) as theirs,
+    ):
+        failing = Failing(hf, error)
+        answer = await hf.run(asker, run_id="r", timeout=60)
+        assert answer == [
+            "Request to peer agent tool 'slow' timed out after 3 seconds.",
+            "found silver",
+        ]
+
+        async def was_tried_again() -> bool:
+            return failing.tries >= 2
+
+        await until(was_tried_again)
+        (told,) = [r for r in caplog.records if r.levelname == "WARNING" and "cancel" in r.message]
+        assert str(error) in told.message
+        waits = await hf.waits.of_run("r")
+        assert [(wait.name, wait.status) for wait in waits] == [
+            ("slow", "expired"),
+            ("research", "resolved"),
+        ]
+        assert (await theirs.runs.get(waits[0].wait_id)).status == "waiting"
+        assert await hf.journal.verify("r") == []
 
 
 @pytest.mark.mission("S0-020")
@@ -374,3 +441,87 @@ def test_queues_of_tenants_are_never_the_same() -> None:
     assert len(queues) == 5
     with pytest.raises(holdfast.errors.InvalidIdentifier):
         envelopes.queue_of_agent("default", "x" * 250)
+
+
+@holdfast.agent
+async def patient(run: holdfast.Run, name: str, given: Any) -> str:
+    try:
+        return await run.peer(name, given)
+    except PeerFailed as error:
+        return str(error)
+
+
+@async_test
+async def test_request_that_its_receiver_buries_has_failed(
+    store: str, elsewhere: str, transport: str
+) -> None:
+    between = open_transport(transport)
+    await between.open()
+    async with (
+        served(store, transport, [patient]) as hf,
+        served(elsewhere, transport, [research]),
+    ):
+        await hf.start(patient, "nobody", "gold", run_id="r")
+
+        async def is_left() -> Any:
+            return await hf.waits.of_run("r")
+
+        (wait,) = await until(is_left)
+        queue = envelopes.queue_of_store("default", await hf._context.store.store_id())  # pyright: ignore[reportPrivateUsage] - where its replies go
+        request = Request(wait_id=wait.wait_id, agent="\0", input="gold", reply_to=f"queue:{queue}")
+        await between.publish("agents.research", envelopes.encode(request), key="broken")
+        answer = await hf.run(patient, "nobody", "gold", run_id="r", timeout=60)
+        assert "the request could not be delivered" in answer
+
+        async def is_buried() -> Any:
+            return await between.dead_letters("agents.research")
+
+        (dead,) = await until(is_buried)
+        assert dead.key == "broken"
+    await between.close()
+
+
+@async_test
+async def test_peers_elsewhere_pay_nothing_again_when_their_caller_goes_back(
+    store: str, elsewhere: str, transport: str
+) -> None:
+    paid: list[str] = []
+    broken = ["tin"]
+
+    @holdfast.tool
+    async def charge(order: str) -> str:
+        paid.append(order)
+        return f"paid {order}"
+
+    @holdfast.agent(tools=[charge])
+    async def cashier(run: holdfast.Run, order: str) -> str:
+        got = await run.call(charge, order)
+        if order in broken:
+            raise ValueError("no luck")
+        return got
+
+    @holdfast.agent
+    async def shop(run: holdfast.Run, orders: list[str]) -> list[str]:
+        if run.version == 0:
+            await run.checkpoint(label="begun")
+        return [*await run.gather(*(run.peer("cashier", order) for order in orders))]
+
+    orders = ["gold", "gold", "tin"]
+    async with (
+        served(store, transport, [shop]) as hf,
+        served(elsewhere, transport, [cashier]) as theirs,
+    ):
+        with pytest.raises(holdfast.errors.RunFailed):
+            await hf.run(shop, orders, run_id="r", timeout=30)
+        assert sorted(paid) == orders, "siblings are two payments"
+        then = sorted(call.then for call in (await hf.runs.plan("r", 1)).calls)
+        assert then == ["made_again", "replayed", "replayed"]
+        broken.clear()
+        await hf.runs.fork("r", 1, new_run_id="f")
+        answers = await hf.run(shop, orders, run_id="f", timeout=30)
+        assert answers == ["paid gold", "paid gold", "paid tin"]
+        assert sorted(paid) == orders
+        found = await theirs.runs.list(agent="cashier")
+        (again,) = [run for run in found if run.forked_from]
+        assert again.root_id == (await theirs.runs.get(again.forked_from)).root_id
+        assert len(found) == 4

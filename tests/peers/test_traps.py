@@ -254,10 +254,11 @@ async def test_answer_claimed_in_memory_must_be_recorded_before_the_pause(
 @async_test
 async def test_timeout_is_armed_though_the_caller_gave_none(store: str, clock: ManualClock) -> None:
     async with holdfast.open(store, clock=clock) as hf:
-        await CheckpointService(hf).checkpoint_task(task("a", calls=1), AGENT)
+        await CheckpointService(hf).checkpoint_task(task("a", calls=1, clock=clock), AGENT)
         quick = CheckpointService(hf, default_timeout_seconds=5)
-        await quick.checkpoint_task(task("b", calls=1), AGENT)
-        await quick.checkpoint_task(task("c", calls=1, timeout_seconds=None), AGENT)
+        await quick.checkpoint_task(task("b", calls=1, clock=clock), AGENT)
+        named = task("c", calls=1, timeout_seconds=None, clock=clock)
+        await quick.checkpoint_task(named, AGENT)
         for task_id, seconds in (("a", 600), ("b", 5), ("c", 5)):
             (wait,) = await hf.waits.of_run(task_id)
             assert wait.deadline - wait.opened_at == seconds * 1_000_000
@@ -475,7 +476,7 @@ async def test_instance_that_lost_its_task_can_neither_pause_nor_end_it(
         await service.checkpoint_task(task(calls=0), AGENT)
         made = await restored(service)
         twin = hf.another_worker()
-        await outlive(twin, clock, lease_seconds=3600)
+        await outlive(twin, clock, lease_seconds=15)
         other = CheckpointService(twin)
         back = await restored(other)
         with pytest.raises(Fenced):
@@ -496,7 +497,7 @@ async def test_zombie_cannot_overwrite_a_pause_of_who_went_on(
         await service.checkpoint_task(task(calls=0), AGENT)
         zombie = await restored(service)
         twin = hf.another_worker()
-        await outlive(twin, clock, lease_seconds=3600)
+        await outlive(twin, clock, lease_seconds=15)
         other = CheckpointService(twin)
         back = await restored(other)
         back.append_to_run_based_buffer(" and on")

@@ -143,6 +143,42 @@ async def test_run_that_is_rewound_to_its_newest_version_tells_the_same(backend:
             assert latest.parent_id == row_of(backend, "t", version - 1)[0]
 
 
+@pytest.mark.parametrize("way", ["recovery", "fork"])
+@async_test
+async def test_copy_has_the_last_revision_and_is_found(backend: Backend, way: str) -> None:
+    async with holdfast.open(backend.url) as hf:
+        service = CheckpointService(hf)
+        first = await service.create_checkpoint("t", "ann", FIRST, agent_type="qa", summary="old")
+        await service.update_checkpoint(
+            first.checkpoint_id,
+            {"execution_state": {"phase": "testing", "current_focus": "the tests"}},
+            summary="newer words",
+        )
+        await service.create_checkpoint("t", "ann", SECOND)
+        task = "t"
+        if way == "recovery":
+            await service.execute_recovery(first.checkpoint_id)
+        else:
+            task = "fork"
+            await hf.runs.fork("t", 1, new_run_id=task)
+        copy = await latest_of(service, task)
+        state = (copy.execution_state.phase, copy.execution_state.current_focus)
+        assert state == ("testing", "the tests")
+        assert (copy.revision, copy.is_final, copy.summary) == (1, False, "newer words")
+        check_is_of(backend, copy, task, 3 if way == "recovery" else 1)
+        for wanted in (
+            {"text": "newer words"},
+            {"agent_type": "qa"},
+            {"phase": "testing"},
+            {"agent_id": "ann"},
+        ):
+            found = await service.search_checkpoints(wanted)
+            assert copy.checkpoint_id in {each.checkpoint_id for each in found.checkpoints}, wanted
+        await hf.reindex(task)
+        assert await latest_of(service, task) == copy
+        assert await hf.journal.verify(task) == []
+
+
 @pytest.mark.parametrize("edits", [None, {"mine": 1}], ids=["as it was", "edited"])
 @async_test
 async def test_fork_has_records_of_its_own(

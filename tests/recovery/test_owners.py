@@ -243,7 +243,8 @@ async def test_giver_is_refused_while_an_agent_on_holdfast_has_its_task(backend:
 async def test_writers_that_race_with_a_handoff_come_before_it_or_not_at_all(
     backend: Backend,
 ) -> None:
-    async with holdfast.open(backend.url) as hf:
+    patient = holdfast.Settings(busy_timeout_seconds=120)  # a file's lock is not given out in turn
+    async with holdfast.open(backend.url, settings=patient) as hf:
         task = Task(hf, backend)
         await task.write("ann")
         with ExitStack() as stack:

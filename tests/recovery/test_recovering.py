@@ -156,7 +156,7 @@ async def test_turn_that_takes_too_long_is_broken_off_and_its_call_is_in_doubt(
 ) -> None:
     ledger, hung = Ledger(tmp_path / "ledger"), list[int]()
 
-    @holdfast.tool
+    @holdfast.tool(limit_seconds=2)
     async def pay(turn: int) -> str:
         ledger.write("pay", "r", turn)
         if not hung:

@@ -414,7 +414,6 @@ def test_command_makes_no_store(tmp_path: Path) -> None:
 
 
 def test_command_draws_a_file(tmp_path: Path) -> None:
-    pytest.importorskip("holdfast.workflows.reading")
     file = tmp_path / "flow.yaml"
     file.write_text(
         "name: small\nblocks:\n- id: ask\n  type: Prompt\n  inputs: {prompt: 'Go on?'}\n",

@@ -70,6 +70,10 @@ class Taking3(Protocol[A, B, C, R]):
     def __call__(self, run: "Run", a: A, b: B, c: C, /) -> Awaitable[R]: ...
 
 
+def _itself(given: Any) -> Any:
+    return given
+
+
 class Agent(Generic[P, R]):
     """A function of a run and its input, with the tools it may use."""
 
@@ -83,6 +87,8 @@ class Agent(Generic[P, R]):
         self.function = function
         self.name = names.check(name, what="the name of an agent")
         self.rules = rules
+        self.alike: Callable[[Any], Any] = _itself
+        """What of an input makes two calls of this agent the same."""
         self._signature = _check_signature(function, name)
         functools.update_wrapper(self, function, updated=())
 
@@ -346,5 +352,6 @@ def rules_of(
         budget=budget,
         reserve=reserve,
         handoff=check_rules(handoff),
+        prompt=prompt,
         recovery=check_policy(recovery),
     )

@@ -59,8 +59,8 @@ class Gatekeeper:
         if wanted is None:
             return None
         tool, digest = call.tool, call.arguments.digest
-        place = self._places.of_wait(APPROVAL, tool.name, digest)
-        while (found := self._waiting.recorded(place)) is not None:
+        awaited = self._places.of_wait(APPROVAL, tool.name, digest)
+        while (found := await self._waiting.recorded(awaited)) is not None:
             if found.status is WaitStatus.OPEN:
                 return Wait(groups=(found.group_id,))
             is_usable = found.payload.get("args_digest") == digest and (
@@ -73,7 +73,8 @@ class Gatekeeper:
         if not call.is_on_record and await self._has_happened(call):
             return None
         request = ApprovalRequest(
-            place=place,
+            place=awaited.place,
+            asked=awaited.asked,
             prompt=_prompt(call, wanted),
             tool=tool.name,
             args=call.arguments.values,
@@ -88,8 +89,8 @@ class Gatekeeper:
         """A call is refused by another rule: what was said about it is not needed."""
         if needed_approval(call) is not None:
             digest = call.arguments.digest
-            place = self._places.of_wait(APPROVAL, call.tool.name, digest)
-            while self._waiting.recorded(place) is not None:
+            awaited = self._places.of_wait(APPROVAL, call.tool.name, digest)
+            while self._waiting.in_turn(awaited) is not None:
                 pass
 
     async def _has_happened(self, call: Call) -> bool:

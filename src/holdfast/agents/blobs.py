@@ -1,11 +1,10 @@
 """Results too long for a model: it reads the beginning, the whole is kept on the run's record."""
 
-from typing import Any, Final
+from typing import Final
 
 from holdfast import codec
 from holdfast.agents.memo import Memo
 from holdfast.agents.record import Record
-from holdfast.agents.tools import Tool
 from holdfast.engine import turns
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
@@ -29,12 +28,11 @@ class Blobs:
     def begin_turn(self, memo: Memo) -> None:
         self._memo = memo
 
-    async def cut(self, tool: Tool[..., Any], text: str) -> str:
-        """A result as it is given to a model."""
-        limit = tool.policy.max_result_chars
+    async def cut(self, name: str, text: str, limit: int) -> str:
+        """Return a tool's result as a model is given it: at most `limit` characters of it."""
         if len(text) <= limit:
             return text
-        seq = await self._keep(f"{_PREFIX}{tool.name}"[:255], text)
+        seq = await self._keep(f"{_PREFIX}{name}"[:255], text)
         return (
             f"{text[:limit]}\n[{limit:,} of {len(text):,} characters are shown; the whole is kept "
             f"as blob {self._id_of(seq)}]"

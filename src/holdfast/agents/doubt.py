@@ -93,6 +93,13 @@ def judge(
     return Undecided("" if verdict is None else verdict.reason)
 
 
+def over_at(effect: Effect, *, now: int) -> int:
+    """When to look again at a call that may be running; after its time limit, ever less often."""
+    if now < effect.limit_at:
+        return effect.limit_at
+    return now + _pause(now - effect.limit_at)
+
+
 def ask_again_at(policy: Policy, *, since: int, now: int) -> int | None:
     """When to ask `verify` again that could not tell since a moment; None if it was long enough.
 
@@ -101,8 +108,11 @@ def ask_again_at(policy: Policy, *, since: int, now: int) -> int | None:
     end = since + clock.seconds(policy.verify_seconds)
     if now >= end:
         return None
-    pause = min(max(now - since, _FIRST_PAUSE), _LONGEST_PAUSE)
-    return min(now + pause, end)
+    return min(now + _pause(now - since), end)
+
+
+def _pause(passed: int) -> int:
+    return min(max(passed, _FIRST_PAUSE), _LONGEST_PAUSE)
 
 
 def command_for(effect: Effect) -> str:

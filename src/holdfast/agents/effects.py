@@ -36,6 +36,7 @@ from holdfast.agents.record import Record
 from holdfast.agents.spending import Spending
 from holdfast.agents.takes import Key
 from holdfast.agents.tools import Place, text_of
+from holdfast.agents.under_way import is_under_way, under_way
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun
@@ -65,6 +66,7 @@ class Effects:
         *,
         record: Record,
         spending: Spending,
+        past: Past,
     ) -> None:
         self._context = context
         self._held = held
@@ -73,7 +75,7 @@ class Effects:
         self._gate = gate
         self._places = places
         self._spending = spending
-        self._past = Past(held)
+        self._past = past
         self._flights: dict[str, Flight] = {}
         self.called: set[UUID] = set()
         self.memo = Memo()
@@ -91,8 +93,7 @@ class Effects:
             self._reads.place(call)
             return
         number = self._places.number("call", call.tool.name, call.arguments.digest)
-        run = self._held.run
-        where = Place(run.root_id, run.run_id, self._held.version, call.call_id, number)
+        where = Place(self._held.run.root_id, self._past.turn, call.call_id, number)
         own_key = call.tool.key_for(call.arguments, where)
         call.key = self._past.key_for(call.tool.name, call.arguments.digest, own_key)
         if any(other.key == call.key for other in beside):
@@ -280,7 +281,9 @@ class Effects:
         if recorded is None and begun.answer == "fresh":
             return await self._execute(call, begun)
         if recorded is None and begun.answer == "in_flight":
-            return await self._await_twin(call, begun.effect)
+            found = await self._twin(call, effect)
+            if found is None or found.answer != "in_flight":
+                return await self._look_anew(call, found)
         if policy.effect == "idempotent":
             return await self._again(call, begun, note="it is safe to repeat")
         error = "" if recorded is None else text_of(recorded.result)
@@ -316,21 +319,15 @@ class Effects:
             raise Suspend(call.refused)
         try:
             result = await self._invoke(call, effect)
-        except EndedLate as late:
-            self._record_end(call, begun, late)
-            # A time limit of the agent's knows no other class of cancellation in Python 3.11.
-            raise asyncio.CancelledError from late
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                self._record_cancelled(call, begun, error)
+                raise
+            if isinstance(error, tool.policy.not_done_on):
+                return self._not_done(call, begun, error)
+            return await self._broken(call, begun, error)  # the tool did this to itself
         except (NotDone, *tool.policy.not_done_on) as error:
             return self._not_done(call, begun, error)
-        except asyncio.CancelledError as error:
-            if not is_being_cancelled():
-                return await self._broken(call, begun, error)  # the tool did this to itself
-            if isinstance(error, StillRunning):
-                raise  # it may happen yet: nobody judges it before its time limit is over
-            is_mutating = tool.policy.effect == "mutate"
-            status = Status.UNKNOWN if is_mutating else Status.NOT_DONE
-            self._held.stage.outcome(begun, status, note="the call was cancelled")
-            raise
         except Exception as error:
             return await self._broken(call, begun, error)
         completed = Outcome(self._complete(begun, result))
@@ -344,6 +341,20 @@ class Effects:
             raise Suspend(Delay(self._context.now() + _LATE_PAUSE, note))
         note = "the worker stood still too long before the call, and did not make it"
         await self._again(call, begun, note=note)
+
+    def _record_cancelled(
+        self, call: Call, begun: Begun, cancelled: asyncio.CancelledError
+    ) -> None:
+        """A call was cut off: record what is known of it."""
+        if isinstance(cancelled.__cause__, EndedLate):
+            return self._record_end(call, begun, cancelled.__cause__)
+        if isinstance(cancelled, StillRunning):
+            return None  # it may happen yet: nobody judges it before its time limit is over
+        is_not_done = isinstance(cancelled, call.tool.policy.not_done_on)
+        is_unknown = call.tool.policy.effect == "mutate" and not is_not_done
+        status = Status.UNKNOWN if is_unknown else Status.NOT_DONE
+        self._held.stage.outcome(begun, status, note="the call was cancelled")
+        return None
 
     def _record_end(self, call: Call, begun: Begun, late: EndedLate) -> None:
         """A thread ended while its call was being cancelled: how it ended is known all the same."""
@@ -369,7 +380,8 @@ class Effects:
         self.called.add(effect.effect_id)
         faults.point("tool.before_call")
         try:
-            result = await attempt(tool, call.arguments, key, limit_seconds=left)
+            with under_way(effect.effect_id):
+                result = await attempt(tool, call.arguments, key, limit_seconds=left)
         except Exception as error:
             is_free = isinstance(error, (NotDone, *tool.policy.not_done_on))
             await self._spending.end_call(call, is_free=is_free)
@@ -394,17 +406,22 @@ class Effects:
         self._held.stage.outcome(begun, Status.NOT_DONE, result=text, note=type_of(error))
         return Outcome(error=text, cause=error)
 
-    async def _await_twin(self, call: Call, effect: Effect) -> Outcome | None:
-        """Wait for the same operation that somebody else has begun."""
+    async def _twin(self, call: Call, effect: Effect) -> Begun | None:
+        """What became of the same operation that was begun before; of another run's, its end."""
+        if effect.run_id == self._held.run_id:
+            await self._held.stage.flush()  # its outcome may be on the way to the store
+            return await engine_effects.find(self._context, call.key)
         async for _ in self._context.changes(f"run:{effect.run_id}"):
             found = await engine_effects.find(self._context, call.key)
-            if found is None:
-                await self._issue_one(call)
-                return None
-            if found.answer != "in_flight":
-                call.begun = found
-                return None
+            if found is None or found.answer != "in_flight":
+                return found
         return None
+
+    async def _look_anew(self, call: Call, found: Begun | None) -> None:
+        if found is None:
+            await self._issue_one(call)
+        else:
+            call.begun = found
 
     async def _resolve_doubt(
         self, call: Call, begun: Begun, *, error: str | None = None
@@ -412,13 +429,19 @@ class Effects:
         """Find out what became of an effect that nobody saw the end of; None to look anew."""
         effect = begun.effect
         faults.point("tool.before_verify")
-        verdict = await doubt.ask(call.tool, call.arguments, effect)
-        is_over = error is not None or effect.status is Status.UNKNOWN
+        try:
+            verdict = await doubt.ask(call.tool, call.arguments, effect)
+        except asyncio.CancelledError:
+            if error is not None:
+                await self._record_doubt(begun, error)
+            raise
+        now = self._context.now()
+        is_over = error is not None or begun.is_over or effect.limit_at <= now
         judgement = doubt.judge(
             verdict,
             call.tool.policy,
             error=error,
-            is_over=is_over or effect.limit_at <= self._context.now(),
+            is_over=is_over and not is_under_way(effect.effect_id),
             attempts=call.attempts,
         )
         match judgement:
@@ -428,7 +451,7 @@ class Effects:
                 return Outcome(plain)
             case TooEarly():
                 note = f"{effect.tool} may still be running; then it is found out what became of it"
-                raise Suspend(Delay(effect.limit_at, note))
+                raise Suspend(Delay(doubt.over_at(effect, now=now), note))
             case DidNot(text):
                 await self._settle(begun, Status.NOT_DONE, result=text, note="verified")
                 return Outcome(error=text)

@@ -26,10 +26,11 @@ from holdfast.agents.versions import Change, InFlight, judge
 from holdfast.agents.views import UNSET
 from holdfast.engine import budgets as engine_budgets
 from holdfast.engine import effects as engine_effects
-from holdfast.engine import recoveries, turns
+from holdfast.engine import pasts, recoveries, turns
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outlasting import outlast
+from holdfast.engine.pasts import Prepared
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import (
     AgentNotFound,
@@ -86,6 +87,7 @@ class Pass:
         self._given = given
         self._run: Run | None = None
         self._in_flight = InFlight()
+        self._continued: Prepared | None = None
         self._began_at = held.version
         self._failed_before = held.run.attempts - held.run.lost
         self.stop_note = ""
@@ -156,6 +158,8 @@ class Pass:
         entries = await turns.entries_since_checkpoint(self.context, held.run_id)
         self._in_flight = InFlight(entries)
         memo = Memo(entries)
+        if held.version == 0 and held.run.forked_from:
+            self._continued = await pasts.continued(self.context, held.run)
         await self._open_purse(agent, memo)
         given = self._given
         if given is UNSET:
@@ -233,6 +237,7 @@ class Pass:
             memo=memo,
             known=known,
             handover=self._handover,
+            continued=self._continued,
         )
         if self.stop_note:
             run.hand_back(self.stop_note)

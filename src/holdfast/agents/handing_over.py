@@ -5,7 +5,7 @@ for agents with a policy only; a wish to hand over is the part `holdfast.wish`. 
 memory at once and are stored with the next checkpoint, so a turn that is repeated counts the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, cast
 
 import msgspec
@@ -13,13 +13,16 @@ import msgspec
 from holdfast import codec, names
 from holdfast.agents.messages import Message, Usage
 from holdfast.agents.progress import Progress
+from holdfast.agents.tokens import PER_MESSAGE, estimate, text_of_message
 from holdfast.agents.views import Log, Value
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import MisuseError, UnsupportedValue
 
 CONTEXT: Final = "holdfast.context"
 WISH: Final = "holdfast.wish"
-_BYTES_PER_TOKEN: Final = 3
+_IMPLAUSIBLE: Final = 3
+"""A usage below this part of what was counted is not believed: caches are left out of some."""
+_LEAST_RESULTS: Final = 256
 
 TriggerKind = Literal["context", "context_hard", "phase_complete", "errors", "explicit"]
 
@@ -61,7 +64,9 @@ class HandoffRules(Protocol):
     """What a policy of handoffs must offer; `holdfast.HandoffPolicy` does."""
 
     @property
-    def window(self) -> int: ...
+    def window_tokens(self) -> int: ...
+    @property
+    def limit_tokens(self) -> int: ...
     @property
     def to(self) -> str: ...
     @property
@@ -72,6 +77,10 @@ class HandoffRules(Protocol):
     def acknowledge_seconds(self) -> float: ...
     def tokens_of(self, text: str) -> int:
         """How many tokens a text has, or a little more."""
+        ...
+
+    def for_model(self, model: str, windows: Mapping[str, int]) -> "HandoffRules":
+        """The same rules with the window and the tokenizer of a model, where they leave it open."""
         ...
 
     def judge(
@@ -86,14 +95,6 @@ def check_rules(given: HandoffRules | None) -> HandoffRules | None:
     if given is None or (callable(getattr(given, "judge", None)) and not isinstance(given, type)):
         return given
     raise MisuseError(f"handoff is a holdfast.HandoffPolicy, not {given!r}")
-
-
-def estimate(text: str) -> int:
-    """Tokens of a text, guessed from its bytes: one for every three, rounded up.
-
-    More than tokenizers count for prose and code of most languages; a guess, not a bound.
-    """
-    return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
 
 
 def asked_for(wish: Wish) -> Trigger:
@@ -128,10 +129,21 @@ class HandoffWish:
 class HandingOver:
     """What one pass over a run knows of handing over: numbers, wish, policy; `due` judges them."""
 
-    def __init__(self, held: LeasedRun, rules: HandoffRules | None, progress: Progress) -> None:
+    def __init__(
+        self,
+        held: LeasedRun,
+        rules: HandoffRules | None,
+        progress: Progress,
+        *,
+        fixed: Callable[[], str] = str,
+    ) -> None:
+        """`fixed` gives what the model is told with every call: system prompt and tool schemas."""
         self._held = held
         self.rules = rules
         self._progress = progress
+        self._fixed_text = fixed
+        self._fixed: int | None = None
+        self._counted: dict[str, list[tuple[object, int]]] = {}
         self.wish = HandoffWish(held)
         self._numbers = Value(held, CONTEXT, ContextNumbers, ContextNumbers())
 
@@ -147,6 +159,39 @@ class HandingOver:
             return asked_for(wish) if wish is not None else None
         finished = self._progress.state.finished_phase
         return self.rules.judge(self.numbers, finished_phase=finished, wish=wish)
+
+    @property
+    def fixed(self) -> int:
+        """How many tokens of each call are the system prompt and the tools."""
+        if self._fixed is None:
+            self._fixed = self._count(self._fixed_text())
+        return self._fixed
+
+    def projected(self, *given: object) -> int:
+        """How many tokens a model sees that is given this."""
+        return self.fixed + sum(map(self._tokens, given))
+
+    def used(self, talk: Sequence[object]) -> int:
+        """What the context uses: as it was counted, or if it was not, what `talk` has."""
+        return self.numbers.used or self.projected(talk)
+
+    def room_for_results(self) -> int | None:
+        """How many tokens tools may answer; None without a policy.
+
+        So many that the next call of the model, and another turn as large, stay below the limit;
+        if that is next to nothing the context ends, and only the limit counts.
+        """
+        if self.rules is None:
+            return None
+        numbers, limit = self.numbers, self.rules.limit_tokens
+        began_at = numbers.turn_began_at if numbers.replies else self.fixed
+        said = max(0, numbers.used - began_at)
+        room = (limit - began_at - 1) // 2 - said
+        return room if room >= _LEAST_RESULTS else max(0, limit - began_at - said)
+
+    def tokens_of(self, text: str) -> int:
+        """How many tokens a text of this context has."""
+        return self._count(text)
 
     def begin_context(self) -> None:
         """Count anew: a fresh context goes on from the next version."""
@@ -164,7 +209,8 @@ class HandingOver:
         if self.rules is None:
             return
         said = usage.output_tokens if told and usage is not None else self._tokens(reply)
-        used = told or said + sum(map(self._tokens, (*given, *named.values())))
+        counted = self.projected(*given, *named.values()) + said
+        used = told if told * _IMPLAUSIBLE >= counted else counted
         numbers = self.numbers
         # What the first reply was given is no turn: every context begins with it.
         began_at = numbers.turn_began_at if numbers.replies else max(0, used - said)
@@ -183,7 +229,7 @@ class HandingOver:
         if self.rules is None or not answers:
             return
         results = [result for answer in answers for result in answer.results]
-        added = sum(self.rules.tokens_of(result.content) for result in results)
+        added = sum(map(self._tokens, answers))
         failed = sum(result.is_error for result in results)
         self._note(used=self.numbers.used + added, errors=self.numbers.errors + failed)
 
@@ -209,17 +255,35 @@ class HandingOver:
     def _note(self, **changes: int) -> None:
         assert self.rules is not None, "numbers are kept for agents with a policy"
         changed: ContextNumbers = msgspec.structs.replace(self.numbers, **changes)
-        share = max(changed.max_utilization, changed.used / self.rules.window)
+        share = max(changed.max_utilization, changed.used / self.rules.window_tokens)
         self._numbers.set(msgspec.structs.replace(changed, max_utilization=share))
+
+    def _count(self, text: str) -> int:
+        return estimate(text) if self.rules is None else self.rules.tokens_of(text)
 
     def _tokens(self, value: object) -> int:
         """Tokens of what a model was given or said; what is no data is not told to it."""
-        assert self.rules is not None, "tokens are counted for agents with a policy"
         if isinstance(value, str):
-            return self.rules.tokens_of(value)
-        plain = list(cast("Log[Any]", value)) if isinstance(value, Log) else value
+            return self._count(value)
+        if isinstance(value, Message):
+            return PER_MESSAGE + self._count(text_of_message(value))
+        if isinstance(value, Log):
+            log = cast("Log[object]", value)
+            return self._tokens_of_items(log.name, list(log))
+        if isinstance(value, list | tuple):
+            return sum(map(self._tokens, cast("Sequence[object]", value)))
         try:
-            stored = codec.decode(codec.encode(plain))
+            stored = codec.decode(codec.encode(value))
         except UnsupportedValue:
             return 0
-        return self.rules.tokens_of(msgspec.json.encode(stored).decode())
+        return self._count(msgspec.json.encode(stored).decode())
+
+    def _tokens_of_items(self, name: str, items: list[object]) -> int:
+        """Count the items of a log: each once, as long as it is the same immutable message."""
+        known = self._counted.get(name, [])
+        counted: list[tuple[object, int]] = []
+        for at, item in enumerate(items):
+            is_known = at < len(known) and known[at][0] is item and isinstance(item, Message)
+            counted.append(known[at] if is_known else (item, self._tokens(item)))
+        self._counted[name] = counted
+        return sum(tokens for _, tokens in counted)

@@ -46,6 +46,7 @@ class Giving(NamedTuple):
     tools: Mapping[str, Tool[..., Any]]
     trigger: Trigger
     label: str = ""
+    model: str = ""
 
 
 class Handover(Protocol):
@@ -98,6 +99,7 @@ class Departing:
         self._gate = gate
         self._rules = rules
         self._handover = handover
+        self._is_clean = memo.is_untouched
         self.is_between_turns = memo.is_untouched
         """Whether the agent's code has done nothing yet in its turn."""
 
@@ -111,8 +113,37 @@ class Departing:
         """Leave the run to a fresh context before another turn begins, if there is a reason."""
         trigger = self.why() if self.is_between_turns else None
         self.is_between_turns = False
-        if trigger is None:
+        if trigger is not None:
+            await self._give_or_leave(trigger)
+
+    def begin_turn(self) -> None:
+        """A turn was stored, and the next has not begun."""
+        self.is_between_turns = self._is_clean = True
+
+    async def make_room(self, talk: object) -> None:
+        """Leave the run to a fresh context if a model that is given `talk` would see too much.
+
+        For loops, which call a model first thing in a turn. A fresh context that is too full itself
+        cannot be helped by another: its run is blocked.
+        """
+        counts = self._run.handing_over
+        if counts.rules is None or self._handover is None or not self._is_clean:
             return
+        self._is_clean = False
+        limit, window = counts.rules.limit_tokens, counts.rules.window_tokens
+        seen = counts.projected(talk)
+        share = f"{seen:,} of {window:,} tokens ({seen / window:.0%})"
+        if counts.numbers.replies and seen > limit:
+            await self._give_or_leave(Trigger("context", f"the next call would have {share}"))
+        if counts.fixed >= limit or seen > window:
+            note = (
+                f"the model of a fresh context would be given {share}, {counts.fixed:,} of them "
+                f"system prompt and tools, and may use {limit:,}: shorten them, or use a model "
+                "with a larger window"
+            )
+            self._gate.leave(Suspend(Block(BlockedReason.BREAKER, note)))
+
+    async def _give_or_leave(self, trigger: Trigger) -> None:
         try:
             await self.give(trigger)
         except HoldfastError as error:
@@ -121,9 +152,9 @@ class Departing:
     async def give(self, trigger: Trigger, label: str = "") -> NoReturn:
         """Give the run away, with what changed in this turn, and leave the agent's code."""
         assert self._handover is not None, "it was found to be due"
-        rules = self._rules
+        rules, model = self._rules, self._rules.versions.model
         why = await self._told(trigger)
-        giving = Giving(self._run, self._held, rules.handoff, rules.tools, why, label)
+        giving = Giving(self._run, self._held, rules.handoff, rules.tools, why, label, model)
         try:
             await self._handover.give(giving)
         except ContextTooSmall as error:

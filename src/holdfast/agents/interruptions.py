@@ -6,6 +6,7 @@ goes on, so that nobody meets a run half changed.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from holdfast.agents.containing import Exited, carried
@@ -16,8 +17,11 @@ ABANDONED: Final = "holdfast: nobody can wait any longer"
 """The message of a cancellation that does not wait for threads either."""
 
 
-class EndedLate(asyncio.CancelledError):
-    """The call was cancelled, and its function ended all the same: with a result or an error."""
+class EndedLate(Exception):
+    """How a function ended whose call was cancelled: the cause of that cancellation.
+
+    The cancellation itself is a plain one: no other is seen by a time limit in Python 3.11.
+    """
 
     def __init__(self, result: Any, error: BaseException | None) -> None:
         super().__init__()
@@ -26,7 +30,11 @@ class EndedLate(asyncio.CancelledError):
 
 
 class StillRunning(asyncio.CancelledError):
-    """The call was abandoned, and its thread works on: nobody here will see how it ends."""
+    """The call was abandoned, and its thread works on until `ended`: nobody waits for it."""
+
+    def __init__(self, ended: "Future[Any]") -> None:
+        super().__init__(ABANDONED)
+        self.ended = ended
 
 
 async def finish_first(

@@ -106,6 +106,7 @@ class AgentLoop(Agent[[str], str]):
         if run.is_fresh:
             talk.append(Message.user(request) if talk else _first_message(run, request))
         while _turns_since_user(talk) < self.max_turns:
+            await run.departing.make_room(talk)
             # The step's name is the same for every model: a reply on record is used after a change.
             reply = await run.model(self.reply, talk)
             talk.append(reply)

@@ -47,6 +47,8 @@ class RecordedWait(msgspec.Struct):
     value: Any = None
     settled_by: str = ""
     settled_at: int = 0
+    replay_of: str = ""
+    """The run whose reply is given back, because it was called before this run went back."""
 
 
 class Memo:

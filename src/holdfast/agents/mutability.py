@@ -13,6 +13,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, cast
 from uuid import UUID
+from weakref import getweakrefcount
 
 import msgspec
 
@@ -50,7 +51,7 @@ def are_shared(values: Collection[object], *, by: int = 0) -> bool:
     for value, count in zip(values, counts, strict=True):
         if is_immutable(value):
             continue
-        if count > _ALONE + by or _is_content_shared(value):
+        if count > _ALONE + by or getweakrefcount(value) or _is_content_shared(value):
             return True
     return False
 
@@ -62,6 +63,8 @@ def _is_content_shared(value: object) -> bool:
         return are_shared(cast("list[object]", value))
     fields = _fields(type(value))
     if fields is None:
+        return True
+    if hasattr(value, "__dict__") and are_shared([vars(value)], by=1):
         return True
     # The list made here refers to each of them too.
     return are_shared([getattr(value, name) for name in fields], by=1)

@@ -6,11 +6,19 @@ The same place again after a crash, whatever order branches and their calls end 
 import hashlib
 from collections import Counter
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 _branch: Final[ContextVar[tuple[int, ...]]] = ContextVar("holdfast_branch", default=())
+
+
+class Awaited(NamedTuple):
+    """Something that is waited for: where in its turn, and what, wherever it is asked for."""
+
+    kind: str
+    place: bytes
+    asked: bytes
 
 
 class Places:
@@ -36,16 +44,20 @@ class Places:
             return digest
         return hashlib.sha256(digest + number.encode()).digest()
 
-    def of_wait(self, kind: str, name: str, digest: bytes = b"") -> bytes:
+    def of_wait(self, kind: str, name: str, digest: bytes = b"") -> "Awaited":
         """The place of something that is waited for."""
         number = self.number(kind, name, digest)
-        return hashlib.sha256(msgspec.msgpack.encode((kind, name, digest, number))).digest()[:16]
+        return Awaited(kind, _short(kind, name, digest, number), _short(kind, name, digest))
 
     def next_gather(self) -> int:
         """The number of a gather in the present branch."""
         branch = _branch.get()
         self._counts[branch, "gather"] += 1
         return self._counts[branch, "gather"]
+
+
+def _short(*material: object) -> bytes:
+    return hashlib.sha256(msgspec.msgpack.encode(material)).digest()[:16]
 
 
 def enter_branch(gather: int, index: int) -> None:

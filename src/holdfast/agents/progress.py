@@ -36,12 +36,16 @@ T = TypeVar("T")
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored. `finished_phase` is the phase that was finished in this context, if any."""
+    """What is stored. `finished_phase` is the phase that was finished in this context, if any.
+
+    `risks` are what may go wrong; schema 1.0 has no field for them, the continuation prompt does.
+    """
 
     execution_state: ExecutionState = ExecutionState()
     context_summary: ContextSummary = ContextSummary()
     metrics: Metrics = Metrics()
     finished_phase: str = ""
+    risks: tuple[str, ...] = ()
 
 
 def work_of(stored: object) -> Work:
@@ -117,6 +121,11 @@ class Progress:
     def depend(self, text: str) -> None:
         """The work depends on something outside."""
         self._add("external_dependencies", text)
+
+    def risk(self, text: str) -> None:
+        """Something may go wrong; whoever continues is told."""
+        told = dict.fromkeys([*self.state.risks, _said(text, "a risk")])
+        self._set(risks=_bounded(told, "risks"))
 
     def files(self, *paths: str) -> None:
         """Files that were changed."""

@@ -31,7 +31,7 @@ async def progress_item(
 
 @tool(effect="read")
 async def progress_note(
-    kind: Literal["decision", "assumption", "constraint", "dependency"],
+    kind: Literal["decision", "assumption", "constraint", "dependency", "risk"],
     text: str,
     reason: str = "",
 ) -> str:
@@ -127,6 +127,8 @@ def _note(progress: Progress, *, kind: str, text: str, reason: str = "") -> str:
         progress.assume(text)
     elif kind == "constraint":
         progress.constrain(text)
+    elif kind == "risk":
+        progress.risk(text)
     else:
         progress.depend(text)
     return "noted"

@@ -21,9 +21,11 @@ FOR_PEOPLE: Final = frozenset({QUESTION, APPROVAL})
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored with a wait of an agent that nobody reads but the agent itself."""
+    """What is stored with a wait of an agent that nobody reads but the agent itself: where in its
+    turn it was asked for, and what that was, in whatever turn it is asked for again."""
 
     place: bytes
+    asked: bytes = b""
 
 
 class Question(Place, frozen=True, kw_only=True, omit_defaults=True):

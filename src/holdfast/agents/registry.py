@@ -154,7 +154,7 @@ class ToolRegistry:
 
     def _key(self, tool: Tool[..., Any], arguments: Arguments, call_id: str, *, nth: int) -> str:
         session = self._session_id
-        place = Place(session, session, self._version, usable_id(call_id), str(nth))
+        place = Place(session, self._version, usable_id(call_id), str(nth))
         return tool.key_for(arguments, place)
 
 
@@ -189,7 +189,7 @@ class _Dispatch:
         if isinstance(verdict, Happened):
             text = _text(verdict.result)
             await self._settle(effect, Status.COMPLETED, text, note="verified")
-        elif isinstance(verdict, NotDone) and begun.answer == "unknown":
+        elif isinstance(verdict, NotDone) and begun.is_over:
             await self._settle(effect, Status.NOT_DONE, None, note="verified")
 
     async def resolve_doubt(self, begun: Begun, *, error: str | None = None) -> ToolResult | None:
@@ -203,7 +203,7 @@ class _Dispatch:
             await doubt.ask(self._call.tool, self._call.arguments, effect),
             self._policy,
             error=error,
-            is_over=error is not None or begun.answer == "unknown",
+            is_over=error is not None or begun.is_over,
             attempts=self._call.attempts,
         )
         match judgement:
@@ -212,7 +212,7 @@ class _Dispatch:
                 await self._settle(effect, Status.COMPLETED, text, note="verified")
                 return self._call.result(text)
             case TooEarly():
-                return await self._await_twin()  # another process may be making it just now
+                return await self._await_twin()  # it may be made, or be on its way, just now
             case DidNot(text):
                 await self._settle(effect, Status.NOT_DONE, text, note="verified")
                 return self._call.failed(text)
@@ -281,7 +281,7 @@ class _Dispatch:
         pause = _FIRST_PAUSE
         while True:
             found = await self._calls.find(self._call.key)
-            if found is None or found.answer != "in_flight":
+            if found is None or found.answer == "done" or found.is_over:
                 return
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 1.5)

@@ -4,7 +4,9 @@ Of a batch the calls that need nobody are made at once; the run is left for the 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
+
+import msgspec
 
 from holdfast.agents.approvals import Gatekeeper
 from holdfast.agents.blobs import Blobs
@@ -19,6 +21,7 @@ from holdfast.agents.progress import Progress
 from holdfast.agents.progress_tools import UNCOUNTED, is_noting, note
 from holdfast.agents.record import Record
 from holdfast.agents.rules import Refused, Repeats, Rules
+from holdfast.agents.tokens import fitting, shares
 from holdfast.agents.tools import Arguments, Tool, text_of
 from holdfast.agents.views import Value
 from holdfast.agents.waiting import Answered, Waiting
@@ -26,9 +29,20 @@ from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import HoldfastError, MisuseError, ToolFailed, TurnDiverged
 
 _REPEATS: Final = "holdfast.repeats"
+_LONGEST_NAME: Final = 200
+_TOKENS_OF_A_CUT: Final = 60
+"""What is said of a result that was cut, and what its message takes."""
 
 Prepared = Call | str | Wait | Answered
 """A call that may be made, the text that refuses it, who must permit or answer it, the answer."""
+
+
+class Whole(NamedTuple):
+    """All of a call's result. Of its text at most `limit` characters are shown; None: no limit."""
+
+    name: str
+    result: ToolResult
+    limit: int | None = None
 
 
 class Requests:
@@ -75,7 +89,7 @@ class Requests:
         if asked is not None:
             self._leave_to(asked)
         pairs = list(zip(calls, prepared, strict=True))
-        answers = [await self._answer(call, p, outcomes) for call, p in pairs]
+        answers = await self._shown([self._answer(call, p, outcomes) for call, p in pairs])
         made = sum(not isinstance(p, str) and self._is_counted(call) for call, p in pairs)
         self._handing_over.count_calls(made, answers)
         return answers
@@ -103,14 +117,14 @@ class Requests:
             arguments = self._rules.parse(tool, call.args)
             if tool is ask_person:
                 await self._rules.permit(tool, arguments)
-                return self._waiting.asked_by_model(**arguments.values)
+                return await self._waiting.asked_by_model(**arguments.values)
             if is_noting(tool):
                 await self._rules.permit(tool, arguments)
                 return self._note(tool, arguments)
             if (peer := self._rules.peers.get(tool.name)) is not None:
                 await self._rules.permit(tool, arguments)
                 self._count(tool, arguments)
-                return self._peers.called_by_model(peer, arguments.values)
+                return await self._peers.called_by_model(peer, arguments.values)
             made = Call(tool, arguments, call_id=usable_id(call.id))
             self._place(made, [other for other in by_key.values() if isinstance(other, Call)])
             self._count(tool, arguments)
@@ -159,25 +173,48 @@ class Requests:
         except MisuseError as error:
             raise Refused(f"{call.tool.name} was not called: {error}") from error
 
-    async def _answer(
-        self, call: ToolCall, prepared: Prepared, outcomes: Iterator[Outcome]
-    ) -> Message:
+    def _answer(self, call: ToolCall, prepared: Prepared, outcomes: Iterator[Outcome]) -> "Whole":
+        name = call.name[:_LONGEST_NAME]
         if isinstance(prepared, Answered):
-            return Message.tool(ToolResult(call.id, prepared.text, is_error=prepared.is_error))
+            answered = ToolResult(call.id, prepared.text, is_error=prepared.is_error)
+            return Whole(name, answered)
         if isinstance(prepared, str):
-            return Message.tool(ToolResult(call.id, prepared, is_error=True))
+            return Whole(name, ToolResult(call.id, prepared, is_error=True))
         assert isinstance(prepared, Call), "a run that waits is left before"
         outcome = next(outcomes)
         if outcome.error is not None:
-            return Message.tool(ToolResult(call.id, outcome.error, is_error=True))
+            return Whole(name, ToolResult(call.id, outcome.error, is_error=True))
         text = text_of(outcome.value)
         if outcome.replay_of is not None:
             text = f"[idempotent replay of {outcome.replay_of}]: {text}"
-        try:
-            content = await self._blobs.cut(prepared.tool, text)
-        except HoldfastError as error:
-            self._gate.leave(error)
-        return Message.tool(ToolResult(call.id, content))
+        limit = prepared.tool.policy.max_result_chars
+        return Whole(name, ToolResult(call.id, text), min(limit, len(text)))
+
+    async def _shown(self, answers: Sequence["Whole"]) -> list[Message]:
+        """Results as a model is given them: what is too long is cut, and kept as a blob."""
+        room = self._handing_over.room_for_results()
+        limits = [len(a.result.content) if a.limit is None else a.limit for a in answers]
+        if room is not None:
+            texts = [a.result.content[:limit] for a, limit in zip(answers, limits, strict=True)]
+            limits = self._limits_within(texts, room)
+        shown: list[Message] = []
+        for answer, limit in zip(answers, limits, strict=True):
+            result = answer.result
+            try:
+                content = await self._blobs.cut(answer.name, result.content, limit)
+            except HoldfastError as error:
+                self._gate.leave(error)
+            shown.append(Message.tool(msgspec.structs.replace(result, content=content)))
+        return shown
+
+    def _limits_within(self, texts: Sequence[str], room: int) -> list[int]:
+        """How many characters of each text are shown, so that all have at most `room` tokens."""
+        count = self._handing_over.tokens_of
+        sizes = [count(text) + _TOKENS_OF_A_CUT for text in texts]
+        return [
+            len(text) if share >= size else fitting(text, max(0, share - _TOKENS_OF_A_CUT), count)
+            for text, size, share in zip(texts, sizes, shares(sizes, room), strict=True)
+        ]
 
     async def _ask_at_once(self, way: Way) -> Way:
         """Open requests now, so that nobody has to wait for the calls beside them to end."""

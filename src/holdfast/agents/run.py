@@ -19,7 +19,6 @@ from holdfast.agents.cadence import Pace
 from holdfast.agents.calls import Call
 from holdfast.agents.containing import carried, first_error
 from holdfast.agents.effects import Effects
-from holdfast.agents.handing_over import HandingOver
 from holdfast.agents.handover import Departing, Handover, left_in
 from holdfast.agents.interruptions import finish_first
 from holdfast.agents.leaving import (
@@ -32,7 +31,7 @@ from holdfast.agents.leaving import (
 )
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import Message, ToolCall, Usage, usage_of
-from holdfast.agents.past import take_freshness
+from holdfast.agents.past import Past, take_freshness
 from holdfast.agents.peers import Peers
 from holdfast.agents.places import Places, enter_branch
 from holdfast.agents.progress import Progress
@@ -49,6 +48,8 @@ from holdfast.agents.waiting import Waiting
 from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outlasting import goes_on_in_memory, outlast
+from holdfast.engine.pasts import Prepared
+from holdfast.engine.waits import Waits
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
@@ -88,6 +89,7 @@ class Run:
         memo: Memo,
         known: Versions | None = None,
         handover: Handover | None = None,
+        continued: Prepared | None = None,
     ) -> None:
         self.context = context
         self._held = held
@@ -97,39 +99,36 @@ class Run:
         self._places = Places()
         self._pace = Pace(rules.cadence, context.now)
         self.record = Record(held, self._pace, versions=rules.versions, known=known)
-        self._steps = Steps(held, gate, self._places, self.record)
+        self._past = Past(held, continued)
+        self._steps = Steps(context, held, gate, self._places, record=self.record, past=self._past)
         self._spending = Spending(
             context, held, gate, reserve=rules.reserve, model=rules.versions.model
         )
         self._effects = Effects(
-            context, held, gate, self._places, record=self.record, spending=self._spending
+            context,
+            held,
+            gate,
+            self._places,
+            record=self.record,
+            spending=self._spending,
+            past=self._past,
         )
         self.called_effects = self._effects.called
         """Effects whose tools were called in this pass."""
         self.keep_reads = self._effects.keep_reads
         """Puts on record what tools have read in this turn, because the run is left."""
-        self._waiting = Waiting(context, held, gate, self._places, self.record)
-        self._peers = Peers(context, held, self._places, self._waiting)
+        self._waiting = Waiting(
+            context, held, gate, self._places, record=self.record, past=self._past
+        )
+        self._peers = Peers(context, held, self._places, self._waiting, self._past)
         self._blobs = Blobs(context, held, self.record)
         self.progress = Progress(held, counts=rules.handoff is not None)
         """How far the work is, for whoever goes on with it."""
-        self.handing_over = HandingOver(held, rules.handoff, self.progress)
+        self.handing_over = rules.handing_over(held, self.progress, context.settings.windows)
         self.continuation = left_in(held)
         """What the context before this one left, if it handed the run over; else None."""
         self.departing = Departing(self, held, gate, rules=rules, handover=handover, memo=memo)
-        self._requests = Requests(
-            held,
-            gate,
-            rules=rules,
-            effects=self._effects,
-            waiting=self._waiting,
-            peers=self._peers,
-            gatekeeper=Gatekeeper(context, self._waiting, self._places),
-            blobs=self._blobs,
-            record=self.record,
-            progress=self.progress,
-            handing_over=self.handing_over,
-        )
+        self._requests = self._make_requests(rules)
         self._was_blank = memo.is_blank
         held.stamp[PART] = part_of(rules.versions)
         self._stop_note = ""
@@ -138,6 +137,21 @@ class Run:
         is_at_start = held.version == 0 or take_freshness(held) == "start"
         self._is_fresh = memo.answered or is_at_start
         self._begin_turn(memo)
+
+    def _make_requests(self, rules: Rules) -> Requests:
+        return Requests(
+            self._held,
+            self.gate,
+            rules=rules,
+            effects=self._effects,
+            waiting=self._waiting,
+            peers=self._peers,
+            gatekeeper=Gatekeeper(self.context, self._waiting, self._places),
+            blobs=self._blobs,
+            record=self.record,
+            progress=self.progress,
+            handing_over=self.handing_over,
+        )
 
     @property
     def run_id(self) -> str:
@@ -190,7 +204,7 @@ class Run:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Call a function once: its result is on record before anything that follows from it."""
+        """Call a function once: its result is staged, and on disk before what follows from it."""
         return await self._step("", function, args, kwargs)
 
     async def model(
@@ -199,7 +213,7 @@ class Run:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Call a model: the reply is on record, never paid for twice, and its usage is counted."""
+        """Call a model, and count its usage: its reply is staged as the result of a step is."""
         reply = await self._step("model:", function, args, kwargs, self._spending)
         used = usage_of(reply)
         if used is not None:
@@ -211,6 +225,7 @@ class Run:
         """Make the calls a model asked for, at the same time; a message for each, in order.
 
         A call that is refused, or a tool that raises, is answered with an error the model reads.
+        The intents are on disk before a tool is called; returns when the outcomes are staged.
         """
         self.gate.check_own_task("run.tools()")
         return await self._requests.make_all(calls)
@@ -222,6 +237,7 @@ class Run:
     async def call(self, tool: Tool[..., Any], *args: Any, **kw: Any) -> Any:
         """Call one tool from the agent's own code; raises ToolFailed with what a model would read.
 
+        The intent is on disk before the tool is called; returns when the outcome is staged.
         Raises KeyReused if the tool's own `key=` stands for a call with other arguments already.
         The key of the call is given by Holdfast.
         """
@@ -452,6 +468,7 @@ class Run:
             return None
         try:
             self.check_claimed()
+            await self._past.give_up_kept(Waits(self.context).cancel)
             if trigger is not None:
                 await self.departing.give(trigger, label)
             stored = await self._store(phase, label)
@@ -466,7 +483,7 @@ class Run:
         self._is_fresh = False
         self._begin_turn(Memo())
         # Somebody may have asked for it meanwhile: the commit was the first to see that.
-        self.departing.is_between_turns = True
+        self.departing.begin_turn()
         await self.departing.give_if_due()
         self._leave_if_stopping()
         return stored

@@ -13,15 +13,16 @@ from typing import Any, Final, cast
 from holdfast import codec, faults, names
 from holdfast.agents import shapes
 from holdfast.agents.containing import is_exit
-from holdfast.agents.interruptions import EndedLate
 from holdfast.agents.leaving import Gate
 from holdfast.agents.memo import Memo
+from holdfast.agents.past import Past, step_of
 from holdfast.agents.places import Places
 from holdfast.agents.record import Record
 from holdfast.agents.spending import Spending
 from holdfast.agents.threads import call_in_thread
 from holdfast.agents.views import Log, Value
 from holdfast.codec import Ref
+from holdfast.engine.context import Context
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.errors import MisuseError, UnsupportedValue
 
@@ -31,7 +32,18 @@ _WORTH_NAMING: Final = 64
 class Steps:
     """The recorded calls of one pass over a run."""
 
-    def __init__(self, held: LeasedRun, gate: Gate, places: Places, record: Record) -> None:
+    def __init__(
+        self,
+        context: Context,
+        held: LeasedRun,
+        gate: Gate,
+        places: Places,
+        *,
+        record: Record,
+        past: Past,
+    ) -> None:
+        self._context = context
+        self._past = past
         self._held = held
         self._gate = gate
         self._record = record
@@ -68,6 +80,11 @@ class Steps:
         if recorded is not None:
             ref = self._held.stage.recall(*recorded)
             return self._given(function, name, ref)
+        item = self._past.next("step", name, digest)
+        found = None if item is None else await step_of(self._context, self._held.run_id, item)
+        if found is not None:
+            ref = self._record.step(name, codec.decode(found), args_digest=digest)
+            return self._given(function, name, ref)
         if paying is None:
             result = await self._call(function, args, kwargs)
             return self._given(function, name, self._stage(function, name, result, digest))
@@ -91,14 +108,10 @@ class Steps:
     async def _call(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        try:
-            if shapes.is_async(function):
-                result = await function(*args, **kwargs)
-            else:
-                result = await call_in_thread(function, *args, **kwargs)
-        except EndedLate as late:
-            # A time limit of the agent's knows no other class of cancellation in Python 3.11.
-            raise asyncio.CancelledError from late
+        if shapes.is_async(function):
+            result = await function(*args, **kwargs)
+        else:
+            result = await call_in_thread(function, *args, **kwargs)
         faults.point("model.after_call")
         self._gate.check_open("a step")
         if inspect.iscoroutine(result):

@@ -6,12 +6,15 @@ the pass before it, or has lived for a lease.
 """
 
 import asyncio
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
+from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from holdfast.kernel import leases
 from holdfast.kernel.runs import Run
+
+LOOK_SECONDS: Final = 0.1
 
 
 class Trial(Protocol):
@@ -33,6 +36,7 @@ class SuspectLane:
         self._trial_seconds = trial_seconds
         self._began_at: WeakKeyDictionary[Trial, float] = WeakKeyDictionary()
         self._trial: Trial | None = None
+        self._reserved = False
 
     @property
     def is_clear(self) -> bool:
@@ -43,11 +47,21 @@ class SuspectLane:
     def is_closed(self) -> bool:
         """Whether a suspect is being tried, so that no other run may begin."""
         trial = self._trial
-        return trial is not None and trial in self._under_way and not self._is_proven(trial)
+        is_tried = trial is not None and trial in self._under_way and not self._is_proven(trial)
+        return self._reserved or is_tried
 
     def may_begin(self, run: Run) -> bool:
         """Whether a run may begin now."""
         return not self.is_closed and (not leases.is_suspect(run) or self.is_clear)
+
+    @contextmanager
+    def reserved(self) -> Generator[None]:
+        """Nothing else begins while a suspect is taken; when it has begun, it is its trial."""
+        self._reserved = True
+        try:
+            yield
+        finally:
+            self._reserved = False
 
     def began(self, working: Trial, run: Run) -> None:
         """A pass over a run begins."""

@@ -15,7 +15,10 @@ from holdfast.agents.interruptions import ABANDONED, EndedLate, StillRunning
 
 
 async def call_in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function in a thread; a cancellation is raised as EndedLate when it has ended."""
+    """Call a function in a thread.
+
+    A cancellation goes on when the function has ended, and has EndedLate as its cause.
+    """
     ended: Future[Any] = Future()
     context = contextvars.copy_context()
 
@@ -33,19 +36,21 @@ async def call_in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any
 
     name = f"holdfast-call-{getattr(function, '__name__', 'tool')}"
     threading.Thread(target=call, name=name, daemon=True).start()
-    return await _wait_for(asyncio.wrap_future(ended))
+    return await _wait_for(ended)
 
 
-async def _wait_for(future: "asyncio.Future[Any]") -> Any:
+async def _wait_for(ended: Future[Any]) -> Any:
+    future = asyncio.wrap_future(ended)
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError as error:
             if error.args == (ABANDONED,):
-                raise StillRunning(*error.args) from error
+                raise StillRunning(ended) from error
             cancelled = error
     if cancelled is None:
         return future.result()
     error = future.exception()
-    raise EndedLate(None if error else future.result(), error) from cancelled
+    late = EndedLate(None if error else future.result(), error)
+    raise asyncio.CancelledError(*cancelled.args) from late

@@ -65,11 +65,11 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where in a run a call stands: the same place again after a crash."""
+    """Where in its lineage a call stands: the same place again after a crash, and in every run that
+    goes back to before it."""
 
     root_id: str
-    run_id: str
-    version: int
+    turn: int
     call_id: str
     number: str
 
@@ -179,7 +179,7 @@ class Tool(Generic[P, R]):
             own = policy(**arguments.values)
             return names.check(f"{self.name}:{own}", what=f"the key of {self.name}")
         if self.policy.repeat or (policy == "call" and not place.call_id):
-            return _digest(place.run_id, place.version, self.name, arguments.digest, place.number)
+            return _digest(place.root_id, place.turn, self.name, arguments.digest, place.number)
         if policy == "tenant":
             return _digest(self.name, arguments.digest)
         if policy == "args":
@@ -187,7 +187,7 @@ class Tool(Generic[P, R]):
         where = (place.root_id,)
         if self.policy.effect == "idempotent":
             # Some models number their calls from 1 in every reply.
-            where = (place.run_id, place.version, place.number)
+            where = (place.root_id, place.turn, place.number)
         return _digest(*where, self.name, arguments.digest, place.call_id)
 
     async def invoke(self, arguments: Arguments, key: str) -> Any:

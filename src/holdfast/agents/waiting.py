@@ -14,7 +14,8 @@ from holdfast import clock, codec, names
 from holdfast.agents import questions, shapes
 from holdfast.agents.leaving import Gate, Wait
 from holdfast.agents.memo import Memo, RecordedWait
-from holdfast.agents.places import Places
+from holdfast.agents.past import Past, wait_of
+from holdfast.agents.places import Awaited, Places
 from holdfast.agents.questions import QUESTION, TIMER, Place, Question
 from holdfast.agents.record import Record
 from holdfast.agents.tools import text_of
@@ -42,13 +43,21 @@ class Waiting:
     """The waits of one pass over a run."""
 
     def __init__(
-        self, context: Context, held: LeasedRun, gate: Gate, places: Places, record: Record
+        self,
+        context: Context,
+        held: LeasedRun,
+        gate: Gate,
+        places: Places,
+        *,
+        record: Record,
+        past: Past,
     ) -> None:
         self._context = context
         self._held = held
         self._gate = gate
         self._places = places
         self._record = record
+        self._past = past
         self._memo = Memo()
 
     def begin_turn(self, memo: Memo) -> None:
@@ -76,12 +85,17 @@ class Waiting:
         if default is not UNSET:
             _check_own_default(default, schema=told, choices=listed)
         digest = codec.canonical_digest([prompt, told, listed])
-        place, problem = self._places.of_wait(QUESTION, prompt, digest), ""
+        awaited, problem = self._places.of_wait(QUESTION, prompt, digest), ""
         while True:
-            found = self._settled(place)
+            found = await self._settled(awaited)
             if found is None:
                 question = Question(
-                    place=place, prompt=prompt, schema=told, choices=listed, problem=problem
+                    place=awaited.place,
+                    asked=awaited.asked,
+                    prompt=prompt,
+                    schema=told,
+                    choices=listed,
+                    problem=problem,
                 )
                 self._open(QUESTION, name, question, timeout=timeout)
             if found.status is not WaitStatus.RESOLVED:
@@ -92,14 +106,17 @@ class Waiting:
                 # The next one is told why this one would not do.
                 problem = " ".join(str(error).split())[:_LONGEST_PROBLEM]
 
-    def asked_by_model(self, question: str, choices: list[str] | None) -> "Answered | Wait":
+    async def asked_by_model(self, question: str, choices: list[str] | None) -> "Answered | Wait":
         """The answer to a question of a model, or what the run must be left to before."""
         listed = choices or None
         digest = codec.canonical_digest([question, None, listed])
-        place = self._places.of_wait(QUESTION, question, digest)
-        found = self.recorded(place)
+        awaited = self._places.of_wait(QUESTION, question, digest)
+        found = await self.recorded(awaited)
         if found is None:
-            return way_to(QUESTION, "", Question(place=place, prompt=question, choices=listed))
+            asked = Question(
+                place=awaited.place, asked=awaited.asked, prompt=question, choices=listed
+            )
+            return way_to(QUESTION, "", asked)
         if found.status is WaitStatus.OPEN:
             return Wait(groups=(found.group_id,))
         if found.status is not WaitStatus.RESOLVED:
@@ -110,12 +127,12 @@ class Waiting:
         """Come back at a moment."""
         if (seconds is None) == (until is None):
             raise MisuseError("give either seconds or until")
-        place = self._places.of_wait(TIMER, "")
-        if self._settled(place) is not None:
+        awaited = self._places.of_wait(TIMER, "")
+        if await self._settled(awaited) is not None:
             return
         is_due = seconds == 0 if until is None else clock.from_datetime(until) <= self._now()
         if not is_due:
-            self._open(TIMER, "", Place(place=place), timeout=seconds, until=until)
+            self._open(TIMER, "", _place(awaited), timeout=seconds, until=until)
 
     async def signal(
         self,
@@ -134,19 +151,28 @@ class Waiting:
             raise MisuseError("give either timeout or until")
         limit = until if timeout is None else timeout
         _check_default(limit, default)
-        place = self._places.of_wait(SIGNAL, name)
-        signal_id = self._memo.taken(place)
-        found = self._last(place)
+        awaited = self._places.of_wait(SIGNAL, name)
+        signal_id = self._memo.taken(awaited.place)
+        found = self._last(awaited)
+        if signal_id is None and found is None:
+            signal_id = await self._taken_before(name)
+        if signal_id is None and found is None:
+            found = await self._past_wait(awaited)
         if signal_id is None:
             if found is not None and found.status is WaitStatus.OPEN:
                 self._gate.suspend(Wait(groups=(found.group_id,)))
             if found is not None and found.status is not WaitStatus.RESOLVED:
                 return _or_default(found, default, what=f"no signal {name!r} came")
-            signal_id = await self._take(name, place)
+            signal_id = await self._take(name, awaited.place)
         if signal_id is None:
-            self._open(SIGNAL, name, Place(place=place), timeout=timeout, until=until)
+            self._open(SIGNAL, name, _place(awaited), timeout=timeout, until=until)
         value = await Signals(self._context).value(self._held.run_id, signal_id)
         return shapes.convert(value, kind, what=f"signal {name!r}") if kind is not Any else value
+
+    async def _taken_before(self, name: str) -> str | None:
+        """The next signal that was taken before the run was recovered, if it is asked for again."""
+        item = self._past.next("signal", name)
+        return None if item is None else item.item_id
 
     async def _take(self, name: str, place: bytes) -> str | None:
         """Take the oldest signal of a name; None if there is none."""
@@ -156,36 +182,47 @@ class Waiting:
                 return signal.signal_id
         return None
 
-    def settled_or_left(self, place: bytes, spec: WaitSpec) -> RecordedWait:
-        """How the wait at a place has ended; one that is open, or new, the run is left to."""
-        found = self._settled(place)
+    def settled_or_left(self, found: RecordedWait | None, spec: WaitSpec) -> RecordedWait:
+        """How a wait has ended; one that is open, or new, the run is left to."""
+        self._leave_if_open(found)
         if found is None:
             self.check_claimed()
             self._gate.suspend(Wait((spec,)))
         return found
 
-    def recorded(self, place: bytes) -> RecordedWait | None:
-        """The next wait at a place that is on record, whatever became of it."""
-        return self._memo.wait(place)
+    def in_turn(self, awaited: Awaited) -> RecordedWait | None:
+        """The next wait at a place that is on record of this turn, whatever became of it."""
+        return self._memo.wait(awaited.place)
+
+    async def recorded(self, awaited: Awaited) -> RecordedWait | None:
+        """The same; else the next that was asked for before the run was recovered."""
+        return self.in_turn(awaited) or await self._past_wait(awaited)
+
+    async def _past_wait(self, awaited: Awaited) -> RecordedWait | None:
+        item = self._past.next("wait", awaited.kind, awaited.asked)
+        return None if item is None else await wait_of(self._context, item)
 
     def check_claimed(self) -> None:
         """Raise TurnDiverged if what is to be opened now is not what the record goes on with."""
         if not self._gate.is_concurrent:
             self._memo.check_claimed(run_id=self._held.run_id)
 
-    def _last(self, place: bytes) -> RecordedWait | None:
+    def _last(self, awaited: Awaited) -> RecordedWait | None:
         """The last wait at a place: what resolved one before it was taken by another branch."""
         last = None
-        while (found := self.recorded(place)) is not None:
+        while (found := self.in_turn(awaited)) is not None:
             last = found
         return last
 
-    def _settled(self, place: bytes) -> RecordedWait | None:
+    async def _settled(self, awaited: Awaited) -> RecordedWait | None:
         """How the wait at a place has ended, if there was one; one that is open is left to."""
-        found = self.recorded(place)
+        found = await self.recorded(awaited)
+        self._leave_if_open(found)
+        return found
+
+    def _leave_if_open(self, found: RecordedWait | None) -> None:
         if found is not None and found.status is WaitStatus.OPEN:
             self._gate.suspend(Wait(groups=(found.group_id,)))
-        return found
 
     def _open(
         self,
@@ -201,6 +238,10 @@ class Waiting:
 
     def _now(self) -> int:
         return self._context.now()
+
+
+def _place(awaited: Awaited) -> Place:
+    return Place(place=awaited.place, asked=awaited.asked)
 
 
 def way_to(

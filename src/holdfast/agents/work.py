@@ -16,7 +16,7 @@ from holdfast.agents.executor import Ending, Pass
 from holdfast.agents.handover import Handover
 from holdfast.agents.interruptions import ABANDONED
 from holdfast.agents.session_pass import SessionPass
-from holdfast.agents.suspects import SuspectLane
+from holdfast.agents.suspects import LOOK_SECONDS, SuspectLane
 from holdfast.agents.views import UNSET
 from holdfast.clock import MICROSECONDS
 from holdfast.engine import turns, unstored
@@ -42,10 +42,11 @@ from holdfast.kernel.peers import CANCELS
 from holdfast.kernel.runs import Run, Status
 from holdfast.telemetry import log
 
+_TAKEN: Final = (LeaseHeld, IllegalMove, RunEnded, Fenced)
+"""A run was taken, ended or blocked by somebody else in this moment."""
 _BREAK_OFF_SECONDS: Final = 15.0
 _HELPED: Final = 16
 _LOOKED_AT: Final = 1000
-_TRIAL_LOOK_SECONDS: Final = 0.1
 
 
 class Work:
@@ -165,10 +166,14 @@ class Work:
             self._watching = asyncio.create_task(self._watch())
         return task
 
+    def agent_of(self, task: "asyncio.Task[Ending]") -> str:
+        """Whose run a pass that has just begun is about."""
+        return self._passes[task].held.run.agent
+
     async def _end_trial(self, run_id: str) -> None:
         """When the suspect has proven itself, a loss of this worker is not blamed on it."""
         while True:
-            await asyncio.sleep(_TRIAL_LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
             if not self.suspects.is_closed:
                 return await self._leases.end_trial(run_id)
 
@@ -223,15 +228,28 @@ class Work:
             return None
         if not self.suspects.may_begin(run):
             return None
+        if kernel_leases.is_suspect(run):
+            return await self.try_suspect(run.run_id) if self.may_try_suspects else None
         self._taking.add(run.run_id)
         try:
-            if kernel_leases.is_suspect(run):
-                return self.start_pass(await self._leases.take_suspect(run.run_id))
             return self.start_pass(await self._leases.take(run.run_id, only_ready=True))
-        except (LeaseHeld, IllegalMove, RunEnded, Fenced):
-            return None  # taken, ended or blocked by somebody else in this moment
+        except _TAKEN:
+            return None
         finally:
             self._taking.discard(run.run_id)
+
+    @property
+    def may_try_suspects(self) -> bool:
+        """Whether nothing that is unproven is under way here, or about to be."""
+        return not self._taking and self.suspects.is_clear and not self.suspects.is_closed
+
+    async def try_suspect(self, run_id: str) -> "asyncio.Task[Ending] | None":
+        """Pass over a suspect, if it still wants a worker; nothing else begins meanwhile."""
+        with self.suspects.reserved():
+            try:
+                return self.start_pass(await self._leases.take_suspect(run_id))
+            except _TAKEN:
+                return None
 
     async def help_peers(self, run: Run, topic: str = "") -> None:
         """Pass over the runs of peers that a run waits for, if their agents are known here."""

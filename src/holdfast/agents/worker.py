@@ -9,23 +9,25 @@ from holdfast import names
 from holdfast.agents.breaker import AgentBreaker
 from holdfast.agents.calls import describe
 from holdfast.agents.executor import Ending
+from holdfast.agents.suspects import LOOK_SECONDS
 from holdfast.agents.work import Work
 from holdfast.engine import sweeper, unserved
 from holdfast.engine.heart import Heart
-from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.leases import Leases
 from holdfast.engine.scrubber import Scrubber
-from holdfast.errors import AgentNotFound, ConflictError, HoldfastError, MisuseError
+from holdfast.errors import AgentNotFound, HoldfastError, MisuseError, UnavailableError
 from holdfast.telemetry import log
 
-_LOOK_SECONDS: Final = 60.0
 _AWAY_SECONDS: Final = 1.0
-_TRIAL_LOOK_SECONDS: Final = 0.1
-_SUSPECT_LOOK_SECONDS: Final = 1.0
+_SUSPECT_LOOK_SECONDS: Final = 2.0
 
 
 class Worker:
-    """Works on up to `concurrency` runs at a time until it is told to stop."""
+    """Works on up to `concurrency` runs at a time until it is told to stop.
+
+    With an empty list of `agents` it takes no runs of users: it delivers messages and webhooks, and
+    ends what is due.
+    """
 
     def __init__(
         self,
@@ -44,7 +46,9 @@ class Worker:
         self._taking: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._breaker = AgentBreaker(work.context)
-        self._looked_at = -_SUSPECT_LOOK_SECONDS
+        self._is_trying = False
+        self._suspects_at = 0.0
+        self._others_wait_since = 0.0
         self.advanced = 0
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = [
             leases.outbox.keep_delivering,
@@ -54,8 +58,11 @@ class Worker:
         """What it does beside taking runs, until it ends."""
         for name in self._names:
             work.agents.get(name)
-        if not self._names:
-            raise AgentNotFound("no agent is known here; name them in Holdfast(agents=[...])")
+        if agents is None and not self._names:
+            raise AgentNotFound(
+                "no agent is known here; name them in Holdfast(agents=[...]), or give agents=[] "
+                "for a worker that only delivers messages and webhooks"
+            )
 
     @property
     def agents(self) -> Sequence[str]:
@@ -99,8 +106,7 @@ class Worker:
         while not self._is_stopping:
             await self._free.acquire()
             try:
-                held = await self._take_one()
-                task = None if held is None else self._work.start_pass(held)
+                task = await self._begin_one()
             except HoldfastError as error:
                 log.warning("no run could be taken, trying again: %s", error)
                 self._free.release()
@@ -109,52 +115,67 @@ class Worker:
             except BaseException:
                 self._free.release()
                 raise
-            if held is None or task is None:
+            if task is None:
                 self._free.release()
-            else:
-                task.add_done_callback(partial(self._passed, held.run.agent))
+                continue
+            agent = self._work.agent_of(task)
+            self._breaker.took(agent)
+            task.add_done_callback(partial(self._passed, agent))
 
-    async def _take_one(self) -> LeasedRun | None:
-        """The next run, if there is one soon. Suspects go first, as soon as one may begin."""
-        lane = self._work.suspects
-        if lane.is_closed:
-            await asyncio.sleep(_TRIAL_LOOK_SECONDS)
+    async def _begin_one(self) -> "asyncio.Task[Ending] | None":
+        """A pass over the next run, if there is one soon; over a suspect if it is their turn."""
+        if self._work.suspects.is_closed:
+            await self._stand_by()
             return None
         names = await self._breaker.allowed(self._names)
         wanted = [*names, *self._work.agents.built_in]
         suspect = await self._find_suspect(wanted)
         if suspect is not None:
-            return await self._take_suspect(suspect)
-        soon = min(_LOOK_SECONDS, self._work.context.settings.lease_seconds)
-        held = await self._leases.next(
-            agents=wanted, timeout_seconds=self._breaker.pause(soon), with_suspects=False
-        )
-        if held is not None:
-            self._breaker.took(held.run.agent)
-        return held
+            return await self._try_suspect(suspect)
+        soon = self._breaker.pause(_SUSPECT_LOOK_SECONDS)
+        held = await self._leases.next(agents=wanted, timeout_seconds=soon, with_suspects=False)
+        return None if held is None else self._work.start_pass(held)
 
     async def _find_suspect(self, agents: Sequence[str]) -> str | None:
         """A run that is to be tried alone; looked for now and then, as there is seldom one."""
         now = asyncio.get_running_loop().time()
-        if now - self._looked_at < _SUSPECT_LOOK_SECONDS:
+        if self._is_trying:
+            self._is_trying = False
+            self._pause_trials(now - self._others_wait_since)
+        if now < self._suspects_at:
             return None
         context = self._work.context
         found = await context.store.runs.find_suspect(agents, context.now())
         if found is None:
-            self._looked_at = now
+            self._pause_trials(_SUSPECT_LOOK_SECONDS)
+        else:
+            self._others_wait_since = self._others_wait_since or now
         return found
 
-    async def _take_suspect(self, run_id: str) -> LeasedRun | None:
-        if not self._work.suspects.is_clear:
-            await self._leases.tend()
-            await asyncio.sleep(_TRIAL_LOOK_SECONDS)
+    async def _try_suspect(self, run_id: str) -> "asyncio.Task[Ending] | None":
+        if not self._work.may_try_suspects:
+            await self._stand_by()
             return None
         try:
-            held = await self._leases.take_suspect(run_id)
-        except ConflictError:
-            return None  # another worker was first
-        self._breaker.took(held.run.agent)
-        return held
+            task = await self._work.try_suspect(run_id)
+        except UnavailableError:
+            raise
+        except HoldfastError as error:
+            log.warning("run %s could not be tried: %s", run_id, error)
+            self._pause_trials(self._work.context.settings.lease_seconds)
+            return None
+        self._is_trying = task is not None
+        return task
+
+    def _pause_trials(self, seconds: float) -> None:
+        """Let other runs begin; after a trial for as long as they had to wait for it."""
+        self._suspects_at = asyncio.get_running_loop().time() + seconds
+        self._others_wait_since = 0.0
+
+    async def _stand_by(self) -> None:
+        """No run may begin now; what is due for any run is done all the same."""
+        await self._leases.tend()
+        await asyncio.sleep(LOOK_SECONDS)
 
     def _passed(self, agent: str, task: "asyncio.Task[Ending]") -> None:
         self._free.release()

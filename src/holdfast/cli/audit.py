@@ -11,7 +11,7 @@ from holdfast.cli.output import say, write
 from holdfast.cli.records import Record
 from holdfast.cli.text import count, printable
 from holdfast.errors import HoldfastError, IntegrityError, NotFoundError, SchemaMismatch
-from holdfast.kernel.journal import Problem
+from holdfast.kernel.journal import Flaw, Problem
 from holdfast.sync import Holdfast
 
 
@@ -63,11 +63,14 @@ class _Auditing:
         try:
             problems = self._hf.journal.verify(run_id)
         except IntegrityError as error:
-            problems = [Problem(run_id, 0, f"cannot be read: {error}")]
+            problems = [Problem(run_id, 0, Flaw.SENSELESS, f"cannot be read: {error}")]
         self._verified += 1
         self._damaged += bool(problems)
         self._problems += len(problems)
-        return [{"seq": problem.seq, "what": problem.what} for problem in problems]
+        return [
+            {"seq": problem.seq, "flaw": problem.flaw.value, "what": problem.what}
+            for problem in problems
+        ]
 
     def summary(self) -> str:
         verified = f"{count(self._verified, 'run')} verified"

@@ -12,7 +12,7 @@ from holdfast.cli.records import Record, entry_record
 from holdfast.cli.text import printable, short, to_json
 from holdfast.engine.erasures import is_among
 from holdfast.kernel import journal
-from holdfast.kernel.journal import GENESIS, Entry, Problem
+from holdfast.kernel.journal import GENESIS, Entry, Flaw, Problem
 from holdfast.sync import Holdfast
 
 
@@ -83,10 +83,11 @@ class _Checking:
 
     def _problem_of(self, entry: Entry, link_before: bytes) -> Problem | None:
         if not journal.fits(entry, link_before):
-            return Problem(entry.run_id, entry.seq, "does not fit the chain")
+            return Problem(entry.run_id, entry.seq, Flaw.CHANGED, "does not fit the chain")
         if entry.body is not None or self._is_erased(entry):
             return None
-        return Problem(entry.run_id, entry.seq, "has no body, and no erasure is on the record")
+        what = "has no body, and no erasure is on the record"
+        return Problem(entry.run_id, entry.seq, Flaw.EMPTY, what)
 
     def _is_erased(self, entry: Entry) -> bool:
         if not is_among(entry.seq, self._erased):

@@ -11,6 +11,7 @@ from holdfast.cli.output import say, write
 from holdfast.cli.records import Record, record_of, wait_record
 from holdfast.cli.text import count, printable, short
 from holdfast.engine.travel import TravelPlan
+from holdfast.kernel.peers import PEER
 from holdfast.sync import Holdfast
 
 _EFFECT_COLUMNS = {
@@ -21,6 +22,8 @@ _EFFECT_COLUMNS = {
     "ISSUED": "issued_at",
     "THEN": "then",
 }
+_CALL_COLUMNS = {"CALLED RUN": "run_id", "AGENT": "agent", "BY": "caller", "THEN": "then"}
+_UNCLAIMED_COLUMNS = {"NOT ASKED FOR AGAIN": "item_id", "KIND": "kind", "NAME": "name"}
 _WAIT_COLUMNS = {
     "OPEN WAIT": "wait_id",
     "KIND": "kind",
@@ -33,6 +36,12 @@ _THEN: Final = {
     "to_be_resolved": "to be resolved: it may have happened",
     "not_there": "did not happen: sent if it is called",
     "sent_again": "SENT AGAIN",
+}
+_CALL_THEN: Final = {
+    "replayed": "its reply is given back",
+    "taken_over": "under way: taken over, or stopped if the next turn does not ask for it",
+    "made_again": "made again with all that it did, which is not sent again",
+    "sent_again": "MADE ANEW, and all below it",
 }
 _ARGUMENTS_WIDTH: Final = 60
 
@@ -52,8 +61,8 @@ def _travelling(run: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--resend",
             multiple=True,
-            metavar="EFFECT",
-            help="Send this effect again when it is called; may be given several times.",
+            metavar="ID",
+            help="Send this effect, or make this call, again; may be given several times.",
         ),
         click.option(
             "--set",
@@ -139,8 +148,9 @@ def rewind(
 ) -> None:
     """Let RUN go on from an earlier version, or begin its present turn anew.
 
-    It is ready for a worker then, and its open waits are closed. What it did outside after that
-    version is given back when it calls it, and not sent again, unless --resend names it.
+    It is ready for a worker then, and its open waits are closed, but for calls of other agents: the
+    next turn takes them over, or stops them. What it did outside after that version is given back
+    when it calls it, and not sent again, unless --resend names it.
     """
     changed = inputs.parts_of(edits)
     with options.open_existing() as hf:
@@ -161,8 +171,9 @@ def rewind(
         _say_new_parts(hf, found, changed)
     record = record_of(made) | {"rewound_to": found.version, "version": newest}
     options.output.one(record | _outside(found, resend), ids="run_id", draw=_draw_rewind)
-    if found.open_waits:
-        say(f"{count(len(found.open_waits), 'open wait')} of it was closed")
+    closed = [wait for wait in found.open_waits if wait.kind != PEER]
+    if closed:
+        say(f"{count(len(closed), 'open wait')} of it was closed")
     _warn(found, resend)
 
 
@@ -177,9 +188,12 @@ def _tell_plan(
     hf: Holdfast, options: Options, plan: TravelPlan, resend: Sequence[str], *, is_rewind: bool
 ) -> None:
     known = {str(planned.effect.effect_id) for planned in plan.effects}
+    known |= {call.run_id for call in plan.calls}
     for wanted in resend:
         if wanted not in known:
-            raise click.UsageError(f"--resend {wanted} is not among the effects after that version")
+            raise click.UsageError(
+                f"--resend {wanted} is not among the effects and calls after that version"
+            )
     record: Record = {
         "run_id": plan.run_id,
         "version": plan.version,
@@ -189,7 +203,14 @@ def _tell_plan(
             | {"then": "sent_again" if str(planned.effect.effect_id) in resend else planned.then}
             for planned in plan.effects
         ],
-        "open_waits": [wait_record(wait) for wait in plan.open_waits] if is_rewind else [],
+        "calls": [
+            record_of(call) | {"then": "sent_again" if call.run_id in resend else call.then}
+            for call in plan.calls
+        ],
+        "unclaimed": [record_of(item) for item in plan.unclaimed],
+        "open_waits": [
+            wait_record(wait) for wait in plan.open_waits if is_rewind and wait.kind != PEER
+        ],
         **_outside(plan, resend),
     }
     options.output.one(record, ids="outside", draw=_draw_plan)
@@ -229,6 +250,14 @@ def _draw_plan(record: Record) -> None:
         output.table(_EFFECT_COLUMNS, empty="")(rows)
     else:
         write("nothing was done outside after it")
+    if record["calls"]:
+        write("")
+        called = [call | {"then": _CALL_THEN[call["then"]]} for call in record["calls"]]
+        output.table(_CALL_COLUMNS, empty="")(called)
+    if record["unclaimed"]:
+        write("")
+        output.table(_UNCLAIMED_COLUMNS, empty="")(record["unclaimed"])
+        write("it did these before it went back the last time, and has not asked for them since")
     if record["open_waits"]:
         write("")
         output.table(_WAIT_COLUMNS, empty="")(record["open_waits"])

@@ -1,8 +1,14 @@
 """`holdfast webhooks`: who is told of events, how far they are, and what to do when one fails."""
 
+import asyncio
+from dataclasses import replace
+
 import click
 
-from holdfast.cli import inputs, output
+from holdfast import config
+from holdfast.app import Holdfast
+from holdfast.cli import inputs, output, worker
+from holdfast.cli.exits import Exit
 from holdfast.cli.options import Options, common
 from holdfast.cli.output import say
 from holdfast.cli.records import Record, record_of
@@ -73,6 +79,23 @@ def add(
             give_up_seconds=give_up,
         )
     options.output.one(_record(added), ids="name", draw=output.fields)
+
+
+@command.command()
+@common
+def deliver(options: Options) -> Exit:
+    """Deliver the events of all webhooks until stopped.
+
+    For programs without agents, such as those that use the checkpoint service: every worker
+    delivers webhooks beside its runs. Secrets are read from HOLDFAST_SECRET_NAME, the transport for
+    transport:QUEUE from HOLDFAST_TRANSPORT. SIGTERM or Ctrl-C stops it.
+    """
+    options.open_existing()
+    found = config.of(None).settings
+    hf = Holdfast(options.url, settings=replace(found, tenant=options.tenant))
+    record = asyncio.run(worker.work(hf, concurrency=1, agents=[]))
+    options.output.one(record, ids="worker", draw=worker.draw)
+    return Exit.INTERRUPTED if record["stopped"] == "at once" else Exit.OK
 
 
 @command.command("list")

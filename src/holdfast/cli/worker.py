@@ -61,8 +61,8 @@ def command(
     wanted = None if agents is None else _names(agents)
     given = None if path is None else config.load(path, agent=agent)
     hf = loading.load(target, given)
-    record = asyncio.run(_work(hf, concurrency=concurrency, agents=wanted))
-    out.one(record, ids="worker", draw=_draw)
+    record = asyncio.run(work(hf, concurrency=concurrency, agents=wanted))
+    out.one(record, ids="worker", draw=draw)
     return Exit.INTERRUPTED if record["stopped"] == "at once" else Exit.OK
 
 
@@ -73,7 +73,8 @@ def _names(agents: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-async def _work(hf: Holdfast, *, concurrency: int, agents: list[str] | None) -> Record:
+async def work(hf: Holdfast, *, concurrency: int, agents: list[str] | None) -> Record:
+    """Run a worker until a signal stops it. Return what it did."""
     began = time.monotonic()
     async with hf:
         place = (await hf.info()).url
@@ -85,9 +86,10 @@ async def _work(hf: Holdfast, *, concurrency: int, agents: list[str] | None) -> 
         gc.freeze()  # modules stay: no full collection need walk through them, which takes 40 ms
         worker = hf.new_worker(concurrency=concurrency, agents=agents)
         stopping = _Stopping(worker, asyncio.create_task(worker.run()))
+        served = f"agents {', '.join(worker.agents)}, at most {count(concurrency, 'run')} at a time"
         say(
-            f"worker {hf.worker}: store {place}, agents {', '.join(worker.agents)}, "
-            f"at most {count(concurrency, 'run')} at a time"
+            f"worker {hf.worker}: store {place}, "
+            + (served if worker.agents else "messages and webhooks only")
         )
         await stopping.wait()
     return {
@@ -138,7 +140,8 @@ class _Stopping:
             exits.end()
 
 
-def _draw(record: Record) -> None:
+def draw(record: Record) -> None:
+    """Print how a worker ended."""
     passes = record["passes"]
     say(
         f"worker {record['worker']} stopped {record['stopped']}: {passes:,} "

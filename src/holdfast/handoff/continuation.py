@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.handing_over import estimate
 from holdfast.agents.messages import Message
+from holdfast.agents.tokens import estimate
 from holdfast.errors import ContextTooSmall
 from holdfast.handoff.framing import Section, frame
 from holdfast.kernel.budgets import MICRO, Account
@@ -30,6 +30,7 @@ DROPPED: Final = (
     "remains",
     "constraints",
     "budget",
+    "risks",
     "why",
     "next",
 )
@@ -43,6 +44,7 @@ _TITLES: Final = {
     "effects": "Open effects: calls of which nobody knows yet what became of them",
     "pending": "Requests that wait for a person or another agent",
     "blockers": "Blockers",
+    "risks": "Risks",
     "next": "Recommended next steps",
     "remains": "What remains",
     "accomplished": "What was accomplished",
@@ -160,9 +162,13 @@ def continuation_of(
     calls: Sequence[str] = (),
     pending: Sequence[Pending] = (),
     budget: Sequence[str] = (),
+    risks: Sequence[str] = (),
     summary: str = "",
 ) -> Continuation:
-    """What a record says to whoever goes on; `effects` are those that are open or in doubt."""
+    """What a record says to whoever goes on; `effects` are those that are open or in doubt.
+
+    `risks` are those that the giver has named; those that the record shows are added.
+    """
     state, known, metrics = record.execution_state, record.context_summary, record.metrics
     remains = tuple(_told(item) for item in state.pending_items)
     decisions = (
@@ -174,6 +180,7 @@ def continuation_of(
         "effects": tuple(f"{e.tool} ({e.status}, effect {e.effect_id})" for e in effects),
         "pending": tuple(f"{p.text or 'a request'} (wait {p.wait_id})" for p in pending),
         "blockers": tuple(f"{_told(item)}: {item.blocker}" for item in state.blocked_items),
+        "risks": (*risks, *evident_risks(record, effects=effects)),
         "next": next_steps(record, effects=effects, pending=pending),
         "remains": remains,
         "accomplished": tuple(_told(item) for item in state.completed_items),
@@ -207,6 +214,21 @@ def next_steps(
     if not todo:
         steps.append(f"finish the phase {state.phase}, or say what is left of it")
     return tuple(steps[:_MAX_STEPS])
+
+
+def evident_risks(record: Record, *, effects: Sequence[Effect] = ()) -> tuple[str, ...]:
+    """Return what may go wrong by the record itself: calls in doubt, failing tests, blockers."""
+    tests = record.metrics.tests_status
+    told = [
+        f"{e.tool} may have happened (effect {e.effect_id}): called again, it may happen twice"
+        for e in effects
+    ]
+    if tests.failed:
+        told.append(f"{tests.failed} of {tests.failed + tests.passed} tests fail")
+    if record.execution_state.blocked_items:
+        many = len(record.execution_state.blocked_items)
+        told.append(f"{many} of the items cannot go on until their blockers are gone")
+    return tuple(told)
 
 
 def budget_left(account: Account, *, now: int) -> tuple[str, ...]:

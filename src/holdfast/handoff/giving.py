@@ -13,6 +13,7 @@ from holdfast.agents.progress import Work
 from holdfast.agents.questions import FOR_PEOPLE
 from holdfast.agents.run import Run, items_of
 from holdfast.agents.session_pass import MESSAGE, is_session
+from holdfast.agents.tokens import fitting
 from holdfast.agents.tools import Tool
 from holdfast.clock import to_datetime
 from holdfast.engine import turns
@@ -85,18 +86,25 @@ class Leaving:
         )
 
     async def _prompt(self, record: Record, effects: Sequence[Effect]) -> Continuation:
+        room = self._policy.prompt_limit(self._run.handing_over.fixed)
         whole = continuation_of(
             record,
-            task=await self._task(),
+            task=self._shortened(await self._task(), room // 4),
             why=self._why,
             version=self._held.version + 1,
             effects=[effect for effect in effects if effect.status not in SETTLED],
             calls=await self._calls(effects),
             pending=await self._pending(),
             budget=await self._budget(),
+            risks=self._run.progress.state.risks,
             summary=await self._summary(record),
         )
-        return whole.fitted(self._policy.prompt_tokens, self._policy.tokens_of)
+        return whole.fitted(room, self._policy.tokens_of)
+
+    def _shortened(self, task: str, tokens: int) -> str:
+        """Return the beginning of a long task: the receiver is given all of it as its input."""
+        length = fitting(task, tokens, self._policy.tokens_of)
+        return task if length == len(task) else f"{task[:length]}… (cut; your input has all of it)"
 
     async def _task(self) -> str:
         """What the run is for; of a session, the message that it answers."""

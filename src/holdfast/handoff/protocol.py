@@ -8,7 +8,6 @@ Steps 3 and 4 are one commit, and so are 11 and the checkpoint that begins the f
 every point between them the journal says whose the run is.
 """
 
-import inspect
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,8 +19,10 @@ from holdfast.agents.calls import describe, storable_text
 from holdfast.agents.containing import contained
 from holdfast.agents.handing_over import CONTEXT, WISH, HandoffRules
 from holdfast.agents.handover import PART, TAKEN, Giving, Taken
+from holdfast.agents.model_windows import window_of
 from holdfast.agents.progress import PART as WORK
 from holdfast.agents.progress import Progress, work_of
+from holdfast.agents.run import items_of
 from holdfast.agents.session_pass import is_session
 from holdfast.agents.versions import PART as VERSIONS
 from holdfast.engine import turns
@@ -42,8 +43,9 @@ from holdfast.errors import (
     UnsupportedValue,
 )
 from holdfast.handoff.giving import Leaving, summary_of
-from holdfast.handoff.policy import HandoffPolicy, Succession
+from holdfast.handoff.policy import Chosen, HandoffPolicy, Succession
 from holdfast.kernel import indexes, record_proofs, record_schema, records, runs
+from holdfast.kernel.handoffs import Findings, Selection, Verification
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.records import Record
 from holdfast.kernel.runs import Run, Status
@@ -65,7 +67,7 @@ class HandoffProtocol:
     async def give(self, giving: Giving) -> None:
         """Steps 1 to 4, by whoever holds the run."""
         faults.point("handoff.detected")
-        policy = _policy_of(giving.rules)
+        policy = _policy_of(giving.run.handing_over.rules)
         # What tools of this turn have done is told as done.
         await outlast(self._context, giving.held.stage.flush)
         checkpoint_id = ids.uuid7()
@@ -73,6 +75,7 @@ class HandoffProtocol:
         record = await outlast(self._context, lambda: leaving.record(checkpoint_id))
         faults.point("handoff.prompted")
         held, trigger = giving.held, giving.trigger
+        talk = [item for name in policy.context_parts for item in items_of(giving.run, name)]
         taken = Taken(
             giver=held.run.agent,
             trigger=trigger.kind,
@@ -95,11 +98,19 @@ class HandoffProtocol:
             agent_type=policy.agent_type,
             summary=summary_of(giving.run.progress.state),
             hash=record.compliance.hash,
+            tokens=giving.run.handing_over.used(talk),
+            window=self._window_of(giving),
         )
         given = await held.handoffs.give(offering)
         faults.point("handoff.given")
         log.info("run %s was handed over: %s", held.run_id, trigger.text)
         await self._orchestrate_at_once(held.run_id, given)
+
+    def _window_of(self, giving: Giving) -> int:
+        rules = giving.run.handing_over.rules
+        if rules is not None:
+            return rules.window_tokens
+        return window_of(giving.model, self._context.settings.windows)
 
     async def _orchestrate_at_once(self, run_id: str, given: Given) -> None:
         """Whoever gives knows the agent, so nobody need wait; if it fails, the message is left."""
@@ -141,22 +152,23 @@ class HandoffProtocol:
         if run is None or run.handoff != handoff_id or run.status is not Status.WAITING:
             return
         given = await self._given(run_id, handoff_id, seq)
+        if not given.giver and not given.to:
+            return  # a task that is worked on outside: somebody there acknowledges it
         if run.agent and not given.to and run.agent not in self._agents:
             raise NotHere(f"agent {run.agent!r} is not known here")
+        findings = Findings(received_at=self._context.now())
         try:
-            record = await self._verified(run_id, given)
+            record = await self._verified(run_id, given, findings)
             faults.point("handoff.verified")
-            to = await self._select(run, given, record)
-            if not to:
-                return  # a task that is worked on outside: somebody there acknowledges it
+            to = await self._select(run, given, record, findings)
             await self._check_takes(run, to)
             self._check_fits(to, record)
             faults.point("handoff.selected")
         except (IntegrityError, CheckpointNotFound, MisuseError) as error:
             log.error("handoff %s of run %s is refused: %s", handoff_id, run_id, error)
-            await self._handoffs.refuse(run_id, handoff_id, str(error)[:1000])
+            await self._handoffs.refuse(run_id, handoff_id, str(error)[:1000], findings=findings)
             return
-        await self._handoffs.assign(run_id, handoff_id, to)
+        await self._handoffs.assign(run_id, handoff_id, to, findings=findings)
         faults.point("handoff.assigned")
 
     async def _given(self, run_id: str, handoff_id: str, seq: int) -> runs.Given:
@@ -166,24 +178,38 @@ class HandoffProtocol:
             raise IntegrityError(f"entry {seq} of run {run_id} does not tell of this handoff")
         return facts
 
-    async def _verified(self, run_id: str, given: runs.Given) -> Record | None:
+    async def _verified(self, run_id: str, given: runs.Given, findings: Findings) -> Record | None:
         """The giver's record, if its checkpoint is what was stored."""
         checkpoint = await self._context.store.checkpoints.get(run_id, given.version)
         if checkpoint is None or checkpoint.checkpoint_id != UUID(str(given.checkpoint_id)):
             raise CheckpointNotFound(f"run {run_id} has no version {given.version} any more")
         parts = await load_parts(self._context, checkpoint)
         fields: Any = parts.decode_part(records.PART)
+        seen = Verification(checkpoint.checkpoint_id, checkpoint.version, "")
+        findings.verified = seen
         if fields is None:
             return None
+        findings.verified = None
         record = record_proofs.verified(codec.encode(fields))
+        findings.verified = msgspec.structs.replace(seen, hash=record.compliance.hash)
         # That of the checkpoint is `handoff`; whoever is chosen goes on with that of the work.
         work = work_of(parts.decode_part(WORK))
         state = msgspec.structs.replace(record.execution_state, phase=work.execution_state.phase)
         return msgspec.structs.replace(record, execution_state=state)
 
-    async def _select(self, run: Run, given: runs.Given, record: Record | None) -> str:
-        if given.to or not run.agent:
-            return given.to
+    async def _select(
+        self, run: Run, given: runs.Given, record: Record | None, findings: Findings
+    ) -> str:
+        """Choose who goes on, and note why."""
+        if given.to:
+            chosen = Chosen(given.to, "it was asked for by name")
+        else:
+            chosen = await self._chosen_by_policy(run, given, record)
+        to = names.check(chosen.to, what="the agent that was chosen to go on")
+        findings.selected = Selection(to, chosen.reason, self._types.get(to, ""))
+        return to
+
+    async def _chosen_by_policy(self, run: Run, given: runs.Given, record: Record | None) -> Chosen:
         policy = _policy_of(self._agents.get(run.agent).rules.handoff)
         succession = Succession(
             run_id=run.run_id,
@@ -191,32 +217,43 @@ class HandoffProtocol:
             trigger=given.trigger,
             record=record or Record(),
             agents=tuple(self._agents.names),
+            agent_types=self._types,
         )
         try:
             with contained():
-                to = policy.successor(succession)
-                if inspect.isawaitable(to):
-                    to = await to
+                return await policy.successor(succession)
         except Exception as error:
             told = f"who goes on could not be chosen: {describe(error)}"
             raise UnsupportedValue(storable_text(told)) from error
-        return names.check(to, what="the agent that was chosen to go on")
+
+    @property
+    def _types(self) -> dict[str, str]:
+        """The types of the agents that are known here and have a policy."""
+        rules = {name: self._agents.get(name).rules.handoff for name in self._agents.names}
+        return {
+            name: policy.agent_type
+            for name, policy in rules.items()
+            if isinstance(policy, HandoffPolicy)
+        }
 
     def _check_fits(self, to: str, record: Record | None) -> None:
         """Raise if what the receiver is told leaves it no room, as far as its policy is known."""
-        rules = self._agents.get(to).rules.handoff if to in self._agents else None
-        if record is None or not isinstance(rules, HandoffPolicy):
+        agent = self._agents.get(to).rules if to in self._agents else None
+        if record is None or agent is None or not isinstance(agent.handoff, HandoffPolicy):
             return
+        rules = agent.handoff.for_model(agent.versions.model, self._context.settings.windows)
         try:
             with contained():
-                needed = rules.tokens_of(record.recovery.continuation_prompt)
+                fixed = rules.tokens_of(agent.fixed_text)
+                needed = rules.tokens_of(record.recovery.continuation_prompt) + fixed
         except Exception as error:
             told = f"the tokens of its prompt could not be counted: {describe(error)}"
             raise UnsupportedValue(storable_text(told)) from error
         if needed >= rules.limit_tokens:
             raise ContextTooSmall(
-                f"the continuation prompt has {needed} tokens, and agent {to!r} may use "
-                f"{rules.limit_tokens}: give it a larger window, or its giver fewer prompt_tokens"
+                f"the continuation prompt, with the system prompt and tools of agent {to!r}, has "
+                f"{needed} tokens, and it may use {rules.limit_tokens}: give it a larger window, "
+                "or its giver fewer prompt_tokens"
             )
 
     async def _check_takes(self, run: Run, to: str) -> None:

@@ -32,7 +32,7 @@ from holdfast.kernel.peers import PEER
 from holdfast.kernel.runs import Run, Status
 from holdfast.peers import security
 from holdfast.peers.outcomes import Outcomes
-from holdfast.peers.pauses import parts_of, specs_of
+from holdfast.peers.pauses import Timing, parts_of, specs_of
 from holdfast.peers.records import (
     ParallelInvocation,
     PausedTask,
@@ -87,11 +87,13 @@ class CheckpointService:
 
         The task waits until every call is answered, has timed out or was cancelled; without open
         calls it can be restored at once. Again for the same task, it is one more version, and calls
-        that are known are left as they are. Raises Fenced if another process went on with it.
+        that are known are left as they are. The time of a call counts from its registration, not
+        from here. Raises Fenced if another process went on with it.
         """
         stored = task_context.to_checkpoint_dict()
         task_id: str = names.check(stored["task_id"], what="task id")
-        groups = specs_of(stored, self._default_timeout_seconds)
+        timing = Timing(self._default_timeout_seconds, task_context.seconds_since_dispatch())
+        groups = specs_of(stored, timing)
         held = self._held.get(task_id)
         lease_seq = 0 if held is None else held.run.lease_seq
         since = lease_seq or await self._since(task_id)

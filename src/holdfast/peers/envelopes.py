@@ -19,13 +19,20 @@ CONTENT_TYPE: Final = "application/vnd.holdfast+msgpack"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
-    """An agent is to work on an input, and to answer at `reply_to`."""
+    """An agent is to work on an input, and to answer at `reply_to`.
+
+    `root` is what its effects are keyed by. One that is made again has that of the `former`, which
+    it continues if that was in the same store, but for what it is to `resend`.
+    """
 
     wait_id: str
     agent: str
     input: Any
     reply_to: str
     caller: str = ""
+    root: str = ""
+    former: str = ""
+    resend: tuple[str, ...] = ()
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):

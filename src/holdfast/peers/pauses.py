@@ -1,13 +1,15 @@
 """A task on its way into the store: the parts of its state, and a wait for each open call."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, NamedTuple, cast
 
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import MisuseError
 from holdfast.kernel.peers import PEER
 from holdfast.peers import answers
 from holdfast.peers.rows import Call
+
+_TASK_CONTEXT: Final = "original_task_context"
 
 
 def parts_of(stored: Mapping[str, Any], *, agent_name: str, since: int) -> dict[str, Any]:
@@ -17,8 +19,18 @@ def parts_of(stored: Mapping[str, Any], *, agent_name: str, since: int) -> dict[
     return {**kept, "agent_name": agent_name, "since": since}
 
 
-def specs_of(stored: Mapping[str, Any], default_timeout_seconds: float) -> list[list[WaitSpec]]:
-    """A wait for each open call, those of an invocation together, in the order of the calls."""
+class Timing(NamedTuple):
+    """How long calls may take: without a timeout of their own `default_seconds`.
+
+    `elapsed_seconds` tells by sub-task how long ago its call was sent.
+    """
+
+    default_seconds: float
+    elapsed_seconds: Mapping[str, float] = {}
+
+
+def specs_of(stored: Mapping[str, Any], timing: Timing) -> list[list[WaitSpec]]:
+    """Return a wait for each open call, grouped by invocation, in the order of the calls."""
     groups: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for sub_task_id, correlation_data in stored["active_peer_sub_tasks"].items():
         invocation_id = _invocation_of(correlation_data, stored)
@@ -28,11 +40,21 @@ def specs_of(stored: Mapping[str, Any], default_timeout_seconds: float) -> list[
         _check_complete(invocation_id, calls, len(groups.get(invocation_id, ())))
     return [
         [
-            _spec(sub_task_id, data, default_timeout_seconds, invocation_id, known)
+            _spec(sub_task_id, _correlation_of(data, stored), timing, invocation_id, known)
             for sub_task_id, data in calls
         ]
         for invocation_id, calls in groups.items()
     ]
+
+
+def _correlation_of(data: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what identifies a call, without the task's context, which is stored once already."""
+    context = stored["a2a_context"]
+    return {
+        name: value
+        for name, value in data.items()
+        if name != _TASK_CONTEXT and not (context and value == context)
+    }
 
 
 def _invocation_of(correlation_data: object, stored: Mapping[str, Any]) -> str:
@@ -55,13 +77,13 @@ def _check_complete(invocation_id: str, calls: Mapping[str, Any], still_open: in
 def _spec(
     sub_task_id: str,
     correlation_data: dict[str, Any],
-    default_timeout_seconds: float,
+    timing: Timing,
     invocation_id: str,
     known: Mapping[str, Mapping[str, Any]],
 ) -> WaitSpec:
     timeout = correlation_data.get("timeout_seconds")
     if timeout is None:
-        timeout = default_timeout_seconds
+        timeout = timing.default_seconds
     if type(timeout) not in (int, float) or timeout <= 0:
         raise MisuseError(f"timeout_seconds of sub-task {sub_task_id} is {timeout!r}; give seconds")
     before = int(known.get(invocation_id, {}).get("completed", 0))
@@ -70,5 +92,6 @@ def _spec(
         kind=PEER,
         name=str(correlation_data.get("peer_agent_name") or answers.tool_of(correlation_data)),
         timeout_seconds=timeout,
+        elapsed_seconds=timing.elapsed_seconds.get(sub_task_id, 0.0),
         payload=Call(invocation_id, correlation_data, before),
     )

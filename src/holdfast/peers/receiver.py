@@ -15,6 +15,7 @@ from holdfast import faults
 from holdfast.agents.work import Work
 from holdfast.engine import peers
 from holdfast.engine.context import Context
+from holdfast.engine.outbox import lost
 from holdfast.engine.waits import Waits
 from holdfast.errors import (
     HoldfastError,
@@ -22,6 +23,7 @@ from holdfast.errors import (
     UnavailableError,
     WaitNotFound,
 )
+from holdfast.kernel.journal import Draft
 from holdfast.kernel.peers import queue_at
 from holdfast.peers import envelopes
 from holdfast.peers.envelopes import Alive, Answer, Asks, Cancel, Envelope, Reply, Request
@@ -81,14 +83,16 @@ class Receiver:
         if isinstance(envelope, Request) and self._waits_for_boundary(envelope.agent):
             if self._tasks >= self.most_tasks:
                 return await delivery.retry(_PAUSE_SECONDS, "there was no room for it")
-            self._begin(self._answered(delivery, _marked(self._work_on(envelope))))
+            self._begin(self._answered(delivery, envelope, _marked(self._work_on(envelope))))
         elif isinstance(envelope, Alive):  # losing one costs nothing: it comes again
-            await self._answered(delivery, self._carry_out(envelope, delivery.attempt))
+            await self._answered(delivery, envelope, self._carry_out(envelope, delivery.attempt))
         else:
             carried = _marked(self._carry_out(envelope, delivery.attempt))
-            await self._answered(delivery, carried)
+            await self._answered(delivery, envelope, carried)
 
-    async def _answered(self, delivery: Delivery, dealing: Coroutine[Any, Any, str]) -> None:
+    async def _answered(
+        self, delivery: Delivery, envelope: Envelope, dealing: Coroutine[Any, Any, str]
+    ) -> None:
         """Acknowledge a message after what it asks for is stored; what cannot be comes again.
 
         It stays this consumer's meanwhile.
@@ -101,7 +105,7 @@ class Receiver:
             await delivery.retry(1.0, str(error)[:1000])
         except Exception as error:
             if isinstance(error, MisuseError) or delivery.attempt >= _TRIES:
-                await self._bury(delivery, error)
+                await self._give_up(delivery, envelope, error)
             else:
                 await delivery.retry(min(60.0, 0.1 * 2**delivery.attempt), str(error)[:1000])
         else:
@@ -111,6 +115,29 @@ class Receiver:
                 await delivery.ack()
         finally:
             keeping.cancel()
+
+    async def _give_up(self, delivery: Delivery, envelope: Envelope, error: Exception) -> None:
+        """Bury a message after whoever waits for it was told: twice, if this process dies."""
+        try:
+            await self._tell_lost(envelope, str(error))
+        except UnavailableError as away:
+            return await delivery.retry(1.0, str(away)[:1000])
+        except HoldfastError as untold:
+            log.error("nobody could be told that message %s is dead: %s", delivery.key, untold)
+        await self._bury(delivery, error)
+
+    async def _tell_lost(self, envelope: Envelope, why: str) -> None:
+        if isinstance(envelope, Reply):
+            await peers.answer(self._context, envelope.wait_id, lost("its reply", why))
+        elif isinstance(envelope, Request):
+            reply = Reply(wait_id=envelope.wait_id, reply=lost("the request", why))
+            await self._transport.publish(
+                queue_at(envelope.reply_to),
+                envelopes.encode(reply),
+                key=f"{envelope.wait_id}/lost",
+                headers={"content-type": envelopes.CONTENT_TYPE, "kind": "reply"},
+                ordering=envelope.wait_id,
+            )
 
     async def _bury(self, delivery: Delivery, error: Exception) -> None:
         log.error("message %s of a peer is dead: %s", delivery.key, error)
@@ -125,9 +152,7 @@ class Receiver:
         """Work on a request until it is stored."""
         if await self._context.store.runs.get(request.wait_id) is not None:
             return ""  # it came before
-        created = peers.creation(
-            agent=request.agent, given=request.input, reply_to=request.reply_to
-        )
+        created = await self._creation(request)
         self._tasks += 1
         try:
             await self._tell_taken(request)
@@ -135,6 +160,17 @@ class Receiver:
             return "" if is_stored else "its work was not stored"
         finally:
             self._tasks -= 1
+
+    async def _creation(self, request: Request) -> Draft:
+        return await peers.creation(
+            self._context,
+            agent=request.agent,
+            given=request.input,
+            reply_to=request.reply_to,
+            root=request.root,
+            former=request.former,
+            resend=request.resend,
+        )
 
     async def _tell_taken(self, request: Request) -> None:
         """Begin the caller's time limit. What is not stored yet owes no message that would."""
@@ -169,12 +205,12 @@ class Receiver:
         """Do what a message asks for; False if it is about a run that is not here."""
         context, of = self._context, self._waits
         match envelope:
-            case Request(wait_id=wait_id, agent=agent, input=given, reply_to=reply_to):
-                await peers.begin(context, wait_id, agent=agent, given=given, reply_to=reply_to)
+            case Request():
+                await peers.begin(context, envelope.wait_id, await self._creation(envelope))
             case Cancel():
                 return await peers.cancel(context, envelope.wait_id)
             case Reply():
-                await peers.answer(of, envelope.wait_id, envelope.reply)
+                await peers.answer(context, envelope.wait_id, envelope.reply)
                 await peers.withdraw_questions(of, envelope.wait_id)
             case Alive(wait_id=wait_id, said=said, is_awake=is_awake):
                 await peers.hear_from(context, wait_id, said=said, is_awake=is_awake)

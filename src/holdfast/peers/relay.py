@@ -13,10 +13,11 @@ from holdfast import codec, faults
 from holdfast.engine.context import Context
 from holdfast.engine.courier import Courier, in_order
 from holdfast.engine.journal import body_of
-from holdfast.engine.outbox import note_of, put_off
+from holdfast.engine.outbox import lost, note_of, put_off
+from holdfast.engine.peers import answer, is_awaited
 from holdfast.engine.queues import Queues
 from holdfast.engine.replies import PeerReply, intact_entry, reply_of
-from holdfast.errors import HoldfastError, IntegrityError, UnavailableError
+from holdfast.errors import IntegrityError, UnavailableError
 from holdfast.kernel import indexes, peers
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.messages import OUTGOING, Message
@@ -24,6 +25,7 @@ from holdfast.kernel.peers import Note
 from holdfast.peers import envelopes
 from holdfast.peers.envelopes import Alive, Answer, Asks, Cancel, Envelope, Reply, Request
 from holdfast.peers.transports.contract import Transport
+from holdfast.telemetry import log
 
 _TRIES: Final = 20
 
@@ -48,26 +50,55 @@ class Relay:
     async def _send_in_order(self, messages: Sequence[Message]) -> None:
         for at, message in enumerate(messages):
             try:
-                note = note_of(message)
-                envelope = await self._envelope(message, note)
-                faults.point("relay.before_publish")
-                await self._transport.publish(
-                    peers.queue_at(note.address),
-                    _body_of(envelope, most=self._context.settings.max_body_bytes),
-                    key=message.message_id,
-                    headers={"content-type": envelopes.CONTENT_TYPE, "kind": note.kind},
-                    ordering="" if note.kind == "cancel" else note.subject,
-                )
-                faults.point("relay.after_publish")
+                await self._send(message)
             except UnavailableError as error:
+                if _kind_of(message) == "cancel":  # best effort: nothing else waits for it
+                    await self._retry(message, error)
+                    continue
                 for left in messages[at:]:
-                    note_ = str(error)[:1000]
-                    await self._queues.retry(left, delay=0.5, note=note_, is_counted=False)
+                    await self._retry(left, error)
                 return
-            except (HoldfastError, msgspec.MsgspecError) as error:
-                await put_off(self._queues, message, error, tries=_TRIES)
+            except Exception as error:
+                _log_once(message, error)
+                await put_off(self._queues, message, error, tries=_TRIES, tell=self._tell_lost)
             else:
                 await self._queues.ack(message)
+
+    async def _tell_lost(self, message: Message, why: str) -> None:
+        """A request that cannot be sent has failed, and so has a run whose reply cannot be."""
+        note = note_of(message)
+        if note.kind == "request":
+            await answer(self._context, note.subject, lost("the request", why))
+        elif note.kind == "reply":
+            failed = Reply(wait_id=note.subject, reply=lost("its reply", why))
+            await self._transport.publish(
+                peers.queue_at(note.address),
+                envelopes.encode(failed),
+                key=f"{message.message_id}/lost",
+                headers={"content-type": envelopes.CONTENT_TYPE, "kind": "reply"},
+                ordering=note.subject,
+            )
+
+    async def _send(self, message: Message) -> None:
+        note = note_of(message)
+        if note.kind == "cancel" and await is_awaited(self._context, note.subject):
+            return  # somebody else joined that call
+        envelope = await self._envelope(message, note)
+        faults.point("relay.before_publish")
+        await self._transport.publish(
+            peers.queue_at(note.address),
+            _body_of(envelope, most=self._context.settings.max_body_bytes),
+            key=message.message_id,
+            headers={"content-type": envelopes.CONTENT_TYPE, "kind": note.kind},
+            ordering="" if note.kind == "cancel" else note.subject,
+        )
+        faults.point("relay.after_publish")
+
+    async def _retry(self, message: Message, error: UnavailableError) -> None:
+        """Send a message again once the transport is back, however long that takes."""
+        _log_once(message, error)
+        note = str(error)[:1000]
+        await self._queues.retry(message, delay=0.5, note=note, is_counted=False)
 
     async def _envelope(self, message: Message, note: Note) -> Envelope:
         if note.kind == "cancel":
@@ -99,6 +130,9 @@ class Relay:
             input=call.get("input"),
             reply_to=self._reply_to,
             caller=entry.run_id,
+            root=call.get("root", ""),
+            former=call.get("former", ""),
+            resend=tuple(call.get("resend", ())),
         )
 
     def _asks(self, entry: Entry, message: Message, note: Note) -> Asks:
@@ -113,6 +147,21 @@ class Relay:
             question={**question, "place": b""},
             answer_to=self._reply_to,
         )
+
+
+def _kind_of(message: Message) -> str:
+    """Return what kind of message it is; "unreadable" if it does not say."""
+    try:
+        return note_of(message).kind
+    except msgspec.MsgspecError:
+        return "unreadable"
+
+
+def _log_once(message: Message, error: Exception) -> None:
+    """Log the first failure to send a message; the note of a later one says so already."""
+    if not message.note:
+        kind, id = _kind_of(message), message.message_id
+        log.warning("the %s message %s was not sent yet: %s", kind, id, error)
 
 
 def _body_of(envelope: Envelope, *, most: int) -> bytes:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
+from holdfast.clock import MICROSECONDS, Clock, SystemClock
 from holdfast.peers import security
 from holdfast.peers.answers import timed_out
 from holdfast.telemetry import log
@@ -26,6 +27,7 @@ class TaskExecutionContext:
         *,
         security_context: Mapping[str, Any] | None = None,
         security_references: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.task_id = task_id
         self.a2a_context: dict[str, Any] = dict(a2a_context or {})
@@ -39,6 +41,8 @@ class TaskExecutionContext:
         """For keys of `security_context`: what is stored in place of the value."""
         self.retry_counts: dict[str, int] = {}
         self._set_token_usage({})
+        self._clock = clock or SystemClock()
+        self._dispatched_at: dict[str, int] = {}
         self.active_peer_sub_tasks: dict[str, dict[str, Any]] = {}
         self.parallel_tool_calls: dict[str, dict[str, Any]] = {}
         self._set_transient()
@@ -72,14 +76,25 @@ class TaskExecutionContext:
     # Calls of peers.
 
     def register_peer_sub_task(self, sub_task_id: str, correlation_data: Mapping[str, Any]) -> None:
-        """Note a call of a peer, before it is sent."""
+        """Note a call of a peer, just before it is sent: its time begins now."""
         with self.lock:
+            self._dispatched_at[sub_task_id] = self._clock.steady()
             self.active_peer_sub_tasks[sub_task_id] = dict(correlation_data)
 
     def claim_sub_task_completion(self, sub_task_id: str) -> dict[str, Any] | None:
         """Take a call out, to deal with its end; None if somebody else has done so."""
         with self.lock:
+            self._dispatched_at.pop(sub_task_id, None)
             return self.active_peer_sub_tasks.pop(sub_task_id, None)
+
+    def seconds_since_dispatch(self) -> dict[str, float]:
+        """Return how long ago each open call was registered, by sub-task."""
+        with self.lock:
+            now = self._clock.steady()
+            return {
+                sub_task_id: max(0, now - at) / MICROSECONDS
+                for sub_task_id, at in self._dispatched_at.items()
+            }
 
     def register_parallel_call_sent(self, invocation_id: str) -> None:
         """Count a call of an invocation that will bring a result."""

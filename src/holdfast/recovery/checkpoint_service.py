@@ -12,17 +12,19 @@ from uuid import UUID
 import msgspec
 
 from holdfast import clock, names
+from holdfast.engine import gaps, proving
 from holdfast.engine.checkpoints import record_damage
 from holdfast.engine.context import Context
 from holdfast.errors import (
     CheckpointNotFound,
+    IndexCorrupted,
     IntegrityError,
     MisuseError,
     RecordInvalid,
 )
-from holdfast.kernel import indexes, records
 from holdfast.kernel import record_schema as schema
-from holdfast.kernel.checkpoints import Checkpoint
+from holdfast.kernel import records
+from holdfast.kernel.checkpoints import COPIES, Checkpoint
 from holdfast.kernel.records import AGENT_TYPES, MAX_SUMMARY, Record
 from holdfast.recovery.owners import Owners
 from holdfast.recovery.reading import Reading
@@ -89,7 +91,7 @@ class CheckpointService:
                 names.check(task_id, what="task id"),
                 names.check(agent_id, what="agent id"),
                 fields,
-                _name(label, what="label"),
+                _label(label),
                 _summary(summary),
                 None if expected_latest is None else str(expected_latest),
             )
@@ -144,11 +146,16 @@ class CheckpointService:
         wanted = _id_of(checkpoint_id)
         found = None if wanted is None else await self._context.store.records.by_id(wanted)
         if found is None:
+            if wanted is not None:
+                await proving.check_absent(self._context, wanted)
             return None
-        if revision is not None and revision != found.row.revision:
-            earlier = await self._earlier(found, names.check_count(revision, what="revision"))
-            return None if earlier is None else await self._reading.one(earlier)
-        return await self._reading.one(found)
+        await gaps.check_whole(self._context, found.checkpoint.run_id)
+        record = await self._reading.one(found)
+        if revision is None or revision == record.revision:
+            return record
+        if not 1 <= names.check_count(revision, what="revision") < record.revision:
+            return None
+        return await self._reading.revision_of(found, revision)
 
     async def get_latest_checkpoint(self, task_id: str) -> StoredRecord | None:
         """The newest checkpoint that verifies; `skipped` names damaged ones that are newer.
@@ -156,14 +163,21 @@ class CheckpointService:
         Damage is put on the record as CHECKPOINT_CORRUPTED first. Raises CheckpointCorrupted if
         there are checkpoints, and none verifies; None if there are none.
         """
-        names.check(task_id, what="task id")
+        await gaps.check_whole(self._context, names.check(task_id, what="task id"))
         skipped: list[Checkpoint] = []
         error: IntegrityError | None = None
         before = _NO_LIMIT
-        while page := await self._context.store.records.page(task_id, before=before, limit=1):
+        while True:
+            page = await self._context.store.records.page(task_id, before=before, limit=1)
+            rows = [each.checkpoint for each in page]
+            await proving.check_page(self._context, task_id, rows, before=before, limit=1)
+            if not page:
+                break
             checkpoint = page[0].checkpoint
             try:
                 record = await self._reading.one(page[0])
+            except IndexCorrupted:
+                raise  # the checkpoint itself is whole
             except IntegrityError as damage:
                 skipped.append(checkpoint)
                 error, before = error or damage, checkpoint.version
@@ -185,11 +199,12 @@ class CheckpointService:
         `before` is the `run_version` of the last one. Raises CheckpointCorrupted if one is damaged;
         a search names damaged ones and goes on.
         """
-        names.check(task_id, what="task id")
         newest = _NO_LIMIT if before is None else names.check_count(before, what="before")
-        found = await self._context.store.records.page(
-            task_id, before=newest, limit=_limit_of(limit)
-        )
+        limit = _limit_of(limit)
+        await gaps.check_whole(self._context, names.check(task_id, what="task id"))
+        found = await self._context.store.records.page(task_id, before=newest, limit=limit)
+        rows = [each.checkpoint for each in found]
+        await proving.check_page(self._context, task_id, rows, before=newest, limit=limit)
         return [_whole(record) for record in await self._reading.all(found)]
 
     async def get_checkpoints_by_agent(
@@ -285,32 +300,12 @@ class CheckpointService:
         wanted = _id_of(checkpoint_id)
         found = None if wanted is None else await self._context.store.records.by_id(wanted)
         if found is None:
+            if wanted is not None:
+                await proving.check_absent(self._context, wanted)
             raise CheckpointNotFound(f"there is no checkpoint {str(checkpoint_id)[:80]!r}")
+        await gaps.check_whole(self._context, found.checkpoint.run_id)
+        await proving.check_records(self._context, [found])
         return found
-
-    async def _earlier(self, found: FoundRecord, revision: int) -> FoundRecord | None:
-        """A checkpoint as its row was at an earlier revision."""
-        checkpoint, seq = found.checkpoint, 0
-        if not 1 <= revision < found.row.revision:
-            return None
-        if revision > 1:
-            store = self._context.store
-            lies = await store.records.revision(checkpoint.run_id, checkpoint.version, revision)
-            if lies is None:
-                return None
-            seq = lies.seq
-        linked = await self._context.store.journal.named(checkpoint.run_id, [seq or checkpoint.seq])
-        facts = indexes.facts_of(linked[0].entry) if linked else None
-        told = facts.summary if isinstance(facts, records.Updated) else _told_by(facts)
-        row = msgspec.structs.replace(
-            found.row, revision=revision, revised_seq=seq, final_seq=0, status="", summary=told
-        )
-        return FoundRecord(checkpoint, row, found.parent_id)
-
-
-def _told_by(facts: Any) -> str:
-    told = getattr(facts, "record", None)
-    return told.summary if told is not None else ""
 
 
 def _whole(record: StoredRecord | IntegrityError) -> StoredRecord:
@@ -349,6 +344,13 @@ def _text(value: object, *, what: str) -> str:
 def _name(value: object, *, what: str) -> str:
     """A name that may be empty."""
     return _text(value, what=what) and names.check(value, what=what)
+
+
+def _label(given: object) -> str:
+    label = _name(given, what="label")
+    if label in COPIES:
+        raise MisuseError(f"{label!r} is what Holdfast calls copies; take another label")
+    return label
 
 
 def _summary(given: object) -> str:

@@ -7,13 +7,14 @@ from typing import Any, cast
 import msgspec
 
 from holdfast import codec
+from holdfast.engine import proving
 from holdfast.engine.checkpoints import checked_body, load_parts
 from holdfast.engine.context import Context
-from holdfast.errors import BodyErased, CheckpointCorrupted, IntegrityError
+from holdfast.errors import BodyErased, CheckpointCorrupted, IndexCorrupted, IntegrityError
 from holdfast.kernel import checkpoints, indexes, records, state
 from holdfast.kernel import record_schema as schema
 from holdfast.kernel.checkpoints import Checkpoint
-from holdfast.kernel.journal import Entry, Kind
+from holdfast.kernel.journal import Kind
 from holdfast.kernel.record_proofs import verified, with_hash
 from holdfast.kernel.record_schema import Fields
 from holdfast.kernel.records import Compliance, Metadata, Phase, Record, Recovery
@@ -22,7 +23,6 @@ from holdfast.recovery.stored import StoredRecord
 from holdfast.stores.reads import FoundRecord, Linked
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LABELS_OF_COPIES = ("forked", "rewound", "edited")
 _FROM_PROGRESS = ("execution_state", "context_summary", "metrics")
 
 
@@ -43,7 +43,7 @@ class Reading:
         self._context = context
 
     async def one(self, found: FoundRecord) -> StoredRecord:
-        """A record; raises CheckpointCorrupted if it is not what was stored."""
+        """A record; raises CheckpointCorrupted or IndexCorrupted if it is not what was stored."""
         ((record),) = await self.all([found])
         if isinstance(record, IntegrityError):
             raise record
@@ -51,51 +51,114 @@ class Reading:
 
     async def all(self, found: Sequence[FoundRecord]) -> list[StoredRecord | IntegrityError]:
         """Records in their order; of a damaged one, the error that says so."""
-        by_run: dict[str, set[int]] = {}
-        for each in found:
-            by_run.setdefault(each.checkpoint.run_id, set()).update(_seqs(each))
-        entries: dict[tuple[str, int], Linked] = {}
-        for run_id, seqs in by_run.items():
-            for linked in await self._context.store.journal.named(run_id, sorted(seqs)):
-                entries[run_id, linked.entry.seq] = linked
-        return [await self._read(each, entries) for each in found]
+        told = await proving.telling(self._context, found)
+        read = [await self._read(each, told) for each in found]
+        try:
+            await proving.check_parents(self._context, found)
+            await proving.check_bases(self._context, found, told)
+        except IndexCorrupted:
+            pairs = zip(found, read, strict=True)
+            return [await self._unless_wrong(each, told, record) for each, record in pairs]
+        return read
+
+    async def revision_of(self, found: FoundRecord, revision: int) -> StoredRecord:
+        """A record as it was at an earlier revision."""
+        checkpoint = found.checkpoint
+        seq = checkpoint.seq
+        if revision > 1:
+            run_id, version = checkpoint.run_id, checkpoint.version
+            lies = await self._context.store.records.revision(run_id, version, revision)
+            if lies is None:
+                raise proving.wrong(checkpoint, f"has no revision {revision}")
+            seq = lies.seq
+        linked = await self._context.store.journal.named(checkpoint.run_id, [seq])
+        facts = indexes.facts_of(linked[0].entry) if linked else None
+        if revision > 1:
+            told = facts if isinstance(facts, records.Updated) else None
+            named = (told.checkpoint_id, told.revision) if told else None
+            if named != (checkpoint.checkpoint_id, revision):
+                raise proving.wrong(checkpoint, f"leads to entry {seq} for revision {revision}")
+        summary = facts.summary if isinstance(facts, records.Updated) else _told_by(facts)
+        row = msgspec.structs.replace(
+            found.row,
+            revision=revision,
+            revised_seq=seq if revision > 1 else 0,
+            final_seq=0,
+            status="",
+            summary=summary,
+        )
+        own = {each.entry.kind: each for each in linked}
+        earlier = FoundRecord(checkpoint, row, found.parent_id, found.parent_seq)
+        read = await self._made(earlier, own)
+        if isinstance(read, IntegrityError):
+            raise read
+        return read
+
+    async def _unless_wrong(
+        self, found: FoundRecord, told: proving.Telling, record: StoredRecord | IntegrityError
+    ) -> StoredRecord | IntegrityError:
+        """A record, or what is wrong with the parent or the base that its row names."""
+        try:
+            await proving.check_parents(self._context, [found])
+            await proving.check_bases(self._context, [found], told)
+        except IndexCorrupted as error:
+            return error
+        return record
 
     async def _read(
-        self, found: FoundRecord, entries: Mapping[tuple[str, int], Linked]
+        self, found: FoundRecord, told: proving.Telling
     ) -> StoredRecord | IntegrityError:
-        checkpoint = found.checkpoint
-        own = {seq: entries.get((checkpoint.run_id, seq)) for seq in _seqs(found)}
+        checkpoint_id = found.checkpoint.checkpoint_id
+        while True:
+            try:
+                await proving.check_record(self._context, found, told)
+                break
+            except IndexCorrupted as error:
+                # Whoever changed it in between has changed its row as well.
+                again = await self._context.store.records.by_id(checkpoint_id)
+                if again is None or again == found:
+                    return error
+                found = again
+                told = await proving.telling(self._context, [found])
+            except IntegrityError as error:
+                return _damaged(found, error)
+        return await self._made(found, told.of(checkpoint_id))
+
+    async def _made(
+        self, found: FoundRecord, own: Mapping[str, Linked]
+    ) -> StoredRecord | IntegrityError:
+        """The record that the entries of a checkpoint hold."""
         try:
             record = await self._record(found, own)
-            _check_final(found, own, record)
+            _check_final(own, record)
         except (IntegrityError, msgspec.MsgspecError) as error:
-            return CheckpointCorrupted(
-                f"checkpoint {checkpoint.checkpoint_id} (version {checkpoint.version} of run "
-                f"{checkpoint.run_id}) cannot be read: {error}"
-            )
-        is_own = record.metadata.checkpoint_id == str(checkpoint.checkpoint_id)
+            return _damaged(found, error)
+        is_own = record.metadata.checkpoint_id == str(found.checkpoint.checkpoint_id)
         return stored_record(found, record if is_own else _copied(found, record))
 
-    async def _record(self, found: FoundRecord, own: Mapping[int, Linked | None]) -> Record:
-        checkpoint, row = found.checkpoint, found.row
-        seq = row.revised_seq or checkpoint.seq
-        linked = own[seq]
+    async def _record(self, found: FoundRecord, own: Mapping[str, Linked]) -> Record:
+        is_revised = found.row.revised_seq > 0
+        kind = Kind.CHECKPOINT_UPDATED if is_revised else Kind.CHECKPOINT_CREATED
+        linked = own.get(kind)
         if linked is None:
-            raise IntegrityError(f"entry {seq} is missing")
+            raise IntegrityError(
+                f"entry {found.row.revised_seq or found.checkpoint.seq} is missing"
+            )
         try:
             body = checked_body(linked)
         except BodyErased:
-            if row.revised_seq:
+            if is_revised:
                 raise
             body = b""  # the version was given a base of its own
-        _check_facts(linked.entry, found)
-        if row.revised_seq:
+        if is_revised:
             return verified(body)
         values = checkpoints.decode_delta(body).values if body else {}
         raw = values.get(records.PART)
-        if raw is not None and state.as_ref(raw) is None and records.PROGRESS not in values:
+        # A copy of a record that was told beside an agent's progress is told so as well.
+        is_record = bool(found.row.agent_type) or records.PROGRESS not in values
+        if raw is not None and state.as_ref(raw) is None and is_record:
             return verified(raw)
-        return await self._from_parts(found, await load_parts(self._context, checkpoint))
+        return await self._from_parts(found, await load_parts(self._context, found.checkpoint))
 
     async def _from_parts(self, found: FoundRecord, parts: Parts) -> Record:
         """The record in a state, else what the state tells of the work."""
@@ -105,9 +168,9 @@ class Reading:
         if isinstance(held, dict):
             about: Any = cast(Fields, held).get("metadata", {})
             is_own = about.get("checkpoint_id") == str(checkpoint.checkpoint_id)
-            is_copied = checkpoint.label in _LABELS_OF_COPIES and not checkpoint.agent
+            is_copied = checkpoint.label in checkpoints.COPIES
             # Else one of an earlier version is still there, and tells of that.
-            if is_own or (is_copied and progress is None):
+            if is_own or (is_copied and (progress is None or found.row.agent_type)):
                 return verified(codec.encode(cast(Fields, held)))
         run = await self._context.store.runs.get(checkpoint.run_id)
         told: Fields = dict(cast(Fields, progress)) if isinstance(progress, dict) else {}
@@ -173,36 +236,25 @@ def _made_of(checkpoint: Checkpoint, fields: Fields, agent: str, parent_id: str)
     return with_hash(made)
 
 
-def _seqs(found: FoundRecord) -> set[int]:
-    row = found.row
-    return {row.revised_seq or found.checkpoint.seq, *([row.final_seq] if row.is_final else [])}
-
-
-def _check_facts(entry: Entry, found: FoundRecord) -> None:
-    """Raise if an index row leads to an entry that tells of something else."""
-    kind = Kind.CHECKPOINT_UPDATED if found.row.revised_seq else Kind.CHECKPOINT_CREATED
-    if entry.kind == kind:
-        facts = indexes.facts_of(entry)
-        revision = getattr(facts, "revision", 1)
-        wanted = found.checkpoint.checkpoint_id, found.row.revision
-        if (facts.checkpoint_id, revision) == wanted:
-            return
-    raise IntegrityError(
-        f"its index row leads to entry {entry.seq}, which tells of something else; "
-        "`holdfast store reindex` makes the rows anew"
+def _damaged(found: FoundRecord, error: Exception) -> CheckpointCorrupted:
+    checkpoint = found.checkpoint
+    return CheckpointCorrupted(
+        f"checkpoint {checkpoint.checkpoint_id} (version {checkpoint.version} of run "
+        f"{checkpoint.run_id}) cannot be read: {error}"
     )
 
 
-def _check_final(found: FoundRecord, own: Mapping[int, Linked | None], record: Record) -> None:
+def _told_by(facts: Any) -> str:
+    told = getattr(facts, "record", None)
+    return told.summary if told is not None else ""
+
+
+def _check_final(own: Mapping[str, Linked], record: Record) -> None:
     """Raise if a final record is not the one that was finalized."""
-    if not found.row.is_final:
-        return
-    linked = own[found.row.final_seq]
+    linked = own.get(Kind.CHECKPOINT_FINALIZED)
     if linked is None:
-        raise IntegrityError(f"entry {found.row.final_seq}, which made it final, is missing")
-    checked_body(linked)
+        return
     facts = indexes.facts_of(linked.entry)
-    is_told = isinstance(facts, records.Finalized)
     # Whoever holds the run may finalize what its state tells: then the chain alone proves it.
-    if not is_told or facts.hash not in ("", record.compliance.hash):
+    if facts.hash not in ("", record.compliance.hash):
         raise IntegrityError("it is final, and not the one that was finalized")

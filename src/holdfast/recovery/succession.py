@@ -5,14 +5,15 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast import clock, ids
+from holdfast.engine import gaps, proving
 from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.recoveries import Recoveries
-from holdfast.errors import ConflictError, IllegalMove
+from holdfast.errors import ConflictError, IllegalMove, JournalCorrupted
 from holdfast.handoff.continuation import continuation_of
 from holdfast.handoff.policy import HandoffPolicy
 from holdfast.kernel import handoffs
-from holdfast.kernel.handoffs import Offer
+from holdfast.kernel.handoffs import Findings, Offer, Selection, Verification
 from holdfast.kernel.journal import Draft
 from holdfast.kernel.records import Phase
 from holdfast.recovery.owners import Owners
@@ -91,7 +92,10 @@ class Succession:
             )
         handoff = known[-1]
         if handoff.status in ("given", "assigned"):
-            await self._handoffs.acknowledge(task_id, handoff.handoff_id, new_agent_id)
+            findings = await self._findings(found, new_agent_id)
+            await self._handoffs.acknowledge(
+                task_id, handoff.handoff_id, new_agent_id, findings=findings
+            )
             return
         if handoff.status == "acknowledged" and new_agent_id in (handoff.to, handoff.worker):
             return
@@ -102,11 +106,29 @@ class Succession:
             f"{who} goes on"
         )
 
+    async def _findings(self, found: FoundRecord, new_agent_id: str) -> Findings:
+        """Verify the checkpoint for whoever acknowledges. Raises if it is not what was stored."""
+        received_at = self._context.now()
+        record = await self._reading.one(found)
+        checkpoint = found.checkpoint
+        digest = record.compliance.hash
+        return Findings(
+            received_at=received_at,
+            verified=Verification(checkpoint.checkpoint_id, checkpoint.version, digest),
+            selected=Selection(new_agent_id, "it acknowledged the handoff of a task outside"),
+        )
+
     async def recovery_point(self, task_id: str) -> StoredRecord | None:
-        """The newest checkpoint of a task that verifies, whatever state its run is in."""
+        """The newest checkpoint that a task can go on from; None if there is none."""
+        await gaps.check_whole(self._context, task_id)
         point = await self._recoveries.find_point(task_id)
-        if point.checkpoint_id is None:
+        if point.checkpoint_id is None or point.is_over:
             return None
+        if point.why_not:
+            raise JournalCorrupted(
+                f"task {task_id} has no checkpoint that anybody may go on from: {point.why_not}; "
+                f"a person decides, `holdfast runs recover {task_id} --plan` shows what there is"
+            )
         found = await self._context.store.records.by_id(point.checkpoint_id)
         if found is None:
             return None
@@ -130,6 +152,7 @@ class Succession:
     async def _newest(self, found: FoundRecord) -> FoundRecord:
         task_id = found.checkpoint.run_id
         (newest,) = await self._context.store.records.page(task_id, before=_NO_LIMIT, limit=1)
+        await proving.check_newest(self._context, task_id, newest.checkpoint)
         if newest.checkpoint.version != found.checkpoint.version:
             raise ConflictError(
                 f"checkpoint {found.checkpoint.checkpoint_id} is not the latest of task {task_id}: "
@@ -142,7 +165,7 @@ def _prompt_of(record: StoredRecord) -> str:
     """How the next context is told of a task that was worked on outside."""
     policy = HandoffPolicy()
     whole = continuation_of(record, task=record.metadata.task_id, version=record.run_version)
-    return whole.fitted(policy.prompt_tokens, policy.tokens_of).text
+    return whole.fitted(policy.prompt_limit(), policy.tokens_of).text
 
 
 def _result(

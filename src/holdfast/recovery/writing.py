@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast import codec, ids, names
-from holdfast.engine import at_head, beginning
+from holdfast.engine import at_head, beginning, gaps, proving
 from holdfast.engine.checkpoints import check_not_final
 from holdfast.engine.context import Context
 from holdfast.errors import (
@@ -15,6 +15,7 @@ from holdfast.errors import (
     CheckpointNotFound,
     ConflictError,
     IllegalMove,
+    IndexCorrupted,
     IntegrityError,
     LeaseHeld,
     RunEnded,
@@ -65,7 +66,7 @@ class Writing:
 
         async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
             await self._check_may_grow(head, asked.agent_id)
-            newest = await self._newest(asked.task_id, head.position.seq)
+            newest = await self._newest(asked.task_id)
             self._check_latest(asked, newest)
             made[:] = [await self._made(asked, newest, head.position.seq + 1, now)]
             return [
@@ -73,6 +74,7 @@ class Writing:
                 *_completed(head.run, asked.agent_id, newest),
             ]
 
+        await gaps.check_whole(self._context, asked.task_id)
         while True:
             try:
                 await self.decide(asked.task_id, plan, by=asked.agent_id)
@@ -107,11 +109,10 @@ class Writing:
 
         async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
             await self._check_not_held(head.run)
-            present = await self._present(found)
+            present, before = await self._read_present(found)
             await check_not_final(self._context, present.checkpoint)
             await self._owners.check_writer(head, by or present.checkpoint.agent)
             await self._check_revision(present, expected_revision)
-            before = await self._reading.one(present)
             text = present.row.summary if summary is None else summary
             after = self._revised(before, partial, head.position.seq + 1)
             changed = _changed(before, after, text != present.row.summary)
@@ -144,8 +145,9 @@ class Writing:
             await self._owners.check_writer(head, by or present.checkpoint.agent)
             record: Record = await self._reading.one(present)
             drafts: list[Draft] = []
-            if not present.row.agent_type:
-                # It was made of an agent's state and its run's row: from here on it is its own.
+            is_copy = present.checkpoint.label in checkpoints.COPIES
+            if not present.row.agent_type or (is_copy and not present.row.revised_seq):
+                # It was made of an agent's state, or of another's record: now it is its own.
                 record = self._revised(record, {}, head.position.seq + 1)
                 drafts.append(self._updated(present, record, [], present.row.summary))
             return [*drafts, _final(present, record, status, len(drafts))]
@@ -184,6 +186,7 @@ class Writing:
         async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
             await self._check_not_held(head.run)
             present = await self._present(child)
+            await proving.check_records(self._context, [present])
             if present.row.linked == str(parent_id):
                 return ()
             await check_not_final(self._context, checkpoint)
@@ -295,25 +298,21 @@ class Writing:
             return 1
         try:
             before = await self._reading.one(newest)
+        except IndexCorrupted:
+            raise
         except IntegrityError:
             return 1  # a task goes on after damage, and its reader is told of that
         return before.metadata.iteration + (before.metadata.agent_id != agent_id)
 
     # What is in the way.
 
-    async def _newest(self, run_id: str, upto: int) -> FoundRecord | None:
+    async def _newest(self, run_id: str) -> FoundRecord | None:
         found = await self._context.store.records.page(run_id, before=_NO_LIMIT, limit=1)
         newest = found[0] if found else None
-        after = newest.checkpoint.seq if newest else 0
-        unknown = await self._context.store.journal.checkpoints(run_id, after=after, upto=upto)
-        if unknown and newest is None:
+        await proving.check_newest(self._context, run_id, newest.checkpoint if newest else None)
+        if newest is None and await self._context.store.journal.tombstones(run_id):
             # Versions with tombstones have no rows, and yet they count.
             raise IllegalMove(f"every version of run {run_id} has a tombstone; use another task id")
-        if unknown:
-            raise IntegrityError(
-                f"the journal of run {run_id} has checkpoints that its rows do not tell of; "
-                f"`holdfast store reindex` makes them anew"
-            )
         return newest
 
     async def _present(self, found: FoundRecord) -> FoundRecord:
@@ -322,6 +321,14 @@ class Writing:
         if present is None:
             raise CheckpointNotFound(f"there is no checkpoint {wanted} any more")
         return present
+
+    async def _read_present(self, found: FoundRecord) -> tuple[FoundRecord, StoredRecord]:
+        """The rows of a checkpoint, and its record at the same revision."""
+        while True:
+            present = await self._present(found)
+            record = await self._reading.one(present)
+            if record.revision == present.row.revision:
+                return present, record
 
     async def _check_not_held(self, run: Run) -> None:
         if await at_head.is_held(self._context, run):
@@ -379,11 +386,11 @@ class Writing:
         seen: set[tuple[str, int]] = set()
         while at is not None:
             here = at.checkpoint
-            linked = {
-                row.version: row.linked
-                for row in await self._context.store.records.of_run(here.run_id)
-                if row.linked and row.version <= here.version
-            }
+            rows = await self._context.store.records.page(
+                here.run_id, before=here.version + 1, limit=here.version
+            )
+            await proving.check_records(self._context, rows)
+            linked = {each.row.version: each.row.linked for each in rows if each.row.linked}
             nearest = max(linked, default=0)
             if here.run_id == wanted.run_id and nearest <= wanted.version <= here.version:
                 raise IllegalMove(

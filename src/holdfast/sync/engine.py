@@ -24,11 +24,12 @@ from holdfast.engine.effects import Begun
 from holdfast.engine.handoffs import HandoffView
 from holdfast.engine.owed import Owed
 from holdfast.engine.recoveries import RecoveryPoint
-from holdfast.engine.travel import TravelPlan
+from holdfast.engine.travel import TravelPlan, Unclaimed
 from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.effects import Status as EffectStatus
+from holdfast.kernel.handoffs import Findings
 from holdfast.kernel.journal import Entry, Problem
 from holdfast.kernel.runs import BlockedReason, Run
 from holdfast.kernel.runs import Status as RunStatus
@@ -147,6 +148,9 @@ class Runs(Face[runs.Runs]):
     def plan(self, run_id: str, version: int) -> TravelPlan:
         return self._call(self._inner.plan, run_id, version)
 
+    def unclaimed(self, run_id: str) -> "list[Unclaimed]":
+        return self._call(self._inner.unclaimed, run_id)
+
     def list(
         self,
         *,
@@ -258,14 +262,40 @@ class Handoffs(Face[handoffs.Handoffs]):
     def request(self, run_id: str, *, to: str = "", by: str = "", note: str = "") -> None:
         return self._call(self._inner.request, run_id, to=to, by=by, note=note)
 
-    def assign(self, run_id: str, handoff_id: str, to: str, *, by: str = "") -> bool:
-        return self._call(self._inner.assign, run_id, handoff_id, to, by=by)
+    def assign(
+        self,
+        run_id: str,
+        handoff_id: str,
+        to: str,
+        *,
+        by: str = "",
+        findings: Findings | None = None,
+    ) -> bool:
+        return self._call(self._inner.assign, run_id, handoff_id, to, by=by, findings=findings)
 
-    def acknowledge(self, run_id: str, handoff_id: str, agent: str, *, by: str = "") -> None:
-        return self._call(self._inner.acknowledge, run_id, handoff_id, agent, by=by)
+    def acknowledge(
+        self,
+        run_id: str,
+        handoff_id: str,
+        agent: str,
+        *,
+        by: str = "",
+        findings: Findings | None = None,
+    ) -> None:
+        return self._call(
+            self._inner.acknowledge, run_id, handoff_id, agent, by=by, findings=findings
+        )
 
-    def refuse(self, run_id: str, handoff_id: str, reason: str, *, by: str = "") -> None:
-        return self._call(self._inner.refuse, run_id, handoff_id, reason, by=by)
+    def refuse(
+        self,
+        run_id: str,
+        handoff_id: str,
+        reason: str,
+        *,
+        by: str = "",
+        findings: Findings | None = None,
+    ) -> None:
+        return self._call(self._inner.refuse, run_id, handoff_id, reason, by=by, findings=findings)
 
     def of_run(self, run_id: str) -> list[HandoffView]:
         return self._call(self._inner.of_run, run_id)

@@ -65,6 +65,7 @@ class Kit:
         self._observers: dict[Place, Observer] = {}
         self._starts: dict[Place, Start] = {}
         self.agent: Agent[..., Any] = agent(name=AGENT, loop_limit=0)(self._work)
+        self.agent.alike = _without_root
 
     def definition(self, root: Start, name: str) -> Workflow:
         """A definition as it was when the first run of its tree was started."""
@@ -129,6 +130,12 @@ class Kit:
 
 def _place(context: Context, run_id: str) -> Place:
     return context.store, context.tenant, run_id
+
+
+def _without_root(given: Any) -> Any:
+    """The input of a run below another: in a fork of the tree it is the same, the first run not."""
+    start = cast("dict[str, Any]", given)["start"]
+    return {"start": {name: value for name, value in start.items() if name != "root"}}
 
 
 def _start_of(given: Any) -> Start:

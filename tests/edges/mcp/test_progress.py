@@ -119,6 +119,15 @@ LINES: dict[Kind, tuple[msgspec.Struct, str]] = {
         runs.Given("h", EFFECT, 2, "ann", "", "context", 0, "full"),
         "ann hands it over: full",
     ),
+    Kind.HANDOFF_RECEIVED: (runs.Received("h", 7), "its handoff was received"),
+    Kind.HANDOFF_VERIFIED: (
+        runs.Verified("h", EFFECT, 2, "sha256:0"),
+        "its checkpoint 2 was verified",
+    ),
+    Kind.HANDOFF_SELECTED: (
+        runs.Selected("h", "qa", "tester", "another phase"),
+        "qa was selected: another phase",
+    ),
     Kind.HANDOFF_ASSIGNED: (runs.Assigned("h", "qa"), "qa is to go on"),
     Kind.HANDOFF_ACKNOWLEDGED: (
         runs.Acknowledged("h", "qa", "w9"),

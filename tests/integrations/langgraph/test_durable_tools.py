@@ -368,7 +368,9 @@ def test_async_tool_that_takes_longer_than_its_limit_is_ended_and_unknown(store:
     with HoldfastSaver(store) as saver:
         graph = agent(saver, [charge], [charging("c1"), DONE], limit_seconds=0.05)
         assert len(interrupts(run(graph, "async", human()))) == 1
-    assert statuses(store) == ["unknown"]
+    *too_late, last = statuses(store)  # on a busy machine the time may be over before the call
+    assert last == "unknown"
+    assert set(too_late) <= {"not_done"}
 
 
 @both_faces
