@@ -67,10 +67,15 @@ class Instance:
         ended: list[str] = []
         misses = 0
         while misses < 3:
-            some = await self._service.sweep_expired_timeouts(agent, limit=limit)
-            ended += [each.sub_task_id for each in some]
+            some = await self.sweep(agent, limit)
+            ended += some
             misses = 0 if some else misses + 1
         return ended
+
+    async def sweep(self, agent: str, limit: int) -> list[str]:
+        """Sweep once; what was ended."""
+        swept = await self._service.sweep_expired_timeouts(agent, limit=limit)
+        return [each.sub_task_id for each in swept]
 
 
 async def main(store: str) -> None:
