@@ -199,6 +199,36 @@ async def test_heart_beats_from_its_thread_while_the_loop_is_busy_and_not_when_i
 
 
 @async_test
+async def test_heart_goes_on_beating_after_an_error_that_nobody_expected(store: str) -> None:
+    """Such as too many open files: a heart that stopped would cost a living worker its runs."""
+
+    @holdfast.agent
+    async def nothing(run: holdfast.Run) -> str:
+        return "done"
+
+    settings = Settings(lease_seconds=0.6)
+    async with holdfast.Holdfast(store, agents=[nothing], settings=settings) as hf:
+        worker = hf.new_worker()
+        assert worker._heart is not None
+        opening, failures = worker._heart._open_store, [OSError(24, "Too many open files")]
+
+        def open_store() -> Any:
+            if failures:
+                raise failures.pop()
+            return opening()
+
+        worker._heart._open_store = open_store
+        task = asyncio.create_task(worker.run())
+        await hf.run(nothing)
+        async with asyncio.timeout(60):
+            while worker._heart.beats < 2:
+                await asyncio.sleep(0.02)
+        assert not failures
+        worker.stop()
+        await task
+
+
+@async_test
 async def test_run_that_was_just_taken_is_handed_back_by_a_worker_that_stops(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -641,6 +641,40 @@ async def test_cancelled_call_is_in_doubt_and_the_cancellation_goes_on(store: st
         assert [c["status"] for c in await checkpointer.list_tool_calls("s")] == ["unknown"]
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (None, "completed"),
+        (holdfast.NotDone("declined"), "failed"),
+        (OSError("reset"), "unknown"),
+    ],
+)
+@async_test
+async def test_thread_that_ends_while_its_call_is_cancelled_says_how_it_ended(
+    store: str, error: Exception | None, status: str
+) -> None:
+    started, may_end = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @holdfast.tool
+    def pay() -> str:
+        loop.call_soon_threadsafe(started.set)
+        may_end.wait(60)
+        if error is not None:
+            raise error
+        return "paid"
+
+    async with Checkpointer(store) as checkpointer:
+        task = asyncio.create_task(ToolRegistry([pay], checkpointer, "s").adispatch("pay", {}, "c"))
+        await started.wait()
+        task.cancel()
+        loop.call_soon(may_end.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        (call,) = await checkpointer.list_tool_calls("s")
+        assert call["status"] == status
+
+
 @async_test
 async def test_process_that_stood_still_does_not_make_the_call_it_announced(
     store: str, monkeypatch: pytest.MonkeyPatch

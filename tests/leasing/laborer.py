@@ -76,7 +76,15 @@ def villains(folder: Path) -> list[holdfast.Agent[..., Any]]:
             time.sleep(4)
         return "awake"
 
-    return [wedge, devour, nap]
+    @holdfast.agent
+    async def succumb(run: holdfast.Run) -> str:
+        """Is killed when it has lived for one lease and a half, as by a slow leak of memory."""
+        await asyncio.sleep(1.5)
+        (folder / f"killed-{os.getpid()}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+        return "never"
+
+    return [wedge, devour, nap, succumb]
 
 
 def settings(lease_seconds: float) -> Settings:

@@ -4,6 +4,7 @@ Judged by the journals as they lie in the tables, and by files that the agents l
 """
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,8 @@ import psycopg
 import pytest
 
 import holdfast
+from holdfast.errors import LeaseHeld
+from holdfast.stores.contract import Beat
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend, PostgresBackend
 from tests.chaos.test_spooling import freeze, thaw
@@ -294,26 +297,32 @@ def test_worker_of_which_the_loop_stood_still_for_some_leases_goes_on(
         assert other.process.poll() is None
 
 
-def test_run_that_is_killed_for_memory_is_found_among_fifty_others(
-    backend: Backend, tmp_path: Path
-) -> None:
-    """A supervisor starts the worker again and again. None of the others is blamed."""
-    shop = Shop(backend, tmp_path, lease_seconds=1)
-    beside = [*(f"r{n}" for n in range(45)), *(f"r{n}-slow" for n in range(5))]
-    shop.start("linger", *beside)
-    shop.start("devour", "culprit")
+def restart_until_blocked(shop: Shop, run_id: str) -> int:
+    """Be a supervisor that starts the worker again and again; how often it died."""
     deaths = 0
-    while shop.statuses()["culprit"] != "blocked":
+    while shop.statuses()[run_id] != "blocked":
         with shop.worker() as child:
             child.answer()
             wait_until(
                 lambda child=child: (
-                    child.process.poll() is not None or shop.statuses()["culprit"] == "blocked"
+                    child.process.poll() is not None or shop.statuses()[run_id] == "blocked"
                 ),
                 "it dies, or the culprit is stopped",
             )
             deaths += child.process.poll() is not None
             assert deaths < 8, shop.counted()
+    return deaths
+
+
+def test_run_that_is_killed_for_memory_is_found_among_fifty_others(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """None of the others is blamed."""
+    shop = Shop(backend, tmp_path, lease_seconds=1)
+    beside = [*(f"r{n}" for n in range(45)), *(f"r{n}-slow" for n in range(5))]
+    shop.start("linger", *beside)
+    shop.start("devour", "culprit")
+    deaths = restart_until_blocked(shop, "culprit")
     shop.open_gate()
     with shop.worker() as last:
         last.answer()
@@ -321,6 +330,22 @@ def test_run_that_is_killed_for_memory_is_found_among_fifty_others(
         assert shop.reasons() == {"culprit": "breaker"}
     assert deaths == len([*tmp_path.glob("killed-*")])
     assert 3 <= deaths <= 5
+
+
+def test_run_that_kills_its_process_after_its_first_trial_is_found_too(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """It lives for more than a lease each time: the trials become longer until one is enough."""
+    shop = Shop(backend, tmp_path, lease_seconds=1)
+    beside = [f"r{n}" for n in range(5)]
+    shop.start("linger", *beside)
+    shop.start("succumb", "culprit")
+    restart_until_blocked(shop, "culprit")
+    shop.open_gate()
+    with shop.worker() as last:
+        last.answer()
+        shop.wait_for("completed", *beside)
+        assert shop.reasons() == {"culprit": "breaker"}
 
 
 def test_kill_and_start_again_resumes_at_once_on_one_machine(
@@ -463,3 +488,104 @@ async def test_worker_of_which_the_row_is_gone_has_one_when_it_takes_a_run(
             raw.execute("DELETE FROM workers")
             await hf.runs.open("b")
             assert raw.rows("SELECT worker, pid FROM workers") == [(hf.worker, os.getpid())]
+
+
+@async_test
+async def test_runs_of_one_lost_worker_are_lost_beside_each_other_however_few_expire_at_once(
+    backend: Backend,
+) -> None:
+    """What its row says of it is what it held when it was lost, not what is left of that."""
+    async with holdfast.Holdfast(backend.url, settings=settings(0.5)) as hf:
+        lost = hf.another_worker()
+        for name in "ab":
+            await lost.runs.open(name)
+        assert lost.leases._beating is not None
+        lost.leases._beating.cancel()
+        expired = 0
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while expired < 2:
+                expired += await hf.leases.expire_lost(limit=1)
+                await asyncio.sleep(0.05)
+        with backend.raw() as raw:
+            losses = raw.rows("SELECT losses FROM runs ORDER BY run_id")
+    assert [json.loads(each)[0][2] for (each,) in losses] == ["beside", "beside"]
+
+
+@async_test
+async def test_waits_end_in_time_while_a_suspect_is_tried(backend: Backend, tmp_path: Path) -> None:
+    """No run may begin meanwhile; what is due is done all the same."""
+    shop = Shop(backend, tmp_path, lease_seconds=3600)
+    suspect, linger = "r-slow", next(each for each in agents(tmp_path) if each.name == "linger")
+    async with holdfast.Holdfast(backend.url, agents=[linger], settings=settings(3600)) as hf:
+        await hf.start(linger, run_id=suspect)
+        make_suspects(shop, suspect)
+        waiting = await hf.runs.open("waiting", agent="elsewhere")
+        worker = hf.new_worker()
+        working = asyncio.create_task(worker.run())
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (tmp_path / f"lingers-{suspect}").exists():
+                await asyncio.sleep(0.02)
+            spec = holdfast.WaitSpec(wait_id="w", timeout_seconds=0.1)
+            await waiting.open_waits([spec], suspend=True)
+            while (await hf.waits.get("w")).status != "expired":
+                await asyncio.sleep(0.02)
+        assert hf.leases._worker.trying_run == suspect
+        shop.open_gate()
+        await hf.run(linger, run_id=suspect)
+        worker.stop()
+        await working
+
+
+@async_test
+async def test_suspect_that_another_worker_has_taken_is_not_tried_here(backend: Backend) -> None:
+    """Its loss would be blamed on a run that was not there."""
+    async with holdfast.Holdfast(backend.url, settings=settings(60)) as hf:
+        await hf.runs.open("taken")
+        here = hf.another_worker()
+        with pytest.raises(LeaseHeld):
+            await here.leases.take_suspect("taken")
+        await here.leases.renew()
+        rows = {row.worker: row.trying_run for row in await hf.leases.workers()}
+    assert rows[here.worker] == ""
+
+
+@async_test
+async def test_worker_that_beats_again_is_not_forgotten(backend: Backend) -> None:
+    """It was silent for days, and comes back after its row was read and before it is removed."""
+    async with holdfast.Holdfast(backend.url, settings=settings(60)) as hf:
+        silent = hf.another_worker()
+        await silent.leases.renew()
+        as_read = {row.worker: row for row in await hf.leases.workers()}[silent.worker]
+        await silent.leases.renew()
+        await hf._context.store.submit(Beat(as_read, is_last=True, if_unmoved=True))
+        (there,) = [row for row in await hf.leases.workers() if row.worker == silent.worker]
+        await hf._context.store.submit(Beat(there, is_last=True, if_unmoved=True))
+        assert silent.worker not in {row.worker for row in await hf.leases.workers()}
+
+
+@async_test
+async def test_connections_that_are_let_go_hold_no_locks(postgres_url: str) -> None:
+    """The server would keep them for an hour: it is not its limit that ends the transaction."""
+    patient = holdfast.Settings(idle_transaction_seconds=3600, busy_timeout_seconds=3600)
+    async with holdfast.Holdfast(postgres_url, settings=patient) as hf:
+        await hf.runs.create("r")
+        store = hf._context.store
+        connections = store._connections  # type: ignore[attr-defined]
+        async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
+            freed: list[str] = []
+
+            async def stand_still() -> None:
+                async with connections.lent() as lent, lent.pipeline() as pipeline:
+                    await lent.execute("BEGIN")
+                    await lent.execute("SELECT 1 FROM runs FOR UPDATE")
+                    await pipeline.sync()
+                    await asyncio.to_thread(store.let_go)
+                    await other.execute("SET lock_timeout = '30s'")
+                    await other.execute("SELECT 1 FROM runs FOR UPDATE")
+                    freed.append("r")
+                    await lent.execute("SELECT 1")
+
+            with pytest.raises(psycopg.OperationalError):
+                await stand_still()
+            assert freed == ["r"]
+        await hf.runs.create("s")

@@ -167,3 +167,16 @@ def test_pauses_double_from_a_second_on_up_to_ten_minutes() -> None:
 def test_run_is_a_suspect_from_its_second_loss_in_a_row_on() -> None:
     assert not leases.is_suspect(held_by("w1", alone("a")))
     assert leases.is_suspect(held_by("w1", alone("a"), beside("b")))
+
+
+@pytest.mark.parametrize(
+    ("losses", "trial"),
+    [(0, 15), (1, 15), (2, 15), (3, 30), (4, 60), (7, 480), (8, 600), (99, 600)],
+)
+def test_trial_doubles_with_each_further_loss_up_to_ten_minutes(losses: int, trial: int) -> None:
+    run = held_by("w1", *(beside("a") for _ in range(losses)))
+    assert leases.trial_seconds(run, 15) == trial
+
+
+def test_trial_takes_a_lease_at_least() -> None:
+    assert leases.trial_seconds(held_by("w1"), 3600) == 3600

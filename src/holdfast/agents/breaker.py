@@ -57,7 +57,7 @@ class AgentBreaker:
 
     def pause(self, longest: float) -> float:
         """How long to wait at most before asking again."""
-        return self._context.settings.breaker_seconds if self._open else longest
+        return min(longest, self._context.settings.breaker_seconds) if self._open else longest
 
     async def _look(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -19,6 +19,7 @@ from holdfast.agents.call_log import CallLog
 from holdfast.agents.calls import attempt, error_text, usable_id
 from holdfast.agents.checkpointer import Checkpointer, check_pending_tool_calls
 from holdfast.agents.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
+from holdfast.agents.interruptions import EndedLate
 from holdfast.agents.messages import ToolResult
 from holdfast.agents.rules import Permission, Refused, Repeats, Rules
 from holdfast.agents.takes import Key
@@ -224,7 +225,7 @@ class _Dispatch:
                     then = "It is asked again when the call is made again"
                     doubt.log_cannot_tell(effect.run_id, effect, reason, then=then)
                 if begun.answer != "unknown":
-                    await self._doubt(effect, error, "it raised")
+                    await self._settle_while_cancelled(effect, Status.UNKNOWN, error, "it raised")
                 told = f"{error} {_UNKNOWN}" if error else self._told(effect)
                 return self._call.failed(told)
 
@@ -245,8 +246,8 @@ class _Dispatch:
             faults.point("tool.after_call")
         except (NotDone, *policy.not_done_on) as error:
             return await self._not_done(effect, error)
-        except asyncio.CancelledError:
-            await self._doubt(effect, None, "the call was cancelled")
+        except asyncio.CancelledError as cancelled:
+            await self._cut_off(effect, cancelled)
             raise
         except Exception as error:
             if policy.effect == "idempotent":
@@ -256,6 +257,18 @@ class _Dispatch:
         text = _text(value)
         await self._settle(effect, Status.COMPLETED, text)
         return call.result(text)
+
+    async def _cut_off(self, effect: Effect, cancelled: asyncio.CancelledError) -> None:
+        """Record what is known of a call that was cancelled: a thread may have ended it."""
+        late = cancelled.__cause__
+        status, text = Status.UNKNOWN, None
+        if isinstance(late, EndedLate) and late.error is None:
+            status, text = Status.COMPLETED, _text(late.result)
+        elif isinstance(late, EndedLate) and late.error is not None:
+            text = error_text(self._call.tool, late.error)
+            if isinstance(late.error, (NotDone, *self._policy.not_done_on)):
+                status = Status.NOT_DONE
+        await self._settle_while_cancelled(effect, status, text, "the call was cancelled")
 
     async def _not_done(self, effect: Effect, error: BaseException) -> ToolResult:
         text = error_text(self._call.tool, error)
@@ -286,9 +299,11 @@ class _Dispatch:
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 1.5)
 
-    async def _doubt(self, effect: Effect, text: str | None, note: str) -> None:
-        """Record that nobody knows, even while this task is being cancelled."""
-        settling = asyncio.ensure_future(self._settle(effect, Status.UNKNOWN, text, note=note))
+    async def _settle_while_cancelled(
+        self, effect: Effect, status: Status, text: str | None, note: str
+    ) -> None:
+        """Record an outcome even if this task is being cancelled."""
+        settling = asyncio.ensure_future(self._settle(effect, status, text, note=note))
         await asyncio.wait([settling])
         settling.result()
 

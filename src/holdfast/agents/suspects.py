@@ -2,7 +2,8 @@
 
 If the process dies meanwhile, it is known of which run: one that uses up the memory is found, and
 those beside it are not held responsible. A run has proven itself here when it has come further than
-the pass before it, or has lived for a lease.
+the pass before it, or has lived for a lease. A suspect must live twice as long after each further
+loss: else a run that kills its process late would always have proven itself before.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ class SuspectLane:
     def __init__(self, under_way: Collection[Trial], *, trial_seconds: float) -> None:
         self._under_way = under_way
         self._trial_seconds = trial_seconds
-        self._began_at: WeakKeyDictionary[Trial, float] = WeakKeyDictionary()
+        self._proven_at: WeakKeyDictionary[Trial, float] = WeakKeyDictionary()
         self._trial: Trial | None = None
         self._reserved = False
 
@@ -65,13 +66,12 @@ class SuspectLane:
 
     def began(self, working: Trial, run: Run) -> None:
         """A pass over a run begins."""
-        self._began_at[working] = _now()
+        self._proven_at[working] = _now() + leases.trial_seconds(run, self._trial_seconds)
         if leases.is_suspect(run):
             self._trial = working
 
     def _is_proven(self, working: Trial) -> bool:
-        has_lived = _now() - self._began_at[working] >= self._trial_seconds
-        return has_lived or working.has_progress
+        return working.has_progress or _now() >= self._proven_at[working]
 
 
 def _now() -> float:

@@ -84,8 +84,14 @@ class Heart:
                     await self._beat_with(store, worker, loop)
                 finally:
                     await store.close()
-            except HoldfastError as error:
-                log.warning("worker %s could not beat: %s", self._context.worker, error)
+            except Exception as error:  # whatever it is: without beats a living worker is lost
+                is_known = isinstance(error, HoldfastError)
+                log.warning(
+                    "worker %s could not beat: %s",
+                    self._context.worker,
+                    error,
+                    exc_info=None if is_known else error,
+                )
                 pause = self._interval
 
     async def _beat_with(

@@ -171,7 +171,7 @@ async def forget_lost_workers(context: Context) -> None:
     long_ago = context.now() - KEPT_SECONDS * MICROSECONDS
     for worker in await context.store.workers.page():
         if worker.expires_at < long_ago and not worker.held:
-            await context.store.submit(Beat(worker, is_last=True))
+            await context.store.submit(Beat(worker, is_last=True, if_unmoved=True))
 
 
 async def swept(context: Context, sweep: Sweep) -> list[Any]:

@@ -23,6 +23,7 @@ SUSPECT_LOSSES: Final = 2
 """A run that lost so many workers in a row is tried alone: the next loss tells who is to blame."""
 LOSSES_KEPT: Final = 10
 LONGEST_BACKOFF_SECONDS: Final = 600.0
+LONGEST_TRIAL_SECONDS: Final = 600.0
 _GIVEN_AWAY: Final = frozenset({Kind.AGENT_HANDOFF, Kind.HANDOFF_REVERTED, Kind.RECOVERY_INITIATED})
 
 
@@ -71,6 +72,13 @@ def take(run: Run, worker: str, *, holder_alive: bool, takeover: bool) -> Draft:
 def is_suspect(run: Run) -> bool:
     """Whether the run may be what its workers died of, and is to be tried alone."""
     return run.lost >= SUSPECT_LOSSES
+
+
+def trial_seconds(run: Run, lease_seconds: float) -> float:
+    """How long a run must live to be cleared: a lease, doubled by each loss of a suspect."""
+    doublings = max(0, run.lost - SUSPECT_LOSSES)
+    longest = max(lease_seconds, LONGEST_TRIAL_SECONDS)
+    return min(longest, lease_seconds * 2 ** min(doublings, 40))
 
 
 def expire(

@@ -227,11 +227,13 @@ FIND_OF_AGENTS: Final = {
 class Beat(msgspec.Struct, frozen=True, gc=False):
     """Keep a worker alive for its lease from now on; the last one forgets it.
 
-    The store says until when that is.
+    The store says until when that is. Another worker is forgotten only if it has not beaten since
+    its row was read (`if_unmoved`).
     """
 
     worker: Worker
     is_last: bool = False
+    if_unmoved: bool = False
 
 
 class NoteBlockedLoop(msgspec.Struct, frozen=True, gc=False):

@@ -307,7 +307,10 @@ class Round:
 
     async def _beat(self, connection: Connection, beat: Beat) -> None:
         worker = beat.worker
-        if beat.is_last:
+        if beat.if_unmoved:
+            row = (worker.tenant, worker.worker, worker.beats)
+            await connection.execute(SQL["forget_unmoved_worker"], row)
+        elif beat.is_last:
             await connection.execute(SQL["forget_worker"], (worker.tenant, worker.worker))
         else:
             row = beat_row(worker, self._clock.now())

@@ -80,8 +80,7 @@ def connect(path: str, *, busy_timeout_seconds: float, read_only: bool = False) 
 
 def choose_journal_mode(connection: Connection, path: str, *, busy_timeout_seconds: float) -> str:
     """WAL where it is safe; DELETE, with a line in the log, where it is not."""
-    mounts = Path("/proc/self/mountinfo")
-    filesystem = filesystem_of(path, mounts.read_text()) if path and mounts.exists() else ""
+    filesystem = filesystem_of(path, _mountinfo()) if path else ""
     mode = "delete" if is_shared_mount(filesystem) else "wal"
     with translated(path):
         chosen = _set_journal_mode(connection, mode, _PatientBusyHandler(busy_timeout_seconds))
@@ -134,6 +133,15 @@ def check_version(found: str) -> None:
             f"SQLite {found} can lose commits when several processes write; "
             f"{'.'.join(map(str, MINIMUM_SQLITE))} or newer is needed: pip install --upgrade apsw"
         )
+
+
+def _mountinfo() -> str:
+    try:
+        return Path("/proc/self/mountinfo").read_text()
+    except FileNotFoundError:
+        return ""  # not Linux
+    except OSError as error:
+        raise StoreUnavailable(f"the mounts of this machine could not be read: {error}") from error
 
 
 def filesystem_of(path: str, mountinfo: str) -> str:

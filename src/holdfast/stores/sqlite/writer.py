@@ -349,6 +349,9 @@ class Writer:
         match write:
             case NoteBlockedLoop(tenant, worker, run_id):
                 self._execute(SQL["note_blocked_loop"], (tenant, worker, run_id))
+            case Beat(worker, if_unmoved=True):
+                row = (worker.tenant, worker.worker, worker.beats)
+                self._execute(SQL["forget_unmoved_worker"], row)
             case Beat(worker, is_last=True):
                 self._execute(SQL["forget_worker"], (worker.tenant, worker.worker))
             case Beat(worker):

@@ -43,6 +43,10 @@ UPDATE workers SET blocking_run = $3 WHERE tenant = $1 AND worker = $2;
 -- A worker that ended well.
 DELETE FROM workers WHERE tenant = $1 AND worker = $2;
 
+-- name: forget_unmoved_worker
+-- A worker that was lost long ago, unless it has beaten since it was looked at.
+DELETE FROM workers WHERE tenant = $1 AND worker = $2 AND beats = $3;
+
 -- name: list_workers
 -- All workers, with the number of runs each holds.
 SELECT w.tenant, w.worker, w.started_at, w.expires_at, w.lease, w.beats, w.host, w.boot_id,

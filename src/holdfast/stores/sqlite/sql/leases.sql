@@ -42,6 +42,10 @@ UPDATE workers SET blocking_run = ?3 WHERE tenant = ?1 AND worker = ?2;
 -- A worker that ended well.
 DELETE FROM workers WHERE tenant = ?1 AND worker = ?2;
 
+-- name: forget_unmoved_worker
+-- A worker that was lost long ago, unless it has beaten since it was looked at.
+DELETE FROM workers WHERE tenant = ?1 AND worker = ?2 AND beats = ?3;
+
 -- name: get_holder
 -- SQLite only, because PostgreSQL reads it with the other rows that decisions look at. Until when
 -- a worker counts as alive, and how often it has beaten.
