@@ -1,7 +1,8 @@
 """Which rows of the mission the tests show: `python -m tests.mission.report`.
 
-A test names the rows it shows with `@pytest.mark.mission("S0-020", …)`; a test marked skip or
-xfail shows nothing. The last line printed is always the summary.
+A test names the rows it shows with `@pytest.mark.mission("S0-020", …)`. A mark counts only if the
+test ran and passed: `make test` and `make chaos` record which marked tests did, by commit. A test
+that failed or was only skipped shows nothing. The last line printed is always the summary.
 """
 
 import argparse
@@ -11,18 +12,21 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.suite.recording import MARKED_FILE, commit_of
+
 ROWS_FILE = Path(__file__).with_name("rows.toml")
 TESTS_FOLDER = Path(__file__).parents[1]
+ROOT = TESTS_FOLDER.parent
 ID_PATTERN = re.compile(r"(S[0-4]-\d{3}|X-\d{3})")
 KINDS = ("behaviour", "none")
-FIELDS = {"says", "kind", "why"}
+FIELDS = {"says", "kind", "why", "mutant"}
 LONGEST_SAYS = 160
 
 
@@ -32,12 +36,16 @@ class MissionError(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the mission: what Holdfast must do, or why there is nothing to show."""
+    """One row of the mission: what Holdfast must do, or why there is nothing to show.
+
+    `mutant` is the change of the source that a test of the row turns red.
+    """
 
     id: str
     says: str
     kind: str
     why: str | None = None
+    mutant: str | None = None
 
     @property
     def seed(self) -> str:
@@ -57,19 +65,22 @@ class Coverage:
     """Rows sorted by whether a test shows them."""
 
     shown: dict[Row, list[str]]
+    not_run: list[Row]
     not_shown: list[Row]
     without_behaviour: list[Row]
 
     def of_seed(self, seed: str) -> "Coverage":
         return Coverage(
             {row: tests for row, tests in self.shown.items() if row.seed == seed},
+            [row for row in self.not_run if row.seed == seed],
             [row for row in self.not_shown if row.seed == seed],
             [row for row in self.without_behaviour if row.seed == seed],
         )
 
     def counts(self) -> str:
         return (
-            f"{len(self.shown)} shown, {len(self.not_shown)} not shown, "
+            f"{len(self.shown)} shown, {len(self.not_run)} not run, "
+            f"{len(self.not_shown)} not shown, "
             f"{len(self.without_behaviour)} without behaviour"
         )
 
@@ -101,6 +112,8 @@ def _faults(id: str, body: Any) -> Iterator[str]:
         yield f"says is missing or longer than {LONGEST_SAYS} characters"
     if ("why" in body) != (body.get("kind") == "none") or not body.get("why", "-").strip():
         yield 'why belongs to kind "none", and only there'
+    if "mutant" in body and (body.get("kind") == "none" or not body["mutant"].strip()):
+        yield 'mutant belongs to kind "behaviour", and says a change of the source'
 
 
 class Collector:
@@ -144,7 +157,19 @@ def collect_marks(folder: Path = TESTS_FOLDER) -> list[Marked]:
     return collector.marked
 
 
-def cover(rows: Mapping[str, Row], marked: Iterable[Marked]) -> Coverage:
+def passed_tests(path: Path, commit: str) -> set[str]:
+    """The marked tests that passed at a commit; one that also failed there is not among them."""
+    passed: set[str] = set()
+    failed: set[str] = set()
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        run = json.loads(line)
+        if run["commit"] == commit:
+            passed.update(run["passed"])
+            failed.update(run["failed"])
+    return passed - failed
+
+
+def cover(rows: Mapping[str, Row], marked: Iterable[Marked], passed: Container[str]) -> Coverage:
     """Sort the rows by the marks; refuse marks that name no row, or one without behaviour."""
     tests: dict[str, list[str]] = {}
     problems: list[str] = []
@@ -155,8 +180,12 @@ def cover(rows: Mapping[str, Row], marked: Iterable[Marked]) -> Coverage:
     if problems:
         raise MissionError("\n".join(dict.fromkeys(problems)))
     to_show = [row for row in rows.values() if row.kind == "behaviour"]
+    proven = {
+        id: [test for test in dict.fromkeys(of) if test in passed] for id, of in tests.items()
+    }
     return Coverage(
-        {row: list(dict.fromkeys(tests[row.id])) for row in to_show if row.id in tests},
+        {row: proven[row.id] for row in to_show if proven.get(row.id)},
+        [row for row in to_show if row.id in tests and not proven[row.id]],
         [row for row in to_show if row.id not in tests],
         [row for row in rows.values() if row.kind == "none"],
     )
@@ -177,10 +206,13 @@ def as_text(coverage: Coverage, seeds: Iterable[str], *, with_shown: bool) -> It
     for seed in seeds:
         part = coverage.of_seed(seed)
         yield f"{seed}: {part.counts()}"
+        for row in part.not_run:
+            yield f"  not run    {row.id}  {row.says}"
         for row in part.not_shown:
             yield f"  not shown  {row.id}  {row.says}"
         for row, tests in part.shown.items() if with_shown else ():
             yield f"  shown      {row.id}  {row.says}"
+            yield f"                 mutant: {row.mutant or 'not named'}"
             yield from (f"                 {test}" for test in tests)
 
 
@@ -189,6 +221,8 @@ def as_json(coverage: Coverage) -> str:
     return json.dumps(
         {
             "shown": {row.id: tests for row, tests in coverage.shown.items()},
+            "mutants": {row.id: row.mutant for row in coverage.shown},
+            "not_run": {row.id: row.says for row in coverage.not_run},
             "not_shown": {row.id: row.says for row in coverage.not_shown},
             "without_behaviour": {row.id: row.why for row in coverage.without_behaviour},
         },
@@ -199,18 +233,22 @@ def as_json(coverage: Coverage) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Print the report; 1 when rows, marks or collection are not in order."""
     parser = argparse.ArgumentParser(prog="python -m tests.mission.report", description=__doc__)
-    parser.add_argument("--shown", action="store_true", help="list the rows shown, with the tests")
+    parser.add_argument(
+        "--shown", action="store_true", help="list the rows shown, with the mutant and the tests"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object before the summary")
     options = parser.parse_args(arguments)
     try:
         rows = load_rows()
-        coverage = cover(rows, collect_marks())
+        coverage = cover(rows, collect_marks(), passed_tests(ROOT / MARKED_FILE, commit_of(ROOT)))
     except MissionError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     seeds = dict.fromkeys(row.seed for row in rows.values())
     lines = as_text(coverage, seeds, with_shown=options.shown)
     body = [as_json(coverage)] if options.json else list(lines)
+    if coverage.not_run:
+        sys.stderr.write("Rows are not run: no `make test` of this commit passed their tests.\n")
     sys.stdout.write("\n".join([*body, f"mission: {coverage.counts()}", ""]))
     return 0
 

@@ -1,10 +1,12 @@
 """The table of mission rows is complete and valid; the report refuses marks it does not know."""
 
+import ast
 import json
 import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 LIST = ROOT.parent / "shared" / "mission-rows.md"
 TOTALS = {"S0": 116, "S1": 86, "S2": 33, "S3": 205, "S4": 80, "X": 14}
 
-SHOWN = Row("S0-020", "A reply counts once.", "behaviour")
+SHOWN = Row("S0-020", "A reply counts once.", "behaviour", mutant="drop the claim")
 OPEN = Row("X-001", "The journal stays.", "behaviour")
 PROBLEM = Row("S0-001", "Replicas were impossible.", "none", "problem statement")
 ROWS = {row.id: row for row in (PROBLEM, SHOWN, OPEN)}
@@ -102,6 +104,8 @@ def test_every_decision_between_seeds_is_behaviour() -> None:
         ("S0-001", {"says": "x", "kind": "none", "why": ""}),
         ("S0-001", {"says": "x", "kind": "behaviour", "why": "x"}),
         ("S0-001", {"says": "x", "kind": "behaviour", "note": "x"}),
+        ("S0-001", {"says": "x", "kind": "behaviour", "mutant": ""}),
+        ("S0-001", {"says": "x", "kind": "none", "why": "x", "mutant": "x"}),
     ],
 )
 def test_invalid_row_is_refused_by_its_id(id: str, body: object) -> None:
@@ -111,16 +115,48 @@ def test_invalid_row_is_refused_by_its_id(id: str, body: object) -> None:
 
 def test_rows_are_sorted_by_what_the_tests_show() -> None:
     twice = [Marked("test_a", ("S0-020",)), Marked("test_a", ("S0-020",))]
-    coverage = report.cover(ROWS, [*twice, Marked("test_b", ("S0-020",))])
+    marked = [*twice, Marked("test_b", ("S0-020",)), Marked("test_c", ("S0-020",))]
+    coverage = report.cover(ROWS, marked, {"test_a", "test_b"})
     assert coverage.shown == {SHOWN: ["test_a", "test_b"]}
+    assert coverage.not_run == []
     assert coverage.not_shown == [OPEN]
     assert coverage.without_behaviour == [PROBLEM]
+
+
+def test_mark_of_a_test_that_did_not_pass_does_not_count() -> None:
+    coverage = report.cover(ROWS, [Marked("test_a", ("S0-020",))], {"test_b"})
+    assert (coverage.shown, coverage.not_run) == ({}, [SHOWN])
+
+
+def test_tests_count_that_passed_at_this_commit_and_did_not_fail_there(tmp_path: Path) -> None:
+    runs = [
+        {"commit": "a", "passed": ["test_a", "test_b"], "failed": ["test_c"]},
+        {"commit": "a", "passed": ["test_c", "test_d"], "failed": []},
+        {"commit": "b", "passed": ["test_e"], "failed": []},
+    ]
+    path = tmp_path / "marked.jsonl"
+    assert report.passed_tests(path, "a") == set()
+    path.write_text("".join(json.dumps(run) + "\n" for run in runs), encoding="utf-8")
+    assert report.passed_tests(path, "a") == {"test_a", "test_b", "test_d"}
+
+
+def test_every_marked_row_names_a_mutant_that_a_test_turns_red() -> None:
+    files = set(report.TESTS_FOLDER.rglob("test_*.py")) - {Path(__file__)}
+    marked = {id for path in files for id in ids_named_in(path)}
+    rows = report.load_rows()
+    assert [id for id in rows if id in marked and not rows[id].mutant] == []
+
+
+def ids_named_in(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and report.ID_PATTERN.fullmatch(str(node.value)):
+            yield str(node.value)
 
 
 @pytest.mark.parametrize("ids", [("S0-999",), ("S0-020", "S0-999"), ("S0-001",), ()])
 def test_mark_without_a_row_to_show_is_refused_with_its_test(ids: tuple[str, ...]) -> None:
     with pytest.raises(MissionError, match=r"tests/x\.py::test_wrong"):
-        report.cover(ROWS, [Marked("tests/x.py::test_wrong", ids)])
+        report.cover(ROWS, [Marked("tests/x.py::test_wrong", ids)], ())
 
 
 def test_collection_reads_marks_and_leaves_out_tests_that_do_not_run(tmp_path: Path) -> None:
@@ -148,9 +184,10 @@ def test_summary_is_the_last_line(
 ) -> None:
     monkeypatch.setattr(report, "load_rows", lambda: ROWS)
     monkeypatch.setattr(report, "collect_marks", lambda: [Marked("test_a", ("S0-020",))])
+    monkeypatch.setattr(report, "passed_tests", lambda *_: {"test_a"})
     assert report.main(options) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "mission: 1 shown, 1 not shown, 1 without behaviour"
+    assert lines[-1] == "mission: 1 shown, 0 not run, 1 not shown, 1 without behaviour"
 
 
 def test_json_is_one_object_before_the_summary(
@@ -158,10 +195,13 @@ def test_json_is_one_object_before_the_summary(
 ) -> None:
     monkeypatch.setattr(report, "load_rows", lambda: ROWS)
     monkeypatch.setattr(report, "collect_marks", lambda: [Marked("test_a", ("S0-020",))])
+    monkeypatch.setattr(report, "passed_tests", lambda *_: {"test_a"})
     report.main(["--json"])
     first, _summary = capsys.readouterr().out.splitlines()
     assert json.loads(first) == {
         "shown": {"S0-020": ["test_a"]},
+        "mutants": {"S0-020": "drop the claim"},
+        "not_run": {},
         "not_shown": {"X-001": "The journal stays."},
         "without_behaviour": {"S0-001": "problem statement"},
     }

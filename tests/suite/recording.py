@@ -1,7 +1,8 @@
 """A pytest plugin: a part of the suite (`--shard 2/4`), and a record of what was run.
 
 `--record TARGET` appends one line of JSON to `.campaign.jsonl` beside the configuration of pytest:
-the commit, the part, how many tests passed. `tests.suite.campaign` reads it.
+the commit, the part, how many tests passed. `tests.suite.campaign` reads it. Which tests with a
+mission mark passed or failed goes to `.marked.jsonl`, which `tests.mission.report` reads.
 """
 
 import datetime
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 FILE = ".campaign.jsonl"
+MARKED_FILE = ".marked.jsonl"
 _MOST_NAMED = 50
 
 
@@ -91,6 +93,15 @@ class _Recorder:
             "failures": sorted({report.nodeid for report in failed})[:_MOST_NAMED],
         }
         append(self._root / FILE, record)
+        marked = {"passed": _marked(stats.get("passed", [])), "failed": _marked(failed)}
+        if not record["dirty"]:
+            append(self._root / MARKED_FILE, {"commit": self._commit} | marked)
+
+
+def _marked(reports: list[Any]) -> list[str]:
+    """The tests of some reports that have a mission mark, without their parameters."""
+    marked = [each for each in reports if "mission" in getattr(each, "keywords", ())]
+    return sorted({each.nodeid.partition("[")[0] for each in marked})
 
 
 def areas_of(config: pytest.Config) -> list[str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.mission.report import passed_tests
 from tests.suite.inner import PLUGINS, ROOT, is_alive, wait_until
-from tests.suite.recording import FILE, Shard
+from tests.suite.recording import FILE, MARKED_FILE, Shard, commit_of
 
 TESTS = """
 import os, pytest
@@ -19,6 +20,17 @@ import os, pytest
 def test_told(n):
     with open(os.environ["TOLD"], "a") as file:
         file.write(f"{__name__}-{n}\\n")
+"""
+MARKED = """
+import pytest
+pytestmark = pytest.mark.mission("S0-020")
+
+@pytest.mark.parametrize("n", range(2))
+def test_passes(n): ...
+def test_skips(): pytest.skip()
+def test_fails(): assert 0
+@pytest.mark.parametrize("n", range(2))
+def test_fails_once(n): assert n
 """
 FAILING = "def test_fails(): assert 0\n"
 WAITING = """
@@ -47,7 +59,8 @@ class Repository:
         for area in ("one", "two", "chaos"):
             self.write(f"{area}/test_{area}.py", TESTS)
         (folder / "pytest.ini").write_text("[pytest]\n")
-        (folder / ".gitignore").write_text(f"{FILE}\ntold\n__pycache__\n.pytest_cache\n")
+        ignored = [FILE, MARKED_FILE, "told", "__pycache__", ".pytest_cache"]
+        (folder / ".gitignore").write_text("\n".join(ignored))
         self.git("init", "-q")
         self.commit()
 
@@ -137,6 +150,14 @@ def test_failed_part_and_one_of_a_changed_tree_do_not_count(repository: Reposito
     shown = "\n".join(repository.show())
     assert "does not count: the working tree had changes" in shown
     assert "test: nothing was run" in shown
+
+
+def test_marked_test_counts_if_it_passed_and_not_if_it_was_skipped(repository: Repository) -> None:
+    repository.write("one/test_one.py", MARKED)
+    repository.commit()
+    repository.run("test")
+    passed = passed_tests(repository.folder / MARKED_FILE, commit_of(repository.folder))
+    assert passed == {"tests/one/test_one.py::test_passes"}
 
 
 def test_unknown_area_is_refused_with_those_that_there_are(repository: Repository) -> None:
