@@ -721,6 +721,35 @@ async def test_doubt_is_decided_by_the_tools_policy(in_doubt: Any, sent: int, st
 
 @pytest.mark.mission("S4-055")
 @async_test
+async def test_pending_call_of_a_tool_that_only_reads_is_discarded_and_made_again(
+    store: str,
+) -> None:
+    looked: list[int] = []
+
+    @holdfast.tool(side_effects={"read"})
+    def look(n: int) -> str:
+        looked.append(n)
+        return "seen"
+
+    box = Outbox()
+    async with Checkpointer(store) as crashed:
+        for call_id, name, args in (("c1", "look", {"n": 1}), ("c2", "send", {"to": "ann"})):
+            await crashed.record_tool_call_issued(
+                "s", call_id, name, args, f"key of {name}", limit_seconds=0.001
+            )
+    async with Checkpointer(store) as checkpointer:
+        assert len(await check_pending_tool_calls(checkpointer, "s")) == 2
+        registry = ToolRegistry([look, box.tool()], checkpointer, "s")
+        assert [call["call_id"] for call in await registry.verify_pending()] == ["c2"]
+        statuses = {c["tool_name"]: c["status"] for c in await checkpointer.list_tool_calls("s")}
+        assert statuses == {"look": "failed", "send": "unknown"}
+        assert looked == []
+        assert (await registry.adispatch("look", {"n": 1}, "c3")).content == "seen"
+        assert looked == [1]
+        await checkpointer.record_tool_call_issued("s", "c4", "look", {"n": 1}, "key of look")
+
+
+@async_test
 async def test_tools_that_are_safe_to_repeat_are_repeated(store: str) -> None:
     looked: list[int] = []
     put: list[int] = []
