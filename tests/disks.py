@@ -24,6 +24,8 @@ class Disk:
         self._store, self._folder = store, folder
         self._cuts = 0
         self.syncs = 0
+        self.opened: list[Path] = []
+        """All files that SQLite has opened, of whatever store."""
         folder.mkdir()
 
     def synced(self, path: Path) -> None:
@@ -52,6 +54,7 @@ class _File(apsw.VFSFile):
         super().__init__("unix", name, flags)
         said = name.filename() if isinstance(name, apsw.URIFilename) else name
         self._path, self._disk = Path(said or ""), disk
+        disk.opened.append(self._path)
 
     def xSync(self, flags: int) -> None:
         super().xSync(flags)

@@ -12,6 +12,7 @@ SHOWN = {
     "test_supported_values_come_back_equal": ("S3-101", "S3-102", "S3-189"),
     "test_value_above_the_limit_is_refused_and_nothing_is_lost": ("S3-195",),
     "test_whole_state_is_stored_as_what_differs": ("S1-084",),
+    "test_loading_reads_at_most_a_few_times_what_is_alive": ("S1-080",),
     "test_reindex_gives_the_rows_that_were_there": ("S3-009", "S3-088"),
     "test_rows_of_records_follow_their_entries": ("S3-157",),
     "test_intent_is_on_record_before_and_the_result_after": ("S4-043", "S4-045"),

@@ -197,6 +197,23 @@ async def test_run_fails_after_its_last_turn_and_says_so(store: str) -> None:
     assert len(model.asked) == 3
 
 
+@pytest.mark.mission("S4-060", "S4-072")
+@async_test
+async def test_each_turn_is_saved_when_the_next_one_begins(store: str) -> None:
+    seen: list[tuple[str, list[int]]] = []
+
+    async def model(transcript: Sequence[Message]) -> Message:
+        versions = [saved.version for saved in await hf.checkpoints.history("r")]
+        seen.append(((await hf.runs.get("r")).status, versions))
+        return endless(transcript) if len(seen) < 3 else Message.assistant("enough")
+
+    agent = AgentLoop(model, tools=[look], name="loop")
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        assert await hf.run(agent, "look", run_id="r") == "enough"
+    assert seen == [("running", []), ("running", [1]), ("running", [2, 1])]
+
+
+@pytest.mark.mission("S4-069", "S4-070")
 @async_test
 async def test_turns_are_counted_across_a_crash(store: str) -> None:
     def crashing_once(transcript: Sequence[Message]) -> Message:

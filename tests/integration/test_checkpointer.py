@@ -1,6 +1,7 @@
 """The checkpointer, its registry of tools and its plain data, on every store."""
 
 import asyncio
+import hashlib
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
@@ -37,6 +39,7 @@ from holdfast.agents.serde import (
 )
 from holdfast.agents.tools import effect_of
 from holdfast.errors import (
+    CheckpointCorrupted,
     CheckpointNotFound,
     ConflictError,
     EffectNotFound,
@@ -213,6 +216,20 @@ def test_script_that_never_closes_ends_cleanly(store: str) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
 
 
+@pytest.mark.mission("S4-044")
+@async_test
+async def test_session_is_listed_though_its_checkpoint_cannot_be_read(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf, Checkpointer(hf=hf) as checkpointer:
+        await checkpointer.start_session("without any")
+        await checkpointer.save_checkpoint("s", turns(1), None, 0.0)
+        with backend.raw() as raw:
+            raw.execute("UPDATE journal SET nonce = ? WHERE kind = 'CHECKPOINT_CREATED'", b"0" * 16)
+        listed = await hf.runs.list(agent="checkpointer")
+        assert [run.run_id for run in listed] == ["s", "without any"]
+        with pytest.raises(CheckpointCorrupted):
+            await checkpointer.load_latest("s")
+
+
 @pytest.mark.mission("S4-076")
 @async_test
 async def test_open_holdfast_is_shared_and_stays_open(store: str) -> None:
@@ -252,7 +269,10 @@ async def test_every_version_is_given_back_as_it_was_saved(store: str) -> None:
         listed = await checkpointer.list_versions("s")
         assert [row["version"] for row in listed] == [1, 2, 3]
         assert {row["session_id"] for row in listed} == {"s"}
-        assert [row["created_at"] for row in listed] == sorted(row["created_at"] for row in listed)
+        session = await checkpointer.get_session("s")
+        moments = [session["created_at"], *(row["created_at"] for row in listed)]
+        assert moments == sorted(set(moments))
+        assert moments[-1] <= session["updated_at"]
         for n, plan in enumerate(plans):
             assert await checkpointer.load_version("s", n + 1) == {
                 "transcript": turns(n + 1),
@@ -263,6 +283,21 @@ async def test_every_version_is_given_back_as_it_was_saved(store: str) -> None:
         assert await checkpointer.load_latest("s") == await checkpointer.load_version("s", 3)
         with pytest.raises(CheckpointNotFound):
             await checkpointer.load_version("s", 4)
+
+
+@pytest.mark.mission("S4-020", "S4-021", "S4-041")
+@async_test
+async def test_version_without_a_plan_and_a_budget_has_none_and_spent_nothing(store: str) -> None:
+    async with holdfast.open(store) as hf, Checkpointer(hf=hf) as checkpointer:
+        await checkpointer.start_session("s")
+        held = await hf.runs.open("s", takeover=True)
+        await held.save({"transcript": turns(1)})
+        assert await checkpointer.load_latest("s") == {
+            "transcript": turns(1),
+            "plan": None,
+            "budget_spent_usd": 0.0,
+            "version": 1,
+        }
 
 
 @async_test
@@ -413,14 +448,17 @@ async def test_call_id_that_is_used_again_neither_drops_nor_overwrites(store: st
         assert found["ann"]["status"] == "issued"
 
 
-@pytest.mark.mission("S4-056")
+@pytest.mark.mission("S4-028", "S4-031", "S4-039", "S4-056")
 @async_test
 async def test_failed_call_did_not_happen_and_may_be_made_again(store: str) -> None:
+    async with Checkpointer(store) as crashed:
+        await crashed.record_tool_call_issued("s", "c1", "send", {}, "k")
     async with Checkpointer(store) as checkpointer:
-        await checkpointer.record_tool_call_issued("s", "c1", "send", {}, "k")
         await checkpointer.record_tool_call_result("s", "c1", "send raised E: no", False)
         (failed,) = await checkpointer.list_tool_calls("s")
         assert (failed["status"], failed["result_text"]) == ("failed", "send raised E: no")
+        assert failed["completed_at"] > failed["started_at"]
+        assert await check_pending_tool_calls(checkpointer, "s") == []
         await checkpointer.record_tool_call_issued("s", "c2", "send", {}, "k")
         with pytest.raises(EffectNotFound, match="no tool call 'c9'"):
             await checkpointer.record_tool_call_result("s", "c9", "", True)
@@ -517,8 +555,41 @@ async def test_what_is_one_operation_is_the_tools_to_say(store: str) -> None:
         assert await send_twice("b") == 1
         assert await send_twice("c", "d") == 2
         assert await send_twice("e", repeat=True) == 2
-        assert await send_twice("f", "g", name="tell", key="tenant") == 0  # there is no tool send
+        assert await send_twice("f", "g", key="tenant") == 1
         assert await send_twice("h", "i", key=lambda to: f"mail-to-{to}") == 1
+
+
+@pytest.mark.mission("S4-027", "S4-051")
+@async_test
+async def test_key_is_a_digest_of_session_tool_and_arguments(store: str) -> None:
+    @holdfast.tool
+    def send(to: str, text: str) -> str:
+        return "sent"
+
+    @holdfast.tool
+    def post(to: str, text: str) -> str:
+        return "posted"
+
+    async def keys(session: str) -> list[str]:
+        registry = ToolRegistry([send, post], checkpointer, session)
+        await registry.adispatch("send", {"to": "ann", "text": "hi"}, "c1")
+        await registry.adispatch("send", {"text": "hi", "to": "ann"}, "c2")
+        await registry.adispatch("send", {"to": "ann", "text": "bye"}, "c3")
+        await registry.adispatch("post", {"to": "ann", "text": "hi"}, "c4")
+        return [c["idempotency_key"] for c in await checkpointer.list_tool_calls(session)]
+
+    def expected(session: str, tool: str, text: str) -> str:
+        arguments = msgspec.msgpack.encode({"text": text, "to": "ann"})
+        digest = hashlib.sha256(arguments).digest()
+        return hashlib.sha256(msgspec.msgpack.encode((session, tool, digest))).hexdigest()
+
+    async with Checkpointer(store) as checkpointer:
+        for session in ("a", "b"):
+            assert await keys(session) == [
+                expected(session, "send", "hi"),
+                expected(session, "send", "bye"),
+                expected(session, "post", "hi"),
+            ]
 
 
 @pytest.mark.mission("S4-053")
@@ -582,7 +653,7 @@ async def test_call_is_checked_before_anything_is_recorded(store: str) -> None:
         assert box.sent == ["ann", "ann"]
 
 
-@pytest.mark.mission("S4-050")
+@pytest.mark.mission("S4-028", "S4-050")
 @async_test
 async def test_exception_becomes_a_text_and_is_not_recorded_as_done(store: str) -> None:
     box = Outbox()
@@ -755,6 +826,35 @@ async def test_doubt_is_decided_by_the_tools_policy(in_doubt: Any, sent: int, st
 
 @pytest.mark.mission("S4-055")
 @async_test
+async def test_pending_call_of_a_tool_that_only_reads_is_discarded_and_made_again(
+    store: str,
+) -> None:
+    looked: list[int] = []
+
+    @holdfast.tool(side_effects={"read"})
+    def look(n: int) -> str:
+        looked.append(n)
+        return "seen"
+
+    box = Outbox()
+    async with Checkpointer(store) as crashed:
+        for call_id, name, args in (("c1", "look", {"n": 1}), ("c2", "send", {"to": "ann"})):
+            await crashed.record_tool_call_issued(
+                "s", call_id, name, args, f"key of {name}", limit_seconds=0.001
+            )
+    async with Checkpointer(store) as checkpointer:
+        assert len(await check_pending_tool_calls(checkpointer, "s")) == 2
+        registry = ToolRegistry([look, box.tool()], checkpointer, "s")
+        assert [call["call_id"] for call in await registry.verify_pending()] == ["c2"]
+        statuses = {c["tool_name"]: c["status"] for c in await checkpointer.list_tool_calls("s")}
+        assert statuses == {"look": "failed", "send": "unknown"}
+        assert looked == []
+        assert (await registry.adispatch("look", {"n": 1}, "c3")).content == "seen"
+        assert looked == [1]
+        await checkpointer.record_tool_call_issued("s", "c4", "look", {"n": 1}, "key of look")
+
+
+@async_test
 async def test_tools_that_are_safe_to_repeat_are_repeated(store: str) -> None:
     looked: list[int] = []
     put: list[int] = []
@@ -901,8 +1001,10 @@ def test_unknown_kind_of_block_is_a_value_error() -> None:
 async def test_plan_comes_back_as_its_own_types(store: str) -> None:
     done = Step("look", ["found"], "it is there", State.DONE)
     plan = Plan("find it", [done, Step("tell")], {"first": done})
+    plain = serialize_plan(plan)
+    assert json.loads(json.dumps(plain)) == plain
     async with Checkpointer(store) as checkpointer:
-        await checkpointer.save_checkpoint("s", [], serialize_plan(plan), 0.0)
+        await checkpointer.save_checkpoint("s", [], plain, 0.0)
         latest = await checkpointer.load_latest("s")
     assert latest is not None
     again = deserialize_plan(latest["plan"], Plan)

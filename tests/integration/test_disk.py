@@ -16,12 +16,15 @@ import pytest
 
 import holdfast
 from holdfast import Message, ToolCall
+from holdfast.agents.checkpointer import Checkpointer
 from holdfast.engine.queues import Queues
 from holdfast.stores.sqlite import connection
 from holdfast.testing.store_suite import async_test
+from holdfast.workflows import StoredCheckpoints
 from tests.backends import PostgresRaw, SQLiteRaw
 from tests.disks import Disk, losing_power
 from tests.postgres import Spare, pooled, save
+from tests.workflows.checkpointing import state
 
 STORED = (
     "SELECT 'entry', run_id, seq, hex(link) FROM journal"
@@ -58,6 +61,8 @@ async def acknowledgements(hf: holdfast.Holdfast) -> AsyncIterator[str]:
     )  # which is a claim: if lost, it is delivered again
     await queues.ack(message)
     yield "a message is acknowledged"
+    await StoredCheckpoints(hf).save(state())
+    yield "a checkpoint of a workflow is saved"
     await (await hf.runs.open("a")).complete("done")
     yield "a run ends"
 
@@ -73,6 +78,7 @@ def disk(path: Path, tmp_path: Path) -> Iterator[Disk]:
         yield disk
 
 
+@pytest.mark.mission("S1-020", "S1-045")
 @pytest.mark.parametrize("filesystem", ["ext4", "virtiofs"])
 @async_test
 async def test_power_loss_after_an_acknowledgement_loses_nothing(
@@ -88,6 +94,28 @@ async def test_power_loss_after_an_acknowledgement_loses_nothing(
                 assert stored != before, f"{said}, and nothing was stored"
                 assert disk.rows_after_power_loss(STORED) == stored, f"{said}: lost with the power"
                 before = stored
+
+
+@pytest.mark.mission("S4-034", "S4-045")
+@async_test
+async def test_power_loss_after_a_call_of_a_checkpointer_loses_nothing(
+    disk: Disk, path: Path
+) -> None:
+    def stored(what: str) -> list[Any]:
+        return [row for (row,) in disk.rows_after_power_loss(what)]
+
+    async with Checkpointer(path) as checkpointer:
+        await checkpointer.start_session("s")
+        assert stored("SELECT run_id FROM runs") == ["s"]
+        for version in (1, 2):
+            assert await checkpointer.save_checkpoint("s", [{}] * version, None, 0.0) == version
+            assert stored("SELECT max(version) FROM checkpoints") == [version]
+        await checkpointer.record_tool_call_issued("s", "c", "pay", {}, "k")
+        assert stored("SELECT status FROM effects") == ["issued"]
+        await checkpointer.record_tool_call_result("s", "c", "paid", True)
+        assert stored("SELECT status FROM effects") == ["completed"]
+        await checkpointer.end_session("s")
+        assert stored("SELECT status FROM runs") == ["completed"]
 
 
 @async_test
@@ -126,6 +154,7 @@ def stopped(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.mission("S1-020", "S1-045")
 @async_test
 async def test_acknowledged_commit_has_flushed_the_log_itself(spare: Spare) -> None:
     """Though the database says `synchronous_commit = off`, and sessions lose their settings."""

@@ -11,8 +11,17 @@ import pytest
 
 import holdfast
 from holdfast.engine.effects import EffectRequest
+from holdfast.engine.folding import View
+from holdfast.engine.marked_run import Change
+from holdfast.engine.marks import Marks
 from holdfast.engine.waits import WaitSpec
-from holdfast.errors import BodyErased, CheckpointCorrupted, JournalCorrupted
+from holdfast.errors import (
+    BodyErased,
+    CheckpointCorrupted,
+    CheckpointNotFound,
+    JournalCorrupted,
+)
+from holdfast.kernel.marks import Mark
 from holdfast.stores.contract import Applied, Conflict, Refused
 from holdfast.testing.store_suite import async_test
 from holdfast.testing.store_suite.marking import (
@@ -57,6 +66,37 @@ async def test_erased_bodies_leave_digests_and_a_whole_chain(backend: Backend) -
         assert SECRET.encode() not in Path(backend.url).read_bytes()
         with backend.raw() as raw:
             assert raw.rows("SELECT count(*) FROM bodies") == [(0,)]
+
+
+@pytest.mark.mission("S1-085")
+@async_test
+async def test_bodies_of_pruned_versions_are_gone_and_later_ones_load(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        marks = Marks(hf._context, hf.leases, "framework")  # pyright: ignore[reportPrivateUsage]
+        run = await marks.open("thread")
+        for number in range(1, 6):
+
+            def change(_: View, number: int = number) -> Change:
+                return Change({}, {"kept": "from the first", f"of {number}": SECRET * number})
+
+            await run.save(Mark("", str(number)), change)
+        before = {version: await hf.checkpoints.load("thread", version) for version in (4, 5)}
+        history = await hf.checkpoints.history("thread")
+        gone = {each.seq for each in history if each.version < 4}
+        await marks.prune(run, {1, 2, 3}, note="old")
+        assert [each.version for each in await hf.checkpoints.history("thread")] == [5, 4]
+        for version, state in before.items():
+            assert (await hf.checkpoints.load("thread", version)).parts == state.parts
+        with pytest.raises(CheckpointNotFound):
+            await hf.checkpoints.load("thread", 3)
+        assert await hf.journal.verify("thread") == []
+        run = await marks.open("thread")
+        await run.save(Mark("", "6"), lambda _: Change({}, {"kept": "to the last"}))
+        assert (await hf.checkpoints.load("thread"))["kept"] == "to the last"
+    with backend.raw() as raw:
+        bodies = {entry[0]: entry[-2] for entry in raw.entries()}
+    assert len(gone) == 3
+    assert {bodies[seq] for seq in gone} == {None}
 
 
 @async_test

@@ -158,6 +158,7 @@ def test_killed_in_turn_five_the_session_goes_on_where_it_was(store: str, tmp_pa
     outbox = tmp_path / "outbox"
     with agent(store, outbox, hang_at=5) as first:
         said = answers_until(first, "hanging")
+        assert said[:3] == [["pending", []], ["left", []], ["resumed", 0, 0.0]]
         assert [answer for answer in said if answer[0] == "saved"][-1][1] == 4
         kill(first)
     with agent(store, outbox) as second:
@@ -247,7 +248,7 @@ def test_killed_at_random_moments_every_mail_goes_out_once(store: str, tmp_path:
 # Exercise 2: duplicate write.
 
 
-@pytest.mark.mission("S4-048", "S4-079")
+@pytest.mark.mission("S4-048", "S4-076", "S4-079")
 def test_two_processes_that_send_the_same_mails_send_each_once(store: str, tmp_path: Path) -> None:
     outbox = tmp_path / "outbox"
     children = [Child(MODULE, "sender", store, outbox, who) for who in ("a", "b")]

@@ -3,8 +3,9 @@
 import copy
 import hashlib
 import re
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -26,7 +27,8 @@ from holdfast.workflows import (
     PauseMetadata,
     Result,
 )
-from tests.backends import Backend, SQLiteBackend
+from holdfast.workflows.stored_checkpoints import AGENT
+from tests.backends import Backend, PostgresBackend, SQLiteBackend
 from tests.processes import Child
 from tests.workflows.checkpointing import (
     HOUR,
@@ -64,9 +66,7 @@ def checkpoints(
 # What a checkpoint is.
 
 
-@pytest.mark.mission(
-    "S1-034", "S1-035", "S1-036", "S1-037", "S1-039", "S1-041", "S1-042", "S1-043", "S1-044"
-)
+@pytest.mark.mission("S1-035", "S1-039", "S1-041", "S1-044")
 def test_records_have_the_fields_of_the_seed() -> None:
     assert [f.name for f in fields(CheckpointState)] == [
         "checkpoint_id",
@@ -101,7 +101,7 @@ def test_state_knows_which_blocks_of_the_open_wave_have_ended() -> None:
 # The five verbs.
 
 
-@pytest.mark.mission("S1-016", "S1-026", "S1-033", "S1-045", "S1-046", "S1-061")
+@pytest.mark.mission("S1-016", "S1-026", "S1-033", "S1-035", "S1-039", "S1-046", "S1-061")
 @pytest.mark.mission("S1-067", "S1-068", "S1-069", "S1-070", "S1-071", "S1-072", "S1-073", "S1-074")
 def test_saved_state_comes_back_whole(checkpoints: CheckpointStore) -> None:
     saved = asking(created_at=datetime(2026, 3, 4, tzinfo=timezone(timedelta(hours=2))))
@@ -112,6 +112,7 @@ def test_saved_state_comes_back_whole(checkpoints: CheckpointStore) -> None:
     assert checkpoints.load("c-2") == plain
 
 
+@pytest.mark.mission("S1-046", "S1-047")
 def test_missing_checkpoint_is_none_and_deleting_it_is_no_error(
     checkpoints: CheckpointStore,
 ) -> None:
@@ -133,6 +134,7 @@ def test_deleted_checkpoint_is_gone_and_its_id_can_be_used_again(
         assert checkpoints.list() == []
 
 
+@pytest.mark.mission("S1-067")
 def test_saving_again_replaces_what_was_saved(checkpoints: CheckpointStore) -> None:
     context: dict[str, Any] = {"blocks": {"a": {"outputs": [1, 2]}}, "gone": [1], "kind": [1]}
     checkpoints.save(state(context=context))
@@ -207,6 +209,47 @@ def test_threads_share_a_store(checkpoints: CheckpointStore) -> None:
     assert {s.checkpoint_id for s in checkpoints.list()} == {f"c-{n}" for n in range(8)}
 
 
+@pytest.fixture
+def hurried_threads() -> Iterator[None]:
+    """Threads that take turns all the time: what is not guarded is torn."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.mission("S1-050")
+@pytest.mark.usefixtures("hurried_threads")
+def test_store_in_memory_is_read_and_cleaned_while_others_save() -> None:
+    store, saved, wrong = InMemoryCheckpointStore(), threading.Event(), []
+    old = aged(30, store.now())
+
+    def save() -> None:
+        for number in range(1000):
+            store.save(state(f"c-{number}", **old))
+        saved.set()
+
+    def look(read: Callable[[], object]) -> None:
+        try:
+            while not saved.is_set():
+                read()
+        except Exception as error:
+            wrong.append(error)
+
+    reads: list[Callable[[], object]] = [
+        lambda: store.list("nobody"),
+        lambda: store.cleanup_expired(48),
+    ]
+    threads = [threading.Thread(target=save)]
+    threads += [threading.Thread(target=look, args=(read,)) for read in reads]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert store.cleanup_expired(24) == 1000
+
+
 # Values.
 
 EXACT = {
@@ -262,12 +305,16 @@ def test_value_that_would_change_is_refused_with_its_path(
     assert checkpoints.load("c-1") == state()
 
 
+@pytest.mark.mission("S1-034", "S1-068", "S1-071")
 @pytest.mark.parametrize(
     ("changed", "error"),
     [
         ({"checkpoint_id": ""}, errors.InvalidIdentifier),
+        ({"checkpoint_id": 7}, errors.InvalidIdentifier),
         ({"workflow_name": ""}, errors.InvalidIdentifier),
+        ({"workflow_name": None}, errors.InvalidIdentifier),
         ({"completed_waves": -1}, errors.MisuseError),
+        ({"completed_waves": 1.5}, errors.MisuseError),
         ({"created_at": "today"}, errors.MisuseError),
         ({"context": []}, errors.MisuseError),
         ({"execution_waves": [["build"]]}, errors.UnsupportedValue),
@@ -342,30 +389,67 @@ def started(store: CheckpointStore, done: list[str], made: Any = None) -> Any:
     return executor.execute_from_wave(0)
 
 
-@pytest.mark.mission("S1-051", "S1-052", "S1-053", "S1-060", "S1-062")
+@pytest.mark.mission("S1-034", "S1-036", "S1-037", "S1-041", "S1-042", "S1-043", "S1-044")
+@pytest.mark.mission("S1-051", "S1-053", "S1-060", "S1-062")
 def test_workflow_pauses_and_goes_on_with_the_answer(checkpoints: CheckpointStore) -> None:
     done: list[str] = []
     paused = started(checkpoints, done).value["paused"]
     assert done == ["build"]
     stored = checkpoints.load(paused)
     assert stored is not None
+    assert stored.checkpoint_id == paused
     assert stored.workflow_inputs == {"version": "1.2"}
+    assert stored.context["blocks"] == {"build": {"outputs": {"by": "build"}}}
     assert stored.execution_waves == waves()
     assert stored.completed_waves == 1
     assert stored.pause_metadata == PauseMetadata("ask", "ask?")
     made: list[LittleExecutor] = []
 
+    class Watched(LittleExecutor):
+        def execute_from_wave(self, wave: int) -> Any:
+            began.append((self.current_wave, wave))
+            answered = checkpoints.load(paused)
+            assert answered is not None
+            assert answered.pause_metadata == PauseMetadata("ask", "ask?", "yes")
+            return super().execute_from_wave(wave)
+
     def make(name: str, inputs: dict[str, Any]) -> LittleExecutor:
-        made.append(LittleExecutor(name, inputs, checkpoints, done))
+        made.append(Watched(name, inputs, checkpoints, done))
         return made[-1]
 
+    began: list[tuple[int, int]] = []
     result = resume_workflow(paused, "yes", make_executor=make, store=checkpoints)
     assert result.is_success
-    assert result.value["ask"] == {"outputs": {"response": "yes"}}
+    assert result.value == {
+        "build": {"outputs": {"by": "build"}},
+        "ask": {"outputs": {"response": "yes"}},
+        "ship": {"outputs": {"by": "ship"}},
+    }
     assert done == ["build", "ship"]
     assert (made[0].workflow_name, made[0].inputs) == ("release", {"version": "1.2"})
+    assert made[0].context["inputs"] == {"version": "1.2"}
     assert made[0].waves == waves()
+    assert began == [(2, 2)]
     assert checkpoints.list() == []
+
+
+@pytest.mark.mission("S1-034", "S1-036", "S1-051")
+def test_every_pause_has_an_id_of_its_own_and_a_copy_of_the_context(
+    checkpoints: CheckpointStore,
+) -> None:
+    executor = LittleExecutor("release", {"version": "1.2"}, checkpoints, [])
+    paused: list[str] = []
+    for number in range(3):
+        executor.context["blocks"]["build"] = {"outputs": {"turn": number}}
+        paused.append(pause_workflow(executor, "ask", f"{number}?", store=checkpoints))
+        executor.context["blocks"]["build"]["outputs"]["turn"] = "changed"
+        executor.inputs["version"] = f"changed {number}"
+    assert len(set(paused)) == 3
+    found = [checkpoints.load(each) for each in paused]
+    assert [s and s.checkpoint_id for s in found] == paused
+    assert [s and s.context["blocks"]["build"]["outputs"]["turn"] for s in found] == [0, 1, 2]
+    assert [s and s.workflow_inputs["version"] for s in found] == ["1.2", "changed 0", "changed 1"]
+    assert [s and s.pause_metadata and s.pause_metadata.prompt for s in found] == ["0?", "1?", "2?"]
 
 
 @pytest.mark.mission("S1-052", "S1-063")
@@ -605,6 +689,36 @@ def test_checkpoints_are_found_by_an_index(tmp_path: Path, query: str, index: st
         given = max(int(number) for number in re.findall(r"\?(\d)", sql))
         plan = raw.rows(f"EXPLAIN QUERY PLAN {sql}", *["x"] * given)
     assert any(index in row[3] for row in plan), plan
+
+
+@pytest.mark.mission("S1-075", "S1-076")
+@pytest.mark.parametrize(
+    ("query", "index", "column", "values"),
+    [
+        ("list_live_runs_by_subject", "runs_by_subject", "subject = 's 7'", (0, "", 100, "s 7")),
+        ("list_live_runs", "runs_by_agent", "ROW(created_at, run_id) >", (4900, "", 100)),
+    ],
+    ids=["name", "time"],
+)
+def test_checkpoints_are_found_by_an_index_on_a_server(
+    postgres_url: str, query: str, index: str, column: str, values: tuple[Any, ...]
+) -> None:
+    with SqlCheckpointStore(postgres_url) as checkpoints:
+        checkpoints.save(state())
+    with PostgresBackend(postgres_url).raw() as raw:
+        # A few rows are read as they lie, whatever index there is.
+        raw.execute(
+            "INSERT INTO runs SELECT (jsonb_populate_record(r, jsonb_build_object("
+            " 'run_id', 'c ' || n, 'subject', 's ' || n % 100, 'created_at', n))).*"
+            " FROM runs r, generate_series(1, 5000) n"
+        )
+        raw.execute("ANALYZE runs")
+        sql = load_queries("holdfast.stores.postgres")[query]
+        plan = raw.rows(f"EXPLAIN {sql}", "default", AGENT, *values)
+    told = "\n".join(line for (line,) in plan)
+    ((used, condition),) = re.findall(r"(runs_by_\w+).*\n *Index Cond: (.*)", told)
+    assert used == index, told
+    assert column in condition, told
 
 
 @pytest.mark.mission("S1-013")

@@ -13,6 +13,7 @@ import holdfast
 from holdfast.errors import HoldfastError, RunEnded
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block, Input
+from tests.proxy import Proxy
 from tests.workflows.flows import Notes, call, flow, opened, prompt
 
 
@@ -93,6 +94,36 @@ async def test_queued_workflows_are_worked_on_after_a_restart(store: str) -> Non
     assert sorted(notes.done) == [0, 1, 2]
 
 
+@pytest.mark.mission("S1-002")
+@async_test
+async def test_a_workflow_goes_on_though_all_connections_to_its_store_are_cut(
+    postgres_url: str,
+) -> None:
+    notes = Notes()
+
+    @holdfast.tool
+    async def cut(answers: bool) -> None:
+        """Cut those that are open, and the one that will carry what became of this call."""
+        proxy.cut_now(reset=True)
+        if answers:
+            proxy.cut_at_commit()
+        else:
+            proxy.cut_before_commit()
+
+    made = flow(
+        call("a"),
+        call("question", "cut", args={"answers": False}, depends_on=["a"]),
+        call("answer", "cut", args={"answers": True}, depends_on=["question"]),
+        call("b", depends_on=["answer"]),
+    )
+    with Proxy(postgres_url) as proxy:
+        async with opened(proxy.url(postgres_url), tools=[notes.tool, cut]) as hf:
+            assert (await hf.workflows.run(made, run_id="r")).status == "completed"
+            assert await hf.journal.verify("r") == []
+        assert proxy.cuts >= 4
+    assert notes.done == ["a", "b"]
+
+
 @async_test
 async def test_a_cancelled_paused_workflow_takes_its_nested_ones_with_it(store: str) -> None:
     child = flow(prompt("q"), name="child")
@@ -163,6 +194,11 @@ async def test_values_come_back_as_they_were_or_are_refused(store: str) -> None:
         async with opened(store, tools=[give, take]) as hf:
             await hf.workflows.run(made, {"kind": kind}, run_id=kind)
         async with opened(store, tools=[give, take]) as hf:
+            paused = await hf.workflows.status(kind)
+            assert paused.waves == [["give"], ["pause"], ["take"]]
+            assert (paused.completed_waves, list(paused.blocks)) == (1, ["give"])
+            assert [(each.block, each.prompt) for each in paused.waiting] == [("pause", "pause?")]
+            assert (await hf.runs.input(kind))["start"]["inputs"] == {"kind": kind}
             assert (await hf.workflows.resume(kind, {"pause": "ok"})).status == "completed"
     assert got == [{"a": [None, {"b": [1, 2.5, True, "é"]}]}, b"\x00\xff"]
 

@@ -119,6 +119,7 @@ async def test_blocked_and_ready_workflows_are_kept(backend: Backend) -> None:
         assert await hf.runs.input("blocked")
 
 
+@pytest.mark.mission("S1-064")
 @async_test
 async def test_failed_and_cancelled_workflows_expire_from_their_end_on(backend: Backend) -> None:
     clock = ManualClock()

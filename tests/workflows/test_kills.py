@@ -76,7 +76,7 @@ def test_the_workflow_passes_all_points_that_are_not_tried_elsewhere() -> None:
     assert {*COMMITS, *CALLS, *MIGRATIONS} | ELSEWHERE == points
 
 
-@pytest.mark.mission("S1-002", "S1-007", "S1-060", "X-004")
+@pytest.mark.mission("S1-002", "S1-007", "S1-015", "S1-060", "X-004")
 @pytest.mark.chaos(backend=["postgres"])
 @pytest.mark.parametrize("points", [COMMITS, CALLS], ids=["commits", "calls"])
 def test_a_workflow_killed_at_every_fault_point_pays_once(

@@ -57,10 +57,25 @@ def test_cleanup_goes_on_after_an_error_and_logs_what_it_did(
     ]
 
 
-def test_cleanup_keeps_what_is_a_day_old_unless_it_is_told_otherwise() -> None:
-    rounds = Rounds(0)
-    periodic_cleanup(rounds, stop=rounds.stop)
-    assert rounds.ages == [24]
+class Waiting(threading.Event):
+    """Tells how long somebody would have waited for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout)
+        return self.is_set()
+
+
+@pytest.mark.mission("S1-064", "S1-065")
+def test_cleanup_comes_every_hour_for_what_is_a_day_old_unless_it_is_told_otherwise() -> None:
+    rounds = Rounds(0, 0)
+    rounds.stop = stop = Waiting()
+    periodic_cleanup(rounds, stop=stop)
+    assert rounds.ages == [24, 24]
+    assert stop.seconds == [3600, 3600]
 
 
 def test_cleanup_that_was_stopped_before_it_began_does_nothing() -> None:

@@ -213,6 +213,7 @@ async def test_a_question_has_a_deadline_and_a_default(backend: Any) -> None:
     assert outcome.blocks["a"].outputs == {"response": "silence"}
 
 
+@pytest.mark.mission("S1-030")
 @async_test
 async def test_a_paused_run_goes_on_with_the_definition_it_was_started_with(store: str) -> None:
     """In another process that knows no file, no definition, and another version of the workflow."""

@@ -118,7 +118,8 @@ class ToolRegistry:
     async def verify_pending(self) -> list[dict[str, Any]]:
         """Ask the tools' `verify` about calls that were interrupted; those that stay pending.
 
-        What is found out is recorded. Do so when a session is resumed, before its loop goes on.
+        What is found out is recorded; calls that only read are discarded when their time is over.
+        Do so when a session is resumed, before its loop goes on.
         """
         if self._checkpointer is None:
             return []
@@ -186,6 +187,10 @@ class _Dispatch:
     async def verify(self, begun: Begun) -> None:
         """Ask outside, and record the answer if it counts already."""
         effect = begun.effect
+        if self._policy.effect == "read":
+            if begun.is_over:
+                await self._settle(effect, Status.NOT_DONE, None, note="it only reads")
+            return
         verdict = await doubt.ask(self._call.tool, self._call.arguments, effect)
         if isinstance(verdict, Happened):
             text = _text(verdict.result)

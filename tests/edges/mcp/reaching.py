@@ -61,11 +61,16 @@ hf = holdfast.Holdfast(
 
 @asynccontextmanager
 async def serving(
-    tmp_path: Path, *, port: int = 0, options: dict[str, Any] | None = None, **reach: Any
+    tmp_path: Path,
+    *,
+    store: str = "",
+    port: int = 0,
+    options: dict[str, Any] | None = None,
+    **reach: Any,
 ) -> AsyncIterator[tuple[holdfast.Holdfast, str]]:
-    """The app on a file, and the URL at which it is served from this process."""
+    """The app on a file or another store, and the URL at which it is served from this process."""
     async with (
-        make(str(tmp_path / "store.db"), tmp_path / "ledger") as hf,
+        make(store or str(tmp_path / "store.db"), tmp_path / "ledger") as hf,
         McpServer(hf, **(options or {})) as server,
     ):
         found: asyncio.Future[str] = asyncio.get_running_loop().create_future()

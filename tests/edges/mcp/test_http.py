@@ -161,6 +161,17 @@ def of_others(run_id: str, wait_id: str) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.mission("S1-057")
+@async_test
+async def test_state_is_json_over_http(store: str, tmp_path: Path) -> None:
+    async with serving(tmp_path, store=store) as (_, url), client_at(url) as client:
+        paused = await told(client, "execute_workflow", **RELEASE)
+        shown = {"run_id": paused["run_id"]}
+        await told(client, "resume_workflow", **shown, answers={"approve": "yes"})
+        saved = await told(client, "get_checkpoint", **shown, version=1)
+    assert saved["state"]["block.approve"]["outputs"] == {"response": "yes"}
+
+
 @pytest.mark.mission("S1-030")
 @async_test
 async def test_what_one_replica_asks_is_answered_through_another(tmp_path: Path) -> None:
