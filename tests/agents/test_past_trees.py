@@ -98,12 +98,12 @@ class Case:
         run_id, seq = entries[(self.number // len(WAYS)) % len(entries)]
         where = "WHERE run_id = ? AND seq = ?"
         with self.backend.raw() as raw:
-            ((body,),) = raw.rows(f"SELECT body FROM journal {where}", run_id, seq)
-            if not body:
-                return
-            changed = bytearray(body)
+            ((body, link),) = raw.rows(f"SELECT body, link FROM journal {where}", run_id, seq)
+            # An entry without a body is damaged where it is chained to the one before.
+            column, stored = ("body", body) if body else ("link", link)
+            changed = bytearray(stored)
             changed[self.chance.randrange(len(changed))] ^= 1 << self.chance.randrange(8)
-            raw.execute(f"UPDATE journal SET body = ? {where}", bytes(changed), run_id, seq)
+            raw.execute(f"UPDATE journal SET {column} = ? {where}", bytes(changed), run_id, seq)
 
     def _seqs(self, run_id: str) -> list[int]:
         with self.backend.raw() as raw:

@@ -79,12 +79,15 @@ async def outcomes(hf: holdfast.Holdfast, name: str) -> Any:
     return found[0] if found[0] == found[1] or found[1] == "error" else found
 
 
+@pytest.mark.parametrize("forged", ["deadline = 1", "deadline = 1, progress_at = 1"])
 @async_test
-async def test_wait_does_not_end_by_a_deadline_that_was_never_set(backend: Backend) -> None:
+async def test_wait_does_not_end_by_a_deadline_that_was_never_set(
+    backend: Backend, forged: str
+) -> None:
     async with holdfast.open(backend.url) as hf:
         await play(hf)
         with backend.raw() as raw:
-            assert raw.execute("UPDATE waits SET deadline = 1 WHERE wait_id = 'w1'") == 1
+            assert raw.execute(f"UPDATE waits SET {forged} WHERE wait_id = 'w1'") == 1
         assert await sweeper.expire_due_waits(hf._context, limit=10) == 0
         run = await hf.runs.get("r")
         assert (run.status, run.blocked_reason) == ("blocked", "corruption")

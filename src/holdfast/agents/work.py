@@ -31,6 +31,7 @@ from holdfast.errors import (
     HoldfastError,
     IllegalMove,
     InputDiffers,
+    IntegrityError,
     LeaseHeld,
     RunEnded,
     RunExists,
@@ -260,7 +261,10 @@ class Work:
             await self.help_peers(peer, topic)
             if len(self._passes) >= _HELPED:
                 return
-            task = await self.try_to_advance(peer)
+            try:
+                task = await self.try_to_advance(peer)
+            except IntegrityError:
+                continue  # of the peer's run, which is blocked by now; the caller's is whole
             if task is not None:
                 self._helping[task] = topic
                 task.add_done_callback(self._helped)

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.engine.checkpoints import load_newest
 from holdfast.engine.context import Context
 from holdfast.engine.journal import body_of
+from holdfast.engine.proved_effects import effects_after
 from holdfast.errors import HoldfastError, IntegrityError
 from holdfast.kernel import indexes, journal, signals, travel, waits
 from holdfast.kernel.checkpoints import Step
@@ -56,8 +57,7 @@ class Done(NamedTuple):
 
 async def done_after(context: Context, run_id: str, *, seq: int, at: int) -> Done:
     """What a run did after an entry, and began with parent= after a moment."""
-    own = await context.store.effects.of_run(run_id)
-    effects = [effect for effect in own if effect.issued_seq > seq]
+    effects = await effects_after(context, run_id, seq=seq)
     opened = [w for w in await context.store.waits.of_run(run_id) if w.opened_seq > seq]
     calls = await _calls(context, run_id, [wait for wait in opened if wait.kind == PEER])
     there = [effect for effect in effects if travel.then_of(effect) != "not_there"]

@@ -1,7 +1,8 @@
 """Rows of waits compared with the journal: who waits for what, until when, and how that ended.
 
 What peers say beside the journal is a hint and cannot be compared: signs of life, claims, and a
-deadline that a sign of life has moved.
+deadline that a sign of life has moved. Such a deadline is never earlier than a peer's patience
+after the wait was opened.
 """
 
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
 from holdfast.errors import IndexCorrupted
 from holdfast.kernel import indexes, runs, waits
@@ -16,6 +18,7 @@ from holdfast.kernel.journal import Header, Kind
 from holdfast.kernel.waits import Wait, WaitStatus
 
 _PAGE: Final = 1000
+_CLOCKS_DIFFER: Final = 60 * MICROSECONDS
 
 
 async def check_waits(context: Context, found: Sequence[Wait]) -> None:
@@ -55,7 +58,9 @@ def check_opened(wait: Wait, entry: Header | None) -> None:
     told = next((each for each in facts.waits if each.wait_id == wait.wait_id), None)
     if told is None:
         raise wrong(wait, f"leads to entry {wait.opened_seq}, which opens another wait")
-    is_moved = wait.progress_at > 0
+    earliest = entry.at - _CLOCKS_DIFFER
+    is_heard = wait.progress_at >= earliest and wait.deadline >= earliest + told.patience
+    is_moved = told.patience > 0 and is_heard
     expected = msgspec.structs.replace(
         wait,
         group_id=facts.group_id,

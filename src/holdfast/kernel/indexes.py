@@ -259,7 +259,7 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
         case checkpoints.Deleted() | marks.Pruned() | marks.Written() | marks.Erased():
             return _of_marks(entry, facts)
         case effects.Issued():
-            return [AddEffect(_effect(entry, facts))]
+            return [AddEffect(effect_of(entry, facts))]
         case effects.Settled(effect_id):
             status = effects.STATUS_OF[Kind(entry.kind)]
             return [SettleEffect(effect_id, status, entry.seq, entry.at)]
@@ -323,7 +323,8 @@ def _of_marks(
             return [AddWrites(written)]
 
 
-def _effect(entry: Entry, facts: effects.Issued) -> Effect:
+def effect_of(entry: Header, facts: effects.Issued) -> Effect:
+    """The row of an effect that was just issued."""
     return Effect(
         tenant=entry.tenant,
         effect_id=facts.effect_id,
