@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast import sync
 from holdfast.engine.journal import body_of
+from holdfast.errors import IndexCorrupted
 from holdfast.peers import (
     CheckpointService,
     ParallelInvocation,
@@ -19,7 +20,8 @@ from holdfast.peers import (
 )
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
-from tests.peers.tasks import REFERENCE, sub_task, task
+from tests.backends import Backend
+from tests.peers.tasks import REFERENCE, add_calls, sub_task, task
 
 AGENT = "Orchestrator"
 FIRST, SECOND = sub_task("task-1", "inv-1", 0), sub_task("task-1", "inv-1", 1)
@@ -162,8 +164,8 @@ async def test_artifacts_go_there_and_back(store: str) -> None:
 
 @pytest.mark.mission("S0-022", "S0-051", "S0-100")
 @async_test
-async def test_cleanup_ends_the_task_its_calls_and_its_counts(store: str) -> None:
-    async with opened(store) as (hf, service):
+async def test_cleanup_ends_the_task_its_calls_and_its_counts(backend: Backend) -> None:
+    async with opened(backend.url) as (hf, service):
         await service.checkpoint_task(task(), AGENT)
         assert await service.cleanup_task("task-1")
         assert await service.restore_task("task-1") is None
@@ -175,6 +177,12 @@ async def test_cleanup_ends_the_task_its_calls_and_its_counts(store: str) -> Non
         run = await hf.runs.get("task-1")
         assert run.status == "cancelled"
         assert [wait.status for wait in await hf.waits.of_run("task-1")] == ["cancelled"] * 2
+        with backend.raw() as raw:
+            groups = raw.rows("SELECT status, closed_seq FROM wait_groups")
+            ends = raw.rows("SELECT DISTINCT result_seq FROM waits")
+            ((kind, last),) = raw.rows("SELECT kind, seq FROM journal ORDER BY seq DESC LIMIT 1")
+        assert kind == "RUN_CANCELLED"
+        assert (groups, ends) == ([("cancelled", last)], [(last,)]), "one commit ends all of it"
         assert await hf.journal.verify("task-1") == []
 
 
@@ -197,7 +205,7 @@ async def test_deadline_begins_anew_with_a_sign_of_life(store: str) -> None:
         assert latest.timeout_deadline - later.timeout_deadline == pytest.approx(60)
 
 
-@pytest.mark.mission("S0-114")
+@pytest.mark.mission("S0-088", "S0-114")
 @async_test
 async def test_deadline_counts_from_dispatch_and_not_from_the_pause(store: str) -> None:
     clock = ManualClock()
@@ -272,7 +280,7 @@ async def test_deadline_of_what_is_unknown_or_over_is_not_reset(store: str) -> N
         assert not await service.reset_timeout_deadline(FIRST, 5)
 
 
-@pytest.mark.mission("S0-085", "S0-102")
+@pytest.mark.mission("S0-085", "S0-102", "S2-022")
 @async_test
 async def test_sweep_finds_what_has_expired(store: str) -> None:
     clock = ManualClock()
@@ -317,6 +325,9 @@ async def test_all_sub_tasks_of_a_task_are_listed(store: str) -> None:
         listed = await service.get_peer_sub_tasks_for_task("task-1")
         expected = [sub_task("task-1", "inv-1", number) for number in range(12)]
         assert [each.sub_task_id for each in listed] == expected
+        await service.resolve_wait_once(SECOND, "answered")
+        listed = await service.get_peer_sub_tasks_for_task("task-1")
+        assert [each.sub_task_id for each in listed] == [FIRST, *expected[2:]]
 
 
 @pytest.mark.mission("S0-101")
@@ -359,16 +370,17 @@ def test_record_has_every_column(table: Table) -> None:
 
 
 @pytest.mark.mission("S0-024", "S0-025", "S0-026", "S0-027", "S0-028", "S0-029", "S0-030")
-@pytest.mark.mission("S0-031", "S0-032", "S0-033", "S0-034", "S0-035", "S0-036", "S0-037")
+@pytest.mark.mission("S0-031", "S0-032", "S0-033", "S0-034", "S0-035", "S0-036")
 @async_test
 async def test_paused_task_has_the_values_of_its_columns(store: str) -> None:
     clock = ManualClock()
     made = task()
     stored = made.to_checkpoint_dict()
     async with opened(store, clock) as (hf, service):
+        await service.checkpoint_task(task("another"), "Another")
+        clock.advance(100)
         await service.checkpoint_task(made, AGENT)
         found = await service.get_paused_task("task-1")
-        (newest,) = await hf.checkpoints.history("task-1")
         assert found == PausedTask(
             logical_task_id="task-1",
             agent_name=AGENT,
@@ -382,16 +394,38 @@ async def test_paused_task_has_the_values_of_its_columns(store: str) -> None:
             flags={"deep_research_sent": True},
             security_context={"auth_token": REFERENCE},
             token_usage=stored["token_usage"],
-            checkpointed_at=newest.created_at / 1e6,
+            checkpointed_at=clock.now() / 1e6,
         )
+        assert [run.run_id for run in await hf.runs.list(agent=AGENT)] == ["task-1"]
+        assert [run.run_id for run in await hf.runs.list(agent="Another")] == ["another"]
 
 
-@pytest.mark.mission("S0-038", "S0-039", "S0-040", "S0-041", "S0-042", "S0-043", "S0-097")
+@pytest.mark.mission("S0-024", "S0-037")
+@async_test
+async def test_task_has_one_record_however_often_it_is_checkpointed(backend: Backend) -> None:
+    made = task()
+    async with opened(backend.url) as (_, service):
+        for text in ("", " and more", " and on"):
+            made.append_to_run_based_buffer(text)
+            await service.checkpoint_task(made, AGENT)
+        await service.checkpoint_task(task("task-2"), AGENT)
+        found = await service.get_paused_task("task-1")
+        assert found is not None
+        assert found.response_buffer == "so far and more and on"
+        assert len(await service.get_peer_sub_tasks_for_task("task-1")) == 2
+        with backend.raw() as raw:
+            rows = raw.rows("SELECT run_id, status FROM runs ORDER BY run_id")
+            waits = raw.rows("SELECT run_id, count(*) FROM waits GROUP BY run_id ORDER BY run_id")
+        assert rows == [("task-1", "waiting"), ("task-2", "waiting")]
+        assert waits == [("task-1", 2), ("task-2", 2)]
+
+
+@pytest.mark.mission("S0-038", "S0-041", "S0-042", "S0-043", "S0-097", "S2-026")
 @async_test
 async def test_sub_task_has_the_values_of_its_columns(store: str) -> None:
     clock = ManualClock()
     async with opened(store, clock) as (hf, service):
-        made = task(timeout_seconds=45.5, clock=clock)
+        made = task(timeout_seconds=45.5, adk_function_call_id="adk-0", clock=clock)
         await service.checkpoint_task(made, AGENT)
         wait = await hf.waits.get(FIRST)
         assert await service.get_peer_sub_task(FIRST) == PeerSubTask(
@@ -399,15 +433,81 @@ async def test_sub_task_has_the_values_of_its_columns(store: str) -> None:
             logical_task_id="task-1",
             invocation_id="inv-1",
             correlation_data=made.active_peer_sub_tasks[FIRST],
-            timeout_deadline=wait.opened_at / 1e6 + 45.5,
-            created_at=wait.opened_at / 1e6,
+            timeout_deadline=clock.now() / 1e6 + 45.5,
+            created_at=clock.now() / 1e6,
         )
         assert (wait.kind, wait.name, wait.patience) == ("peer", "Peer0", 45_500_000)
-        assert await service.get_peer_sub_task(FIRST) is not None
         assert await service.get_peer_sub_task("nobody") is None
+        claimed = await service.claim_peer_sub_task(FIRST)
+        assert claimed is not None, "reading it has claimed nothing"
+        assert (claimed["adk_function_call_id"], claimed["peer_agent_name"]) == ("adk-0", "Peer0")
+        clock.advance(46)
+        assert [e.sub_task_id for e in await service.sweep_expired_timeouts(AGENT)] == [SECOND]
+        (told,) = await service.get_parallel_results("task-1", "inv-1")
+        assert told["adk_function_call_id"] == "adk-0"
 
 
-@pytest.mark.mission("S0-045", "S0-046", "S0-047", "S0-048", "S0-049", "S0-050")
+@pytest.mark.mission("S0-039")
+@async_test
+async def test_call_of_a_task_that_is_not_stored_is_refused(backend: Backend) -> None:
+    async with opened(backend.url) as (hf, service):
+        await service.checkpoint_task(task(), AGENT)
+        with backend.raw() as raw:
+            raw.execute("UPDATE waits SET run_id = 'nobody' WHERE wait_id = ?", FIRST)
+        for refused in (
+            service.get_peer_sub_task(FIRST),
+            service.claim_peer_sub_task(FIRST),
+            service.resolve_wait_once(FIRST, "x"),
+            service.record_parallel_result("nobody", "inv-1", "x", FIRST),
+        ):
+            with pytest.raises(IndexCorrupted, match=FIRST):
+                await refused
+        assert [entry.kind for entry in await hf.journal.read("task-1")][-1] == "RUN_WAITING"
+        known = await service.get_peer_sub_task(SECOND)
+        assert known is not None
+        assert known.logical_task_id == "task-1"
+
+
+@pytest.mark.mission("S0-040", "S0-045", "S0-046", "S0-050")
+@async_test
+async def test_calls_are_found_by_their_task_and_invocation(store: str) -> None:
+    made = task(calls=2)
+    add_calls(made, 1, "inv-2")
+    async with opened(store) as (_, service):
+        await service.checkpoint_task(made, AGENT)
+        await service.checkpoint_task(task("task-2", calls=3), AGENT)
+        listed = await service.get_peer_sub_tasks_for_task("task-1")
+        assert [each.invocation_id for each in listed] == ["inv-1", "inv-1", "inv-2"]
+        # Without its id a result is for the one call that is open in its invocation.
+        assert await service.record_parallel_result("task-1", "inv-2", "single") == (1, 1)
+        found = [
+            await service.get_parallel_invocation(task_id, invocation_id)
+            for task_id, invocation_id in (
+                ("task-1", "inv-1"),
+                ("task-1", "inv-2"),
+                ("task-2", "inv-1"),
+                ("task-2", "inv-2"),
+            )
+        ]
+        assert found == [
+            invocation("task-1", "inv-1", 2),
+            invocation("task-1", "inv-2", 1, "single"),
+            invocation("task-2", "inv-1", 3),
+            None,
+        ]
+
+
+def invocation(task_id: str, name: str, total: int, *results: str) -> ParallelInvocation:
+    return ParallelInvocation(
+        logical_task_id=task_id,
+        invocation_id=name,
+        total_expected=total,
+        completed_count=len(results),
+        results=[*results],
+    )
+
+
+@pytest.mark.mission("S0-047", "S0-048", "S0-049")
 @async_test
 async def test_invocation_has_the_values_of_its_columns(store: str) -> None:
     async with opened(store) as (_, service):
