@@ -1,11 +1,16 @@
 """The operations on paused tasks: the eighteen cases of seed 000, on both stores."""
 
+import re
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
+import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 
 import holdfast
 from holdfast import sync
@@ -18,9 +23,11 @@ from holdfast.peers import (
     PeerSubTask,
     TaskExecutionContext,
 )
+from holdfast.stores.sqlfiles import load_queries
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
-from tests.backends import Backend
+from tests.backends import Backend, SQLiteBackend
+from tests.conftest import DATABASE, new_database
 from tests.peers.tasks import REFERENCE, add_calls, sub_task, task
 
 AGENT = "Orchestrator"
@@ -227,6 +234,46 @@ async def test_deadline_counts_from_dispatch_and_not_from_the_pause(store: str) 
         clock.advance(29)
         ended = await service.sweep_expired_timeouts(AGENT)
         assert [each.sub_task_id for each in ended] == [FIRST]
+
+
+STEPPED = """
+CREATE SCHEMA stepped;
+CREATE FUNCTION stepped.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+    AS $$ SELECT pg_catalog.clock_timestamp() - interval '1 day' $$;
+ALTER DATABASE {} SET search_path = stepped, public, pg_catalog;
+"""
+
+
+@pytest.mark.mission("S0-036", "S0-085", "S0-088")
+@async_test
+async def test_moments_are_those_of_the_database_and_not_of_this_machine(
+    postgres_server: str,
+) -> None:
+    name = f"{DATABASE}_stepped"
+    with new_database(postgres_server, name) as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(SQL(STEPPED).format(Identifier(name)))
+        yesterday = (time.time() - 86_400) * 1e6
+        async with opened(url) as (hf, service):
+            await service.checkpoint_task(task(calls=1, timeout_seconds=3600), AGENT)
+            paused, wait = await service.get_paused_task("task-1"), await hf.waits.get(FIRST)
+            assert paused is not None
+            assert paused.checkpointed_at * 1e6 == pytest.approx(yesterday, abs=600e6)
+            assert wait.deadline == pytest.approx(yesterday + 3600e6, abs=600e6)
+            assert await service.sweep_expired_timeouts(AGENT) == []
+
+
+@pytest.mark.mission("S0-042")
+@pytest.mark.parametrize("query", ["find_due_waits", "find_due_waits_of_agents", "next_deadline"])
+def test_sweep_finds_deadlines_by_an_index(tmp_path: Path, query: str) -> None:
+    backend = SQLiteBackend(tmp_path / "store.db")
+    with sync.open(backend.url):
+        pass
+    sql = load_queries("holdfast.stores.sqlite")[query]
+    given = max(int(number) for number in re.findall(r"\?(\d)", sql))
+    with backend.raw() as raw:
+        plan = [row[3] for row in raw.rows(f"EXPLAIN QUERY PLAN {sql}", *["x"] * given)]
+    assert any("waits_due (tenant=? AND deadline" in line for line in plan), plan
 
 
 @pytest.mark.mission("S0-114")
