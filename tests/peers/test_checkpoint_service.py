@@ -1,5 +1,6 @@
 """The operations on paused tasks: the eighteen cases of seed 000, on both stores."""
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator
@@ -422,7 +423,6 @@ def test_record_has_every_column(table: Table) -> None:
 async def test_paused_task_has_the_values_of_its_columns(store: str) -> None:
     clock = ManualClock()
     made = task()
-    stored = made.to_checkpoint_dict()
     async with opened(store, clock) as (hf, service):
         await service.checkpoint_task(task("another"), "Another")
         clock.advance(100)
@@ -431,20 +431,34 @@ async def test_paused_task_has_the_values_of_its_columns(store: str) -> None:
         assert found == PausedTask(
             logical_task_id="task-1",
             agent_name=AGENT,
-            a2a_context=stored["a2a_context"],
+            a2a_context={
+                "session_id": "session-1",
+                "effective_session_id": "session-1:run",
+                "user_id": "user-1",
+            },
             effective_session_id="session-1:run",
             user_id="user-1",
             current_invocation_id="inv-1",
-            produced_artifacts=stored["produced_artifacts"],
-            artifact_signals_to_return=stored["artifact_signals_to_return"],
+            produced_artifacts=[{"filename": "report.md", "version": 1, "tags": ["draft"]}],
+            artifact_signals_to_return=[{"filename": "report.md", "version": 1}],
             response_buffer="so far",
             flags={"deep_research_sent": True},
             security_context={"auth_token": REFERENCE},
-            token_usage=stored["token_usage"],
+            token_usage={
+                "total_input_tokens": 110,
+                "total_output_tokens": 22,
+                "total_cached_input_tokens": 5,
+                "by_model": {"model-a": used(100, 20, 5), "model-b": used(10, 2, 0)},
+                "by_source": {"agent": used(100, 20, 5), "tool": used(10, 2, 0)},
+            },
             checkpointed_at=clock.now() / 1e6,
         )
         assert [run.run_id for run in await hf.runs.list(agent=AGENT)] == ["task-1"]
         assert [run.run_id for run in await hf.runs.list(agent="Another")] == ["another"]
+
+
+def used(given: int, made: int, cached: int) -> dict[str, int]:
+    return {"input_tokens": given, "output_tokens": made, "cached_input_tokens": cached}
 
 
 @pytest.mark.mission("S0-024", "S0-037")
@@ -552,6 +566,24 @@ def invocation(task_id: str, name: str, total: int, *results: str) -> ParallelIn
         completed_count=len(results),
         results=[*results],
     )
+
+
+@pytest.mark.mission("S0-021", "S0-048")
+@async_test
+async def test_answers_that_come_at_the_same_time_are_all_counted(backend: Backend) -> None:
+    names = [sub_task("task-1", "inv-1", number) for number in range(20)]
+    async with opened(backend.url) as (hf, service):
+        await service.checkpoint_task(task(calls=20), AGENT)
+        # While the first write is on its way, the others gather.
+        _, *told = await asyncio.gather(
+            hf.runs.create("another"), *(hf.waits.resolve(name, name) for name in names)
+        )
+        assert sorted(each.completed for each in told) == list(range(1, 21))
+        found = await service.get_parallel_invocation("task-1", "inv-1")
+        assert found == invocation("task-1", "inv-1", 20, *names)
+        with backend.raw() as raw:
+            groups = raw.rows("SELECT resolved, failed, total, status FROM wait_groups")
+        assert groups == [(20, 0, 20, "satisfied")]
 
 
 @pytest.mark.mission("S0-047", "S0-048", "S0-049")
