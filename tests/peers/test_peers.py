@@ -81,6 +81,7 @@ async def test_caller_that_is_left_to_its_peer_holds_no_memory(store: str) -> No
         await working
         gc.collect()
         assert [ballast() for ballast in held] == [None]
+        assert not hf._work._passes  # pyright: ignore[reportPrivateUsage] - what is worked on here
         assert (await hf.runs.get("r")).status == "waiting"
 
 
