@@ -53,6 +53,7 @@ async def test_same_id_and_input_give_the_stored_answer_and_another_input_raises
     assert calls == ["r"]
 
 
+@pytest.mark.mission("S0-004")
 @async_test
 async def test_reply_is_not_paid_for_twice_when_the_agent_dies_after_it(store: str) -> None:
     paid: list[int] = []

@@ -1,6 +1,7 @@
 """Each sentence of the kernel's contract about commits, with a test that fails without it."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
@@ -276,6 +277,29 @@ async def test_commits_of_one_run_are_never_in_one_batch(store: str) -> None:
 
 
 @pytest.mark.mission("S0-105")
+@pytest.mark.parametrize("what", ["checkpoint", "sweep"])
+@async_test
+async def test_slow_write_holds_up_no_other_task_of_the_process(holder: Holder, what: str) -> None:
+    async with holdfast.open(holder.url) as hf, holdfast.open(holder.backend.url) as reader:
+        run = await hf.runs.open("a")
+        await run.open_waits([holdfast.WaitSpec(wait_id="due", timeout_seconds=0)])
+        run.append("log", "x")
+        with holder.hold("before") as held:
+            alarm = threading.Timer(20, held.release)  # for a write in the event loop itself
+            alarm.daemon = True
+            alarm.start()
+            writing = await held_up(
+                run.checkpoint() if what == "checkpoint" else hf.waits.expire_due(), held
+            )
+            assert (await reader.runs.get("a")).status == "running"
+            assert (await reader.waits.get("due")).status == "open"
+            assert not writing.done()
+            alarm.cancel()
+            held.release()
+            await writing
+        assert await hf.journal.verify("a") == []
+
+
 @async_test
 async def test_cancelled_waiters_do_not_keep_others_from_their_turn(store: str) -> None:
     async with holdfast.open(store) as hf:

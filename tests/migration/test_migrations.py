@@ -162,7 +162,7 @@ async def make_old_store(
     return written
 
 
-@pytest.mark.mission("S1-059")
+@pytest.mark.mission("S0-074", "S1-059")
 @pytest.mark.parametrize("schema", [2, 6], ids=["before signals", "before peers"])
 @async_test
 async def test_store_of_an_older_version_opens_verifies_and_goes_on(

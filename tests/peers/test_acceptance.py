@@ -14,6 +14,7 @@ from holdfast.errors import RunFailed
 from holdfast.settings import Settings
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds
+from tests.backends import SQLiteBackend
 from tests.conftest import OwnPostgres
 from tests.peers.exchanging import served, until, write_lock
 
@@ -23,7 +24,15 @@ async def caller(run: holdfast.Run, agent: str) -> Any:
     return await run.peer(agent, "gold")
 
 
-@pytest.mark.mission("S0-006", "S0-013", "S0-032")
+def requests(transport: str, agent: str) -> int:
+    """How many requests for an agent nobody has acknowledged."""
+    with SQLiteBackend(Path(transport.removeprefix("sqlite:///"))).raw() as raw:
+        sql = "SELECT count(*) FROM messages WHERE queue = ? AND status <> 'done'"
+        ((count,),) = raw.rows(sql, f"agents.{agent}")
+    return count
+
+
+@pytest.mark.mission("S0-006")
 @async_test
 async def test_task_without_a_boundary_is_one_commit_at_its_end(
     store: str, elsewhere: str, transport: str
@@ -72,6 +81,7 @@ async def test_task_with_an_effect_is_stored_before_the_effect(
         assert stored == [1]
 
 
+@pytest.mark.mission("S0-010", "S0-013")
 @async_test
 async def test_task_that_was_lost_before_its_boundary_comes_again(
     store: str, elsewhere: str, transport: str
@@ -91,12 +101,18 @@ async def test_task_that_was_lost_before_its_boundary_comes_again(
         handle = await theirs.start(caller, "slow")
         async with served(store, transport, [slow]) as hf:
             await asyncio.wait_for(begun.wait(), 60)
-            assert await hf.runs.list() == []
+            left = await hf.runs.list(), requests(transport, "slow")
             await hf._work.cancel_passes()  # pyright: ignore[reportPrivateUsage] - the process ends here
+            assert left == ([], 1), "nothing is stored, and nothing acknowledged"
         async with served(store, transport, [slow]) as hf:
             assert await handle.result(timeout=30) == "found gold"
             assert len(tries) == 2
             assert len(await hf.runs.list()) == 1
+
+            async def is_acknowledged() -> bool:
+                return requests(transport, "slow") == 0
+
+            assert await until(is_acknowledged)
 
 
 @async_test
@@ -187,6 +203,34 @@ async def test_second_writer_of_a_request_is_fenced_while_the_first_goes_on(stor
         assert (await hf.checkpoints.load("r"))["by"] == "first"
         assert sorted(entered) == ["first", "second"]
         assert await hf.journal.verify("r") == []
+
+
+@pytest.mark.mission("S0-023")
+@async_test
+async def test_request_is_not_acknowledged_while_its_task_goes_on_in_memory(
+    tmp_path: Path, elsewhere: str, transport: str
+) -> None:
+    path, seen = tmp_path / "store.db", list[Any]()
+
+    @holdfast.agent(cadence="boundary")
+    async def patient(run: holdfast.Run, question: str) -> str:
+        async with write_lock(path):
+            seen.append(await run.checkpoint(label="found"))
+            seen.append(requests(transport, "patient"))
+        return f"found {question}"
+
+    busy: Any = {"on_store_failure": "memory", "busy_timeout_seconds": 0.2}
+    async with (
+        served(elsewhere, transport, [caller]) as theirs,
+        served(str(path), transport, [patient], **busy),
+    ):
+        assert await theirs.run(caller, "patient", timeout=60) == "found gold"
+        assert seen == [None, 1]
+
+        async def is_acknowledged() -> bool:
+            return requests(transport, "patient") == 0
+
+        assert await until(is_acknowledged)
 
 
 @pytest.mark.mission("S0-023", "S0-076")

@@ -1,6 +1,7 @@
 """Calls of peers at the boundary: in memory or left, answered or timed out, one claim decides."""
 
 import asyncio
+import logging
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import LeasedRun, Message, Peer, Settings, ToolCall, WaitSpec
+from holdfast.engine import sweeper
 from holdfast.engine.journal import body_of
 from holdfast.engine.waits import PeerRun
 from holdfast.errors import HoldfastError, PeerTimedOut, RunCancelled, RunNotFound
@@ -81,8 +83,10 @@ async def test_many_claims_of_a_call_succeed_once_and_reading_it_claims_nothing(
     async with holdfast.open(store) as hf:
         _, group = await held_or_left(hf, in_memory=in_memory)
         others = [hf.another_worker() for _ in range(8)]
+        await asyncio.gather(*(other.waits.get("a") for other in others))
         read = await asyncio.gather(*(other.waits.get("a") for other in others))
-        assert {(wait.status, wait.name) for wait in read} == {("open", "research")}
+        told = {(wait.status, wait.name, wait.claimed_by) for wait in read}
+        assert told == {("open", "research", "")}
         (opened,) = [e for e in await hf.journal.read("r") if e.kind == "WAITS_OPENED"]
         correlation: Any = body_of(opened)
         assert correlation["a"] == {"function_call_id": "call of a"}
@@ -122,6 +126,33 @@ async def test_timeout_must_claim_its_call_wherever_the_task_is(
         assert told == ([] if answered_first else ["a"])
 
 
+@pytest.mark.mission("S2-019", "S2-020")
+@async_test
+async def test_timeout_that_an_answer_overtakes_is_logged_and_ends_quietly(
+    store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    async with holdfast.open(store, clock=clock) as hf:
+        _, group = await held_or_left(hf, in_memory=False)
+        clock.advance(61)
+        look = sweeper.with_right_deadlines
+
+        async def answered_meanwhile(*given: Any) -> Any:
+            """Both calls were found due; before they are expired one is answered."""
+            assert (await hf.another_worker().waits.resolve("a", "of a")).accepted
+            return await look(*given)
+
+        monkeypatch.setattr(sweeper, "with_right_deadlines", answered_meanwhile)
+        with caplog.at_level(logging.INFO, "holdfast"):
+            assert await hf.waits.expire_due() == 1
+        (told,) = caplog.records
+        assert (told.levelname, "wait a " in told.message) == ("INFO", True)
+        ended = [(r.wait_id, r.status) for r in await hf.waits.results("r", group)]
+        assert ended == [("a", "resolved"), ("b", "expired")]
+        assert (await kinds(hf, "r")).count("WAIT_EXPIRED") == 1
+        assert await hf.journal.verify("r") == []
+
+
 @pytest.mark.mission("S0-083")
 @async_test
 async def test_call_in_a_store_that_is_only_memory_times_out_too() -> None:
@@ -139,7 +170,7 @@ async def test_call_in_a_store_that_is_only_memory_times_out_too() -> None:
 @pytest.mark.mission("S2-011", "S2-032")
 @async_test
 async def test_answer_in_time_disarms_the_timeout_which_costs_no_commit(store: str) -> None:
-    async def answered(run_id: str, timeout: float | None) -> tuple[int, list[str]]:
+    async def answered(run_id: str, timeout: float | None) -> tuple[int, int, list[str]]:
         clock, counts = ManualClock(), Counter[str]()
 
         def count(name: str, amount: int) -> None:
@@ -149,16 +180,20 @@ async def test_answer_in_time_disarms_the_timeout_which_costs_no_commit(store: s
             held = await hf.runs.open(run_id)
             spec = WaitSpec(wait_id=f"{run_id}/a", kind="peer", timeout_seconds=timeout)
             await held.open_waits([spec], suspend=True)
+            before = counts[BATCH_COMMITTED]
             await hf.waits.resolve(f"{run_id}/a", "found")
+            by_the_answer = counts[BATCH_COMMITTED] - before
             held = await hf.leases.take(run_id, only_ready=True)
             await held.complete("done")
             commits = counts[BATCH_COMMITTED]
             clock.advance(3600)
             assert await hf.waits.expire_due() == 0
             assert (await hf.waits.get(f"{run_id}/a")).status is WaitStatus.RESOLVED
-            return commits, await kinds(hf, run_id)
+            return by_the_answer, commits, await kinds(hf, run_id)
 
-    assert await answered("timed", 60) == await answered("untimed", None)
+    timed = await answered("timed", 60)
+    assert timed == await answered("untimed", None)
+    assert timed[0] == 1
 
 
 @pytest.mark.mission("S0-084")

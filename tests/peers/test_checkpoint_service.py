@@ -1,15 +1,22 @@
 """The operations on paused tasks: the eighteen cases of seed 000, on both stores."""
 
+import asyncio
+import re
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
+import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 
 import holdfast
 from holdfast import sync
 from holdfast.engine.journal import body_of
+from holdfast.errors import IndexCorrupted
 from holdfast.peers import (
     CheckpointService,
     ParallelInvocation,
@@ -17,9 +24,12 @@ from holdfast.peers import (
     PeerSubTask,
     TaskExecutionContext,
 )
+from holdfast.stores.sqlfiles import load_queries
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
-from tests.peers.tasks import REFERENCE, sub_task, task
+from tests.backends import Backend, SQLiteBackend
+from tests.conftest import DATABASE, new_database
+from tests.peers.tasks import REFERENCE, add_calls, sub_task, task
 
 AGENT = "Orchestrator"
 FIRST, SECOND = sub_task("task-1", "inv-1", 0), sub_task("task-1", "inv-1", 1)
@@ -162,8 +172,8 @@ async def test_artifacts_go_there_and_back(store: str) -> None:
 
 @pytest.mark.mission("S0-022", "S0-051", "S0-100")
 @async_test
-async def test_cleanup_ends_the_task_its_calls_and_its_counts(store: str) -> None:
-    async with opened(store) as (hf, service):
+async def test_cleanup_ends_the_task_its_calls_and_its_counts(backend: Backend) -> None:
+    async with opened(backend.url) as (hf, service):
         await service.checkpoint_task(task(), AGENT)
         assert await service.cleanup_task("task-1")
         assert await service.restore_task("task-1") is None
@@ -175,6 +185,12 @@ async def test_cleanup_ends_the_task_its_calls_and_its_counts(store: str) -> Non
         run = await hf.runs.get("task-1")
         assert run.status == "cancelled"
         assert [wait.status for wait in await hf.waits.of_run("task-1")] == ["cancelled"] * 2
+        with backend.raw() as raw:
+            groups = raw.rows("SELECT status, closed_seq FROM wait_groups")
+            ends = raw.rows("SELECT DISTINCT result_seq FROM waits")
+            ((kind, last),) = raw.rows("SELECT kind, seq FROM journal ORDER BY seq DESC LIMIT 1")
+        assert kind == "RUN_CANCELLED"
+        assert (groups, ends) == ([("cancelled", last)], [(last,)]), "one commit ends all of it"
         assert await hf.journal.verify("task-1") == []
 
 
@@ -197,7 +213,7 @@ async def test_deadline_begins_anew_with_a_sign_of_life(store: str) -> None:
         assert latest.timeout_deadline - later.timeout_deadline == pytest.approx(60)
 
 
-@pytest.mark.mission("S0-114")
+@pytest.mark.mission("S0-088", "S0-114")
 @async_test
 async def test_deadline_counts_from_dispatch_and_not_from_the_pause(store: str) -> None:
     clock = ManualClock()
@@ -219,6 +235,46 @@ async def test_deadline_counts_from_dispatch_and_not_from_the_pause(store: str) 
         clock.advance(29)
         ended = await service.sweep_expired_timeouts(AGENT)
         assert [each.sub_task_id for each in ended] == [FIRST]
+
+
+STEPPED = """
+CREATE SCHEMA stepped;
+CREATE FUNCTION stepped.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+    AS $$ SELECT pg_catalog.clock_timestamp() - interval '1 day' $$;
+ALTER DATABASE {} SET search_path = stepped, public, pg_catalog;
+"""
+
+
+@pytest.mark.mission("S0-036", "S0-085", "S0-088")
+@async_test
+async def test_moments_are_those_of_the_database_and_not_of_this_machine(
+    postgres_server: str,
+) -> None:
+    name = f"{DATABASE}_stepped"
+    with new_database(postgres_server, name) as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(SQL(STEPPED).format(Identifier(name)))
+        yesterday = (time.time() - 86_400) * 1e6
+        async with opened(url) as (hf, service):
+            await service.checkpoint_task(task(calls=1, timeout_seconds=3600), AGENT)
+            paused, wait = await service.get_paused_task("task-1"), await hf.waits.get(FIRST)
+            assert paused is not None
+            assert paused.checkpointed_at * 1e6 == pytest.approx(yesterday, abs=600e6)
+            assert wait.deadline == pytest.approx(yesterday + 3600e6, abs=600e6)
+            assert await service.sweep_expired_timeouts(AGENT) == []
+
+
+@pytest.mark.mission("S0-042")
+@pytest.mark.parametrize("query", ["find_due_waits", "find_due_waits_of_agents", "next_deadline"])
+def test_sweep_finds_deadlines_by_an_index(tmp_path: Path, query: str) -> None:
+    backend = SQLiteBackend(tmp_path / "store.db")
+    with sync.open(backend.url):
+        pass
+    sql = load_queries("holdfast.stores.sqlite")[query]
+    given = max(int(number) for number in re.findall(r"\?(\d)", sql))
+    with backend.raw() as raw:
+        plan = [row[3] for row in raw.rows(f"EXPLAIN QUERY PLAN {sql}", *["x"] * given)]
+    assert any("waits_due (tenant=? AND deadline" in line for line in plan), plan
 
 
 @pytest.mark.mission("S0-114")
@@ -272,7 +328,7 @@ async def test_deadline_of_what_is_unknown_or_over_is_not_reset(store: str) -> N
         assert not await service.reset_timeout_deadline(FIRST, 5)
 
 
-@pytest.mark.mission("S0-085", "S0-102")
+@pytest.mark.mission("S0-085", "S0-102", "S2-022")
 @async_test
 async def test_sweep_finds_what_has_expired(store: str) -> None:
     clock = ManualClock()
@@ -317,6 +373,9 @@ async def test_all_sub_tasks_of_a_task_are_listed(store: str) -> None:
         listed = await service.get_peer_sub_tasks_for_task("task-1")
         expected = [sub_task("task-1", "inv-1", number) for number in range(12)]
         assert [each.sub_task_id for each in listed] == expected
+        await service.resolve_wait_once(SECOND, "answered")
+        listed = await service.get_peer_sub_tasks_for_task("task-1")
+        assert [each.sub_task_id for each in listed] == [FIRST, *expected[2:]]
 
 
 @pytest.mark.mission("S0-101")
@@ -359,39 +418,75 @@ def test_record_has_every_column(table: Table) -> None:
 
 
 @pytest.mark.mission("S0-024", "S0-025", "S0-026", "S0-027", "S0-028", "S0-029", "S0-030")
-@pytest.mark.mission("S0-031", "S0-032", "S0-033", "S0-034", "S0-035", "S0-036", "S0-037")
+@pytest.mark.mission("S0-031", "S0-032", "S0-033", "S0-034", "S0-035", "S0-036")
 @async_test
 async def test_paused_task_has_the_values_of_its_columns(store: str) -> None:
     clock = ManualClock()
     made = task()
-    stored = made.to_checkpoint_dict()
     async with opened(store, clock) as (hf, service):
+        await service.checkpoint_task(task("another"), "Another")
+        clock.advance(100)
         await service.checkpoint_task(made, AGENT)
         found = await service.get_paused_task("task-1")
-        (newest,) = await hf.checkpoints.history("task-1")
         assert found == PausedTask(
             logical_task_id="task-1",
             agent_name=AGENT,
-            a2a_context=stored["a2a_context"],
+            a2a_context={
+                "session_id": "session-1",
+                "effective_session_id": "session-1:run",
+                "user_id": "user-1",
+            },
             effective_session_id="session-1:run",
             user_id="user-1",
             current_invocation_id="inv-1",
-            produced_artifacts=stored["produced_artifacts"],
-            artifact_signals_to_return=stored["artifact_signals_to_return"],
+            produced_artifacts=[{"filename": "report.md", "version": 1, "tags": ["draft"]}],
+            artifact_signals_to_return=[{"filename": "report.md", "version": 1}],
             response_buffer="so far",
             flags={"deep_research_sent": True},
             security_context={"auth_token": REFERENCE},
-            token_usage=stored["token_usage"],
-            checkpointed_at=newest.created_at / 1e6,
+            token_usage={
+                "total_input_tokens": 110,
+                "total_output_tokens": 22,
+                "total_cached_input_tokens": 5,
+                "by_model": {"model-a": used(100, 20, 5), "model-b": used(10, 2, 0)},
+                "by_source": {"agent": used(100, 20, 5), "tool": used(10, 2, 0)},
+            },
+            checkpointed_at=clock.now() / 1e6,
         )
+        assert [run.run_id for run in await hf.runs.list(agent=AGENT)] == ["task-1"]
+        assert [run.run_id for run in await hf.runs.list(agent="Another")] == ["another"]
 
 
-@pytest.mark.mission("S0-038", "S0-039", "S0-040", "S0-041", "S0-042", "S0-043", "S0-097")
+def used(given: int, made: int, cached: int) -> dict[str, int]:
+    return {"input_tokens": given, "output_tokens": made, "cached_input_tokens": cached}
+
+
+@pytest.mark.mission("S0-024", "S0-037")
+@async_test
+async def test_task_has_one_record_however_often_it_is_checkpointed(backend: Backend) -> None:
+    made = task()
+    async with opened(backend.url) as (_, service):
+        for text in ("", " and more", " and on"):
+            made.append_to_run_based_buffer(text)
+            await service.checkpoint_task(made, AGENT)
+        await service.checkpoint_task(task("task-2"), AGENT)
+        found = await service.get_paused_task("task-1")
+        assert found is not None
+        assert found.response_buffer == "so far and more and on"
+        assert len(await service.get_peer_sub_tasks_for_task("task-1")) == 2
+        with backend.raw() as raw:
+            rows = raw.rows("SELECT run_id, status FROM runs ORDER BY run_id")
+            waits = raw.rows("SELECT run_id, count(*) FROM waits GROUP BY run_id ORDER BY run_id")
+        assert rows == [("task-1", "waiting"), ("task-2", "waiting")]
+        assert waits == [("task-1", 2), ("task-2", 2)]
+
+
+@pytest.mark.mission("S0-038", "S0-041", "S0-042", "S0-043", "S0-097", "S2-026")
 @async_test
 async def test_sub_task_has_the_values_of_its_columns(store: str) -> None:
     clock = ManualClock()
     async with opened(store, clock) as (hf, service):
-        made = task(timeout_seconds=45.5, clock=clock)
+        made = task(timeout_seconds=45.5, adk_function_call_id="adk-0", clock=clock)
         await service.checkpoint_task(made, AGENT)
         wait = await hf.waits.get(FIRST)
         assert await service.get_peer_sub_task(FIRST) == PeerSubTask(
@@ -399,15 +494,99 @@ async def test_sub_task_has_the_values_of_its_columns(store: str) -> None:
             logical_task_id="task-1",
             invocation_id="inv-1",
             correlation_data=made.active_peer_sub_tasks[FIRST],
-            timeout_deadline=wait.opened_at / 1e6 + 45.5,
-            created_at=wait.opened_at / 1e6,
+            timeout_deadline=clock.now() / 1e6 + 45.5,
+            created_at=clock.now() / 1e6,
         )
         assert (wait.kind, wait.name, wait.patience) == ("peer", "Peer0", 45_500_000)
-        assert await service.get_peer_sub_task(FIRST) is not None
         assert await service.get_peer_sub_task("nobody") is None
+        claimed = await service.claim_peer_sub_task(FIRST)
+        assert claimed is not None, "reading it has claimed nothing"
+        assert (claimed["adk_function_call_id"], claimed["peer_agent_name"]) == ("adk-0", "Peer0")
+        clock.advance(46)
+        assert [e.sub_task_id for e in await service.sweep_expired_timeouts(AGENT)] == [SECOND]
+        (told,) = await service.get_parallel_results("task-1", "inv-1")
+        assert told["adk_function_call_id"] == "adk-0"
 
 
-@pytest.mark.mission("S0-045", "S0-046", "S0-047", "S0-048", "S0-049", "S0-050")
+@pytest.mark.mission("S0-039")
+@async_test
+async def test_call_of_a_task_that_is_not_stored_is_refused(backend: Backend) -> None:
+    async with opened(backend.url) as (hf, service):
+        await service.checkpoint_task(task(), AGENT)
+        with backend.raw() as raw:
+            raw.execute("UPDATE waits SET run_id = 'nobody' WHERE wait_id = ?", FIRST)
+        for refused in (
+            service.get_peer_sub_task(FIRST),
+            service.claim_peer_sub_task(FIRST),
+            service.resolve_wait_once(FIRST, "x"),
+            service.record_parallel_result("nobody", "inv-1", "x", FIRST),
+        ):
+            with pytest.raises(IndexCorrupted, match=FIRST):
+                await refused
+        assert [entry.kind for entry in await hf.journal.read("task-1")][-1] == "RUN_WAITING"
+        known = await service.get_peer_sub_task(SECOND)
+        assert known is not None
+        assert known.logical_task_id == "task-1"
+
+
+@pytest.mark.mission("S0-040", "S0-045", "S0-046", "S0-050")
+@async_test
+async def test_calls_are_found_by_their_task_and_invocation(store: str) -> None:
+    made = task(calls=2)
+    add_calls(made, 1, "inv-2")
+    async with opened(store) as (_, service):
+        await service.checkpoint_task(made, AGENT)
+        await service.checkpoint_task(task("task-2", calls=3), AGENT)
+        listed = await service.get_peer_sub_tasks_for_task("task-1")
+        assert [each.invocation_id for each in listed] == ["inv-1", "inv-1", "inv-2"]
+        # Without its id a result is for the one call that is open in its invocation.
+        assert await service.record_parallel_result("task-1", "inv-2", "single") == (1, 1)
+        found = [
+            await service.get_parallel_invocation(task_id, invocation_id)
+            for task_id, invocation_id in (
+                ("task-1", "inv-1"),
+                ("task-1", "inv-2"),
+                ("task-2", "inv-1"),
+                ("task-2", "inv-2"),
+            )
+        ]
+        assert found == [
+            invocation("task-1", "inv-1", 2),
+            invocation("task-1", "inv-2", 1, "single"),
+            invocation("task-2", "inv-1", 3),
+            None,
+        ]
+
+
+def invocation(task_id: str, name: str, total: int, *results: str) -> ParallelInvocation:
+    return ParallelInvocation(
+        logical_task_id=task_id,
+        invocation_id=name,
+        total_expected=total,
+        completed_count=len(results),
+        results=[*results],
+    )
+
+
+@pytest.mark.mission("S0-021", "S0-048")
+@async_test
+async def test_answers_that_come_at_the_same_time_are_all_counted(backend: Backend) -> None:
+    names = [sub_task("task-1", "inv-1", number) for number in range(20)]
+    async with opened(backend.url) as (hf, service):
+        await service.checkpoint_task(task(calls=20), AGENT)
+        # While the first write is on its way, the others gather.
+        _, *told = await asyncio.gather(
+            hf.runs.create("another"), *(hf.waits.resolve(name, name) for name in names)
+        )
+        assert sorted(each.completed for each in told) == list(range(1, 21))
+        found = await service.get_parallel_invocation("task-1", "inv-1")
+        assert found == invocation("task-1", "inv-1", 20, *names)
+        with backend.raw() as raw:
+            groups = raw.rows("SELECT resolved, failed, total, status FROM wait_groups")
+        assert groups == [(20, 0, 20, "satisfied")]
+
+
+@pytest.mark.mission("S0-047", "S0-048", "S0-049")
 @async_test
 async def test_invocation_has_the_values_of_its_columns(store: str) -> None:
     async with opened(store) as (_, service):

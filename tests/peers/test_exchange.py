@@ -12,6 +12,7 @@ from holdfast.errors import PeerFailed, PeerTimedOut, TransportUnavailable
 from holdfast.peers import envelopes, open_transport
 from holdfast.peers.envelopes import Cancel, Reply, Request
 from holdfast.testing.store_suite import async_test
+from tests.backends import SQLiteBackend
 from tests.peers.exchanging import served, until
 
 
@@ -35,7 +36,7 @@ async def caller(run: holdfast.Run, questions: list[str]) -> list[Any]:
     return [*answers, *run.artifacts]
 
 
-@pytest.mark.mission("S0-016")
+@pytest.mark.mission("S0-016", "S2-010")
 @async_test
 async def test_calls_go_out_after_the_commit_and_answers_come_back(
     store: str, elsewhere: str, transport: str
@@ -206,6 +207,43 @@ async def test_everything_twice_and_out_of_order_counts_once(
         (dead,) = await until(is_buried)
         assert dead.key == "3"
         assert "no message between agents" in dead.reason
+    await between.close()
+
+
+@pytest.mark.mission("S2-029")
+@async_test
+async def test_late_reply_is_acknowledged_logged_and_never_sent_back(
+    store: str, transport: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @holdfast.agent
+    async def asker(run: holdfast.Run) -> str:
+        try:
+            return await run.peer("nobody", "gold", queue_timeout=0.2)
+        except PeerTimedOut:
+            return "timed out"
+
+    between = open_transport(transport)
+    await between.open()
+    async with served(store, transport, [asker]) as hf:
+        assert await hf.run(asker, run_id="r", timeout=30) == "timed out"
+        (wait,) = await hf.waits.of_run("r")
+        queue = envelopes.queue_of_store("default", await hf._context.store.store_id())  # pyright: ignore[reportPrivateUsage] - where its replies go
+        late = Reply(wait_id=wait.wait_id, reply=PeerReply(status="completed", value="late"))
+        await between.publish(queue, envelopes.encode(late), key="late")
+
+        async def is_dealt_with() -> Any:
+            with SQLiteBackend(Path(transport.removeprefix("sqlite:///"))).raw() as raw:
+                sql = (
+                    "SELECT status, attempts FROM messages WHERE queue = ? AND message_id = 'late'"
+                )
+                ((status, attempts),) = raw.rows(sql, queue)
+            return status != "ready" and (status, attempts)
+
+        assert await until(is_dealt_with) == ("done", 1)
+        (told,) = [r for r in caplog.records if wait.wait_id in r.message]
+        assert (told.levelname, "was expired by" in told.message) == ("WARNING", True)
+        assert (await hf.waits.get(wait.wait_id)).duplicates == 1
+        assert await hf.runs.result("r") == "timed out"
     await between.close()
 
 

@@ -1,7 +1,9 @@
 """Calls of peers in one store: the run leaves memory, the answer counts once, nothing hangs."""
 
 import asyncio
+import gc
 import logging
+import weakref
 from typing import Any
 
 import msgspec
@@ -9,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Message, ToolCall
+from holdfast.engine.journal import body_of
 from holdfast.errors import MisuseError, PeerCancelled, PeerFailed, PeerTimedOut, RunCancelled
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, kinds, start
@@ -29,7 +32,7 @@ async def broken(run: holdfast.Run, question: str) -> str:
     raise ValueError("no such source")
 
 
-@pytest.mark.mission("S0-003", "S0-012", "S0-014", "S0-018")
+@pytest.mark.mission("S0-003", "S0-012", "S0-018")
 @async_test
 async def test_caller_is_left_to_its_peer_in_one_commit_and_goes_on_with_the_answer(
     store: str,
@@ -51,6 +54,35 @@ async def test_caller_is_left_to_its_peer_in_one_commit_and_goes_on_with_the_ans
         assert (await hf.runs.get("r")).status == "ready"
         await advance(hf, "r")
         assert await hf.runs.result("r") == "FOUND GOLD"
+
+
+@pytest.mark.mission("S0-014")
+@async_test
+async def test_caller_that_is_left_to_its_peer_holds_no_memory(store: str) -> None:
+    class Ballast:
+        """What an agent has in its hands."""
+
+    held: list[weakref.ref[Ballast]] = []
+
+    @holdfast.agent
+    async def caller(run: holdfast.Run) -> str:
+        ballast = Ballast()
+        held.append(weakref.ref(ballast))
+        return await run.peer("nobody", str(ballast))
+
+    async with holdfast.Holdfast(store, agents=[caller]) as hf:
+        worker = hf.new_worker()
+        working = asyncio.create_task(worker.run())
+        await hf.start(caller, run_id="r")
+        async for entry in hf.journal.tail("r"):
+            if entry.kind == "RUN_WAITING":
+                break
+        worker.stop()
+        await working
+        gc.collect()
+        assert [ballast() for ballast in held] == [None]
+        assert not hf._work._passes  # pyright: ignore[reportPrivateUsage] - what is worked on here
+        assert (await hf.runs.get("r")).status == "waiting"
 
 
 @async_test
@@ -243,6 +275,33 @@ def replies(*replies: Message) -> Any:
         return left[sum(message.role == "assistant" for message in transcript)]
 
     return model
+
+
+@pytest.mark.mission("S2-008")
+@async_test
+async def test_all_calls_are_registered_before_any_of_them_can_be_answered(store: str) -> None:
+    seen: list[Any] = []
+
+    @holdfast.agent
+    async def noting(run: holdfast.Run, request: str) -> str:
+        caller = (await hf.waits.get(run.run_id)).run_id
+        waits = await hf.waits.of_run(caller)
+        (opened,) = [e for e in await hf.journal.read(caller) if e.kind == "WAITS_OPENED"]
+        data: Any = body_of(opened)
+        told = [(data[w.wait_id]["agent"], data[w.wait_id]["tool"]) for w in waits]
+        seen.append(([w.status for w in waits], [w.name for w in waits], told))
+        return request
+
+    calls = [ToolCall(str(n), "peer_noting", {"request": str(n)}) for n in range(2)]
+    model = replies(Message.assistant("", tool_calls=calls), Message.assistant("done"))
+    asker = holdfast.AgentLoop(model, peers=["noting"], name="asker")
+    async with holdfast.Holdfast(store, agents=[asker, noting]) as hf:
+        await start(hf, asker, "go")
+        await advance(hf, "r")
+        first, _ = await hf.waits.of_run("r")
+        await advance(hf, first.wait_id)
+        names, told = ["peer_noting"] * 2, [("noting", "peer_noting")] * 2
+        assert seen == [(["open", "open"], names, told)]
 
 
 @pytest.mark.mission("S2-008")

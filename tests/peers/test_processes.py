@@ -46,7 +46,7 @@ async def test_killed_before_the_commit_of_a_pause_nothing_is_stored(backend: Ba
         assert len(await service.get_peer_sub_tasks_for_task("task-1")) == 3
 
 
-@pytest.mark.mission("S0-012", "S0-093", "S0-116")
+@pytest.mark.mission("S0-012", "S0-093")
 @async_test
 async def test_killed_after_the_commit_of_a_pause_all_is_stored(store: str) -> None:
     with Child(INSTANCE, store) as child:
@@ -55,6 +55,14 @@ async def test_killed_after_the_commit_of_a_pause_all_is_stored(store: str) -> N
         assert killed(child)
     async with holdfast.open(store) as hf:
         service = CheckpointService(hf)
+        paused = await service.get_paused_task("task-1")
+        assert paused is not None
+        assert paused.response_buffer == "so far"
+        assert len(await service.get_peer_sub_tasks_for_task("task-1")) == 3
+        counts = await service.get_parallel_invocation("task-1", "inv-1")
+        assert counts is not None
+        assert (counts.completed_count, counts.total_expected) == (0, 3)
+        assert (await hf.runs.get("task-1")).status == "waiting"
         # The caller has seen no answer, and pauses the same task again.
         await service.checkpoint_task(task(calls=3), AGENT)
         for number in range(3):
@@ -101,6 +109,32 @@ async def test_killed_between_claim_and_record_a_silent_peer_times_out(store: st
         (ended,) = await service.sweep_expired_timeouts(AGENT)
         assert ended.sub_task_id == ONE
         assert await service.restore_task("task-1") is not None
+
+
+@pytest.mark.mission("S0-116")
+@async_test
+async def test_killed_with_three_of_five_answers_another_instance_gets_the_rest(store: str) -> None:
+    names = [sub_task("task-1", "inv-1", number) for number in range(5)]
+    async with holdfast.open(store) as hf:
+        await CheckpointService(hf).checkpoint_task(task(calls=5), AGENT)
+    with Child(INSTANCE, store) as child:
+        assert sorted(child.ask(["answer", [names[4], names[0], names[2]]])) == names[::2]
+        child.process.kill()
+        assert child.wait() == -signal.SIGKILL
+    async with holdfast.open(store, clock=(clock := ManualClock())) as hf:
+        service = CheckpointService(hf)
+        told = await service.resolve_wait_once(names[1], {"from": names[1]})
+        assert (told.accepted, told.completed, told.total) == (True, 4, 5)
+        assert await service.restore_task("task-1") is None
+        clock.advance(601)
+        (ended,) = await service.sweep_expired_timeouts(AGENT)
+        assert ended.sub_task_id == names[3]
+        restored = await service.restore_task_from_checkpoint("task-1")
+        assert restored is not None
+        *_, silent, _ = restored.results_to_inject
+        answered = [{"from": name} for name in (*names[:3], names[4])]
+        assert [each for each in restored.results_to_inject if each is not silent] == answered
+        assert silent["status"] == "timeout"
 
 
 @pytest.mark.mission("S0-018", "S0-092", "S0-111")

@@ -1,9 +1,12 @@
 """The serialization of tasks: the eighteen cases of seed 000, and the traps in them."""
 
 import asyncio
+import copy
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -27,7 +30,7 @@ def restored(made: TaskExecutionContext) -> TaskExecutionContext:
     return TaskExecutionContext.from_checkpoint_dict(made.to_checkpoint_dict())
 
 
-@pytest.mark.mission("S0-011", "S0-052", "S0-053", "S0-054", "S0-055")
+@pytest.mark.mission("S0-053", "S0-054", "S0-055")
 def test_dict_has_the_task_its_context_and_invocation() -> None:
     stored = task().to_checkpoint_dict()
     assert stored["task_id"] == "task-1"
@@ -59,7 +62,7 @@ def test_dict_has_token_usage_in_total_by_model_and_by_source() -> None:
     assert usage["by_source"]["agent"]["cached_input_tokens"] == 5
 
 
-@pytest.mark.mission("S0-062", "S2-004", "S2-026")
+@pytest.mark.mission("S0-062", "S2-004")
 def test_dict_has_the_open_sub_tasks() -> None:
     stored = task(calls=1).to_checkpoint_dict()
     name = sub_task("task-1", "inv-1", 0)
@@ -82,8 +85,11 @@ def test_dict_has_nothing_transient() -> None:
     assert vars(made).keys() >= EXCLUDED
 
 
+@pytest.mark.mission("S0-011", "S0-052")
 def test_dict_is_plain_json() -> None:
-    stored = task().to_checkpoint_dict()
+    made = task()
+    made.flags["sent_to"] = ("ann", "bob")
+    stored = made.to_checkpoint_dict()
     assert json.loads(json.dumps(stored)) == stored
 
 
@@ -187,7 +193,7 @@ def test_retry_counts_go_there_and_back() -> None:
 # Sub-tasks in memory.
 
 
-@pytest.mark.mission("S0-111", "S2-002", "S2-006", "S2-007")
+@pytest.mark.mission("S0-111", "S2-002", "S2-007")
 def test_sub_task_is_claimed_once_however_many_threads_try() -> None:
     made = TaskExecutionContext("task")
     for number in range(200):
@@ -205,18 +211,101 @@ def test_sub_task_is_claimed_once_however_many_threads_try() -> None:
     assert made.claim_sub_task_completion("s0") is None
 
 
+class WatchedLock:
+    """The lock of a task, and what the task was when it was taken and when it was given back."""
+
+    def __init__(self, made: TaskExecutionContext) -> None:
+        self._made = made
+        self._lock = made.lock
+        self.seen: list[dict[str, Any]] = []
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self.seen.append(state_of(self._made))
+
+    def __exit__(self, *_: object) -> None:
+        self.seen.append(state_of(self._made))
+        self._lock.release()
+
+
+def state_of(made: TaskExecutionContext) -> dict[str, Any]:
+    own = {"lock", "cancellation_event", "_clock"}
+    return copy.deepcopy({name: each for name, each in vars(made).items() if name not in own})
+
+
+CHANGES: dict[str, Callable[[TaskExecutionContext], object]] = {
+    "register_peer_sub_task": lambda made: made.register_peer_sub_task("s", call(7)),
+    "claim_sub_task_completion": lambda made: made.claim_sub_task_completion("task-1/inv-1/0"),
+    "register_parallel_call_sent": lambda made: made.register_parallel_call_sent("inv-1"),
+    "record_parallel_result": lambda made: made.record_parallel_result("x", "inv-1"),
+    "handle_peer_timeout": lambda made: made.handle_peer_timeout("s", call(7), 5, "inv-1"),
+    "register_peer_results": lambda made: made.register_peer_results([{"flags": {"x": True}}]),
+    "append_to_run_based_buffer": lambda made: made.append_to_run_based_buffer(" and more"),
+    "register_produced_artifact": lambda made: made.register_produced_artifact({"n": 2}),
+    "count_retry": lambda made: made.count_retry("node"),
+    "record_token_usage": lambda made: made.record_token_usage(1, 2, "model-a"),
+}
+
+
+@pytest.mark.mission("S2-006")
+@pytest.mark.parametrize("name", CHANGES)
+def test_all_that_a_method_changes_it_changes_under_the_lock(name: str) -> None:
+    made = task()
+    watched = WatchedLock(made)
+    made.lock = watched  # type: ignore[assignment]
+    before = state_of(made)
+    CHANGES[name](made)
+    after = state_of(made)
+    assert watched.seen == [before, after]
+    assert before != after
+
+
+@pytest.mark.mission("S0-052")
+def test_dict_is_made_while_nobody_else_can_change_the_task() -> None:
+    made = task()
+
+    class Meanwhile(WatchedLock):
+        """Others change the task in the last moment before, and the first moment after."""
+
+        def __enter__(self) -> None:
+            made.flags["before"] = True
+            made.security_context["before"] = REFERENCE
+            super().__enter__()
+
+        def __exit__(self, *_: object) -> None:
+            super().__exit__()
+            made.flags["after"] = True
+            made.security_context["after"] = REFERENCE
+
+    made.lock = Meanwhile(made)  # type: ignore[assignment]
+    stored = made.to_checkpoint_dict()
+    assert stored["flags"] == {"deep_research_sent": True, "before": True}
+    assert stored["security_context"] == {"auth_token": REFERENCE, "before": REFERENCE}
+    assert set(made.flags) == {"deep_research_sent", "before", "after"}
+
+
+def test_time_since_dispatch_is_read_under_the_lock() -> None:
+    made = task(calls=1)
+    watched = WatchedLock(made)
+    made.lock = watched  # type: ignore[assignment]
+    assert list(made.seconds_since_dispatch()) == [sub_task("task-1", "inv-1", 0)]
+    assert len(watched.seen) == 2
+
+
 @pytest.mark.mission("S2-005")
 def test_list_of_peer_sub_tasks_is_gone() -> None:
     assert not hasattr(task(), "peer_sub_tasks")
 
 
-@pytest.mark.mission("S2-024", "S2-025")
+@pytest.mark.mission("S2-022", "S2-024", "S2-025")
 def test_timeout_in_memory_is_an_error_in_place_of_the_answer() -> None:
     made = task(calls=2)
     name = sub_task("task-1", "inv-1", 0)
     data = made.claim_sub_task_completion(name)
     assert data is not None
+    still_open = dict(made.active_peer_sub_tasks)
     assert not made.handle_peer_timeout(name, data, 600, "inv-1")
+    assert made.active_peer_sub_tasks == still_open, "it claims nothing"
     assert made.record_parallel_result("fine", "inv-1")
     error, fine = made.parallel_tool_calls["inv-1"]["results"]
     text = "Request to peer agent tool 'peer_0' timed out after 600 seconds."

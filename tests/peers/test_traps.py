@@ -109,7 +109,7 @@ async def test_reindex_keeps_a_claim(store: str, clock: ManualClock) -> None:
 # Answers.
 
 
-@pytest.mark.mission("S2-012", "S2-028", "S2-029", "S2-031", "S2-033")
+@pytest.mark.mission("S2-012", "S2-015", "S2-028", "S2-031", "S2-033")
 @async_test
 async def test_late_answer_is_counted_logged_once_and_changes_nothing(
     store: str, clock: ManualClock, caplog: pytest.LogCaptureFixture
@@ -123,7 +123,7 @@ async def test_late_answer_is_counted_logged_once_and_changes_nothing(
         assert not late.accepted
         assert not late.is_last
         assert [record.levelname for record in caplog.records] == ["WARNING"]
-        assert FIRST in caplog.text
+        assert f"wait {FIRST} was expired by" in caplog.text
         assert (await hf.waits.get(FIRST)).duplicates == 1
         (result,) = await service.get_parallel_results("task-1", "inv-1")
         text = "Request to peer agent tool 'peer_0' timed out after 600 seconds."
@@ -145,6 +145,21 @@ async def test_answer_that_comes_twice_counts_once(store: str, clock: ManualCloc
         assert (await hf.waits.get(FIRST)).duplicates == 1
         unknown = await service.resolve_wait_once("nobody", "x")
         assert (unknown.accepted, unknown.total) == (False, 0)
+
+
+@pytest.mark.mission("S2-013")
+@async_test
+async def test_answer_is_for_the_task_whose_call_it_names(store: str, clock: ManualClock) -> None:
+    async with opened(store, clock) as (hf, service):
+        for task_id in ("task-1", "task-2"):
+            await service.checkpoint_task(task(task_id, calls=1), AGENT)
+        told = await service.resolve_wait_once(sub_task("task-2", "inv-1", 0), "two")
+        assert (told.logical_task_id, told.invocation_id) == ("task-2", "inv-1")
+        assert (await hf.runs.get("task-1")).status == "waiting"
+        assert await service.get_parallel_results("task-1", "inv-1") == []
+        found = await service.restore_next(AGENT)
+        assert found is not None
+        assert (found.task_context.task_id, found.results_to_inject) == ("task-2", ["two"])
 
 
 @pytest.mark.mission("S0-082")
@@ -250,7 +265,7 @@ async def test_answer_claimed_in_memory_must_be_recorded_before_the_pause(
 # Time.
 
 
-@pytest.mark.mission("S0-015", "S0-042", "S0-088", "S2-009")
+@pytest.mark.mission("S0-015", "S0-042", "S2-009")
 @async_test
 async def test_timeout_is_armed_though_the_caller_gave_none(store: str, clock: ManualClock) -> None:
     async with holdfast.open(store, clock=clock) as hf:
@@ -262,6 +277,13 @@ async def test_timeout_is_armed_though_the_caller_gave_none(store: str, clock: M
         for task_id, seconds in (("a", 600), ("b", 5), ("c", 5)):
             (wait,) = await hf.waits.of_run(task_id)
             assert wait.deadline - wait.opened_at == seconds * 1_000_000
+    # Nothing of it is in memory: an instance that knows no task ends the calls.
+    async with opened(store, clock) as (_, service):
+        assert await service.sweep_expired_timeouts(AGENT) == []
+        for seconds, tasks in ((5, ["b", "c"]), (595, ["a"])):
+            clock.advance(seconds)
+            ended = await service.sweep_expired_timeouts(AGENT)
+            assert [each.logical_task_id for each in ended] == tasks
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "60", float("nan")])
@@ -289,6 +311,7 @@ async def test_sweep_ends_any_number_in_the_order_of_deadlines(
         assert tasks == [f"task-{number}" for number in reversed(range(25))]
 
 
+@pytest.mark.mission("S0-092")
 @async_test
 async def test_last_timeout_makes_the_task_restorable(store: str, clock: ManualClock) -> None:
     async with opened(store, clock) as (_, service):
@@ -362,6 +385,7 @@ async def test_complete_task_that_is_checkpointed_again_can_be_restored(
         assert back.results_to_inject == ["one"]
 
 
+@pytest.mark.mission("S0-014")
 @async_test
 async def test_task_may_pause_again_in_the_same_invocation(store: str, clock: ManualClock) -> None:
     async with opened(store, clock) as (hf, service):
@@ -370,6 +394,7 @@ async def test_task_may_pause_again_in_the_same_invocation(store: str, clock: Ma
         back = await restored(service)
         back.register_peer_sub_task("next", call(1))
         await service.checkpoint_task(back, AGENT)
+        assert not await service.release_task("task-1"), "nothing of it is left here"
         assert await service.get_parallel_results("task-1", "inv-1") == []
         assert await service.record_parallel_result("task-1", "inv-1", "two", "next") == (1, 1)
         found = await service.restore_task_from_checkpoint("task-1")
@@ -431,6 +456,7 @@ async def test_what_is_stored_does_not_change_with_the_task(store: str, clock: M
         assert (await restored(service)).produced_artifacts[0]["tags"] == ["draft"]
 
 
+@pytest.mark.mission("S0-038", "S0-039")
 @async_test
 async def test_sub_task_of_another_task_is_refused_and_nothing_stored(
     store: str, clock: ManualClock
@@ -450,7 +476,7 @@ async def test_sub_task_of_another_task_is_refused_and_nothing_stored(
 # Going on.
 
 
-@pytest.mark.mission("S0-003", "S0-092")
+@pytest.mark.mission("S0-003", "S0-075", "S0-092")
 @async_test
 async def test_one_instance_goes_on_and_the_others_get_none(store: str, clock: ManualClock) -> None:
     async with opened(store, clock) as (hf, service):
@@ -489,6 +515,7 @@ async def test_instance_that_lost_its_task_can_neither_pause_nor_end_it(
         assert await hf.runs.result("task-1") == "the answer"
 
 
+@pytest.mark.mission("S0-075")
 @async_test
 async def test_zombie_cannot_overwrite_a_pause_of_who_went_on(
     store: str, clock: ManualClock

@@ -110,8 +110,11 @@ async def _expire_due(context: Context, limit: int, agents: tuple[str, ...]) -> 
     for wait in due:
         if wait.wait_id not in right:
             await block_damaged(context, wait.run_id, wrong(wait, "does not say how it was opened"))
-    expired = await swept(context, sweep(lambda snapshot: _expire_waits(snapshot, right)))
-    return [wait for some in expired for wait in some]
+    found = await swept(context, sweep(lambda snapshot: _expire_waits(snapshot, right)))
+    expired = [wait for some in found for wait in some]
+    for wait_id in right.keys() - {wait.wait_id for wait in expired}:
+        log.info("wait %s was due, and is left alone: somebody settles or moves it", wait_id)
+    return expired
 
 
 async def expire_lost_leases(context: Context, *, limit: int) -> int:
