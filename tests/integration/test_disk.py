@@ -73,6 +73,7 @@ def disk(path: Path, tmp_path: Path) -> Iterator[Disk]:
         yield disk
 
 
+@pytest.mark.mission("S3-081")
 @pytest.mark.parametrize("filesystem", ["ext4", "virtiofs"])
 @async_test
 async def test_power_loss_after_an_acknowledgement_loses_nothing(
