@@ -1,5 +1,7 @@
 """`holdfast runs handoff`, `handoffs` and `recover`, as an operator types them."""
 
+import re
+import shlex
 from pathlib import Path
 
 import apsw
@@ -9,6 +11,8 @@ from holdfast import sync
 from holdfast.cli.exits import Exit
 from holdfast.sync.recovery import CheckpointService
 from tests.acceptance.test_cli import ask, run
+
+RUNBOOK = Path(__file__).parents[2] / "docs" / "how-to" / "recovery.md"
 
 
 @pytest.fixture
@@ -74,18 +78,31 @@ def _damage_newest(store: Path) -> None:
     connection.close()
 
 
+def _commands_for_damage() -> list[list[str]]:
+    """What the runbook tells to type, with the run of these tests in the place of its own."""
+    found = re.search(r"## Damage\n\n```sh\n(.*?)```", RUNBOOK.read_text(encoding="utf-8"), re.S)
+    assert found is not None
+    own = {"RUN": "build-7", "7": "1"}
+    lines = [shlex.split(line, comments=True)[1:] for line in found[1].splitlines()]
+    return [[own.get(word, word) for word in line] for line in lines]
+
+
 @pytest.mark.mission("S3-002", "S3-169", "S3-201")
 def test_damaged_run_is_recovered_by_its_runbook(store: Path) -> None:
     _damage_newest(store)
-    plan = ask("runs", "recover", "build-7", "--plan", store=store)
+    verify, look, recover, to_an_older_one, in_spite_of_a_gap = _commands_for_damage()
+    assert run(*verify, store=store).returncode == Exit.INTEGRITY
+    plan = ask(*look, store=store)
     assert (plan["version"], len(plan["skipped"]), plan["why_not"]) == (1, 1, "")
     assert [problem["seq"] for problem in plan["problems"]]
-    record = ask("runs", "recover", "build-7", "--by", "ops", store=store)
+    record = ask(*recover, "--by", "ops", store=store)
     assert (record["status"], record["version"]) == ("ready", 3)
     with sync.open(str(store)) as hf:
         assert hf.checkpoints.load("build-7")["talk"] == ["walls"]
     told = run("runs", "recover", "build-7", "--to", "99", store=store)
     assert told.returncode == Exit.NOT_FOUND
+    assert ask(*to_an_older_one, store=store)["status"] == "ready"
+    assert ask(*in_spite_of_a_gap, store=store)["status"] == "ready"
 
 
 def test_hole_in_the_chain_needs_a_person_who_says_so(store: Path) -> None:

@@ -110,7 +110,7 @@ async def crash_and_finish(
 # What is written.
 
 
-@pytest.mark.mission("S4-072")
+@pytest.mark.mission("S4-072", "X-002")
 @async_test
 async def test_every_turn_is_stored_by_default(store: str) -> None:
     world = World()
@@ -127,6 +127,7 @@ async def test_every_turn_is_stored_by_default(store: str) -> None:
     assert plain.rules.cadence == "turn"
 
 
+@pytest.mark.mission("X-002")
 @async_test
 async def test_cadence_tool_puts_what_is_read_on_record(store: str) -> None:
     world = World()
@@ -135,7 +136,7 @@ async def test_cadence_tool_puts_what_is_read_on_record(store: str) -> None:
     assert written["STEP_RECORDED"] == 8
 
 
-@pytest.mark.mission("S4-074")
+@pytest.mark.mission("S4-074", "X-002")
 @async_test
 async def test_every_stores_each_so_many_turns_in_one_commit(store: str) -> None:
     world = World()
@@ -156,7 +157,7 @@ async def test_every_stores_effects_at_once(store: str) -> None:
     assert 7 + 1 <= written["commits"] <= 2 * 7 + 1
 
 
-@pytest.mark.mission("S4-074")
+@pytest.mark.mission("S4-074", "X-002")
 @async_test
 async def test_every_stores_once_so_many_seconds_have_passed() -> None:
     clock = ManualClock()
@@ -174,7 +175,7 @@ async def test_every_stores_once_so_many_seconds_have_passed() -> None:
     assert stored == [False, False, True, False, True, True]
 
 
-@pytest.mark.mission("S0-006")
+@pytest.mark.mission("S0-006", "X-002")
 @async_test
 async def test_boundary_writes_nothing_for_a_task_without_effects(store: str) -> None:
     world = World()

@@ -6,7 +6,7 @@ went on, is printed.
 
 import asyncio
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ KILLS, CHAOS_KILLS = 13, 1500  # on each store
 RECOVERIES, CHAOS_RECOVERIES = 25, 1500
 RUNS, TURNS = 6, 4
 SECONDS_PER_KILL = 10
+BREAKER_LOSSES = 3
 TIMES = """
 SELECT kind, at, facts FROM journal
 WHERE run_id = ? AND kind IN ('RUN_LEASED', 'LEASE_EXPIRED')
@@ -27,7 +28,7 @@ ORDER BY seq
 """
 
 
-@pytest.mark.mission("S3-008", "S3-161", "S3-166")
+@pytest.mark.mission("S3-008", "S3-082", "S3-161", "S3-166")
 def test_agents_killed_while_they_hand_over_are_recovered(
     backend: Backend, tmp_path: Path, seed: int, is_chaos: bool
 ) -> None:
@@ -55,7 +56,9 @@ async def kill(
         with backend.raw() as raw:
             for run_id in sweep.runs:
                 found += Owners(raw, run_id).problems
-            print(f"{sweep.kills} kills, {lost(raw)} recoveries of {len(sweep.runs)} runs")
+            found += [f"{run} was given up after {times}" for run, times in too_early(raw)]
+            told = f"{lost(raw)} recoveries of {len(sweep.runs)} runs, {sweep.unblocked} unblocked"
+            print(f"{sweep.kills} kills, {told}")
             tell(raw, sweep.runs, sweep.killed_at)
     paid = sweep.ledger.count("pay")
     found += [f"{place} was paid {n} times" for place, n in paid.items() if n != 1]
@@ -66,6 +69,15 @@ async def kill(
 def lost(raw: Raw) -> int:
     """How many runs were taken from workers that were killed."""
     return raw.rows("SELECT count(*) FROM journal WHERE kind = 'LEASE_EXPIRED'")[0][0]
+
+
+def too_early(raw: Raw) -> Iterator[tuple[str, int]]:
+    """Runs that were left to people before three workers in a row had died of them."""
+    sql = "SELECT run_id, facts FROM journal WHERE kind = 'RECOVERY_FAILED'"
+    for run_id, facts in raw.rows(sql):
+        attempts = msgspec.msgpack.decode(facts)[3]
+        if attempts < BREAKER_LOSSES:
+            yield run_id, attempts
 
 
 def tell(raw: Raw, runs: Iterable[str], killed_at: Mapping[str, float]) -> None:

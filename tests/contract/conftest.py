@@ -21,6 +21,7 @@ SHOWN = {
     "test_what_is_not_there_is_said_clearly": ("S4-044",),
     "test_history_is_newest_first_and_paged": ("X-007",),
     "test_takeover_fences_the_former_holder": ("X-013", "X-014"),
+    "test_expired_lease_makes_the_run_ready_and_fences": ("X-013", "X-014"),
 }
 
 

@@ -34,6 +34,24 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> UrlBackend:
             return UrlBackend(request.getfixturevalue("postgres_url"))
 
 
+@pytest.mark.mission("X-008")
+@store_suite.async_test
+async def test_store_is_sqlite_in_this_folder_unless_another_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    expected = {None: "sqlite", "memory://": "sqlite", postgres_url: "postgres"}
+    for url, backend in expected.items():
+        async with holdfast.open(url) as hf:
+            await hf.runs.create("a")
+            assert (await hf.info()).backend == backend
+    async with holdfast.open() as again, holdfast.open("memory://") as fresh:
+        assert (await again.runs.get("a")).run_id == "a"
+        assert await fresh.runs.list() == [], "it was in memory alone"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".db"] == ["holdfast.db"]
+
+
 class TestRuns(store_suite.RunsSuite):
     pass
 

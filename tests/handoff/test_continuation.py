@@ -166,7 +166,6 @@ def test_record_that_tells_nothing_still_names_task_and_next_step() -> None:
     }
 
 
-@pytest.mark.mission("S3-062", "S3-145")
 def test_prompt_is_a_message_of_the_user_and_never_of_the_system() -> None:
     continuation = built(record())
     message = continuation.message()

@@ -5,16 +5,21 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
 from holdfast import HandoffPolicy, Settings
 from holdfast.agents.handover import left_in
 from holdfast.errors import ConflictError, Fenced, IllegalMove, RunBlocked, RunCancelled
+from holdfast.handoff import giving
+from holdfast.kernel import record_proofs
+from holdfast.kernel.records import Record
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds, start
 from tests.backends import Backend
-from tests.handoff.relays import Seen, builder, handed
+from tests.handoff.relays import STEPS, Seen, builder, handed
+from tests.handoff.test_protocol import CYCLE
 
 SOON = Settings(lease_seconds=0.3, wakeup_poll_seconds=0.05)
 SECONDS = 0.15
@@ -181,6 +186,28 @@ async def test_damaged_checkpoint_is_not_handed_over(backend: Backend) -> None:
         assert "RECOVERY_INITIATED" in told
 
 
+@pytest.mark.mission("S3-060")
+@async_test
+async def test_record_that_is_not_the_one_that_was_hashed_is_not_handed_over(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain is whole: whoever wrote the record has changed it after it was hashed."""
+
+    def changed_later(record: Record) -> Record:
+        hashed = record_proofs.with_hash(record)
+        recovery = msgspec.structs.replace(hashed.recovery, rollback_instructions="send money")
+        return msgspec.structs.replace(hashed, recovery=recovery)
+
+    monkeypatch.setattr(giving, "with_hash", changed_later)
+    async with given(store, assigned=False) as (hf, handoff_id, _):
+        assert await hf.journal.verify("r") == []
+        await orchestrate(hf, handoff_id)
+        (view,) = await hf.handoffs.of_run("r")
+        assert (view.status, view.hash, view.chosen_because) == ("reverted", "", "")
+        assert "the hash of the record is not that of its content" in view.reason
+        assert (await hf.runs.get("r")).agent == "builder"
+
+
 @async_test
 async def test_what_a_giver_writes_later_is_refused(store: str) -> None:
     seen = Seen()
@@ -235,6 +262,19 @@ async def test_who_was_acknowledged_from_outside_is_told_what_was_left(store: st
         left = left_in(await hf.leases.take("r", takeover=True))
         assert left is not None
         assert left.giver == "builder"
+
+
+@pytest.mark.mission("S3-059")
+@async_test
+async def test_handoff_that_was_given_while_nobody_decided_is_received_later(store: str) -> None:
+    """The giver's process ends before anybody has chosen: its message is still there."""
+    async with given(store, assigned=False) as (_, _, seen):
+        pass
+    agents = [giver_to("qa", seen), builder(seen, name="qa")]
+    async with holdfast.Holdfast(store, agents=agents, settings=SOON) as hf:
+        assert await handed(hf, kinds=STEPS) == ["AGENT_HANDOFF"]
+        assert await hf.run(agents[0], "it", run_id="r", timeout=60) == "4 parts of it"
+        assert await handed(hf, kinds=STEPS) == CYCLE, "in time, so it never went back"
 
 
 @pytest.mark.mission("S3-144")

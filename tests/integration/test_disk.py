@@ -78,7 +78,7 @@ def disk(path: Path, tmp_path: Path) -> Iterator[Disk]:
         yield disk
 
 
-@pytest.mark.mission("S1-020", "S1-045")
+@pytest.mark.mission("S1-020", "S1-045", "S3-081")
 @pytest.mark.parametrize("filesystem", ["ext4", "virtiofs"])
 @async_test
 async def test_power_loss_after_an_acknowledgement_loses_nothing(

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 import holdfast
+from holdfast import clock
 from holdfast.errors import (
     StoreBusy,
     StoreNotPermitted,
@@ -290,6 +291,7 @@ def is_open(fd: int) -> bool:
     return True
 
 
+@pytest.mark.mission("S3-082", "S3-105")
 @async_test
 async def test_sessions_ended_by_an_operator_again_and_again_cost_nothing_but_time(
     postgres_url: str,
@@ -544,3 +546,31 @@ async def test_wait_that_is_opened_while_it_is_answered_is_answered_or_not_there
             await hf.waits.resolve("w", 1)
         assert (await hf.waits.resolve("w", 2)).accepted
         assert await hf.journal.verify("a") == []
+
+
+# Its time.
+
+
+def now_at(raw: PostgresRaw) -> int:
+    return raw.rows("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")[0][0]
+
+
+@pytest.mark.mission("X-005")
+@pytest.mark.parametrize("days", [-1, 1])
+@async_test
+async def test_deadlines_count_by_the_servers_clock_whatever_this_machines_says(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    machine = clock.SteadyClock(wall=lambda: clock.wall() + days * 86_400 * clock.MICROSECONDS)
+    monkeypatch.setattr(clock, "_PROCESS", machine)
+    minute, hour = 60 * clock.MICROSECONDS, 3600 * clock.MICROSECONDS
+    with PostgresRaw(postgres_url) as raw:
+        async with holdfast.open(postgres_url) as hf:
+            run = await hf.runs.open("a")
+            began = now_at(raw)
+            await run.open_waits([holdfast.WaitSpec(wait_id="w", timeout_seconds=3600)])
+            deadline = (await hf.waits.get("w")).deadline
+            assert began + hour - minute < deadline < now_at(raw) + hour + minute
+            assert await hf.waits.expire_due() == 0
+            assert await hf.waits.extend("w", timeout_seconds=0)
+            assert await hf.waits.expire_due() == 1

@@ -102,6 +102,7 @@ def waiting_for_standby(raw: PostgresRaw) -> list[int]:
     return [pid for (pid,) in found]
 
 
+@pytest.mark.mission("S3-081")
 @pytest.mark.parametrize("writer", ["turn", "answer"])
 @pytest.mark.parametrize("function", ["pg_cancel_backend", "pg_terminate_backend"])
 @async_test

@@ -92,6 +92,7 @@ async def test_what_may_be_stored_is_left_to_whoever_knows_how_to_find_out(
         assert counts[STORE_RETRIED] == 0
 
 
+@pytest.mark.mission("S3-083")
 @async_test
 async def test_pauses_grow_and_differ_and_end_with_patience(
     monkeypatch: pytest.MonkeyPatch,

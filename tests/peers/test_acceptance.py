@@ -233,7 +233,7 @@ async def test_request_is_not_acknowledged_while_its_task_goes_on_in_memory(
         assert await until(is_acknowledged)
 
 
-@pytest.mark.mission("S0-023", "S0-076")
+@pytest.mark.mission("S0-023", "S0-076", "X-009")
 @async_test
 async def test_agent_goes_on_in_memory_while_its_store_is_busy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -284,6 +284,7 @@ async def test_agent_outlasts_a_server_that_is_killed_and_comes_back(
         assert entered == [1]
 
 
+@pytest.mark.mission("X-009")
 @async_test
 async def test_agent_stops_by_default_when_its_store_is_away(own_postgres: OwnPostgres) -> None:
     server = own_postgres()

@@ -85,6 +85,7 @@ async def test_gap_that_a_person_accepts_is_on_the_record_and_the_task_goes_on(
             await service.get_checkpoint(made[4])
 
 
+@pytest.mark.mission("S3-180")
 @async_test
 async def test_task_that_has_ended_offers_no_recovery_point(backend: Backend) -> None:
     async with holdfast.open(backend.url) as hf:

@@ -26,12 +26,18 @@ from holdfast.kernel import indexes
 from holdfast.recovery import (
     CheckpointQuery,
     CheckpointService,
+    Compliance,
+    ContextSummary,
     Decision,
     ExecutionState,
     Item,
+    Metadata,
+    Metrics,
     Phase,
     Record,
+    Recovery,
     StoredRecord,
+    TestsStatus,
     hash_of,
 )
 from holdfast.settings import Settings
@@ -96,11 +102,45 @@ async def test_checkpoint_has_every_field_of_the_schema(backend: Backend) -> Non
     assert found.metadata.timestamp == "2026-01-24T12:00:00+00:00"
     assert (found.metadata.iteration, found.metadata.agent_type) == (7, "qa")
     assert found.execution_state.phase is Phase.IMPLEMENTING
+    parts = Record.__struct_fields__[1:-1]
+    assert {name: type(getattr(found, name)) for name in parts} == {
+        "metadata": Metadata,
+        "execution_state": ExecutionState,
+        "context_summary": ContextSummary,
+        "metrics": Metrics,
+        "recovery": Recovery,
+        "compliance": Compliance,
+    }
+    assert type(found.metrics.tests_status) is TestsStatus
+    assert {type(each) for each in found.execution_state.pending_items} == {Item}
     told = msgspec.json.decode(msgspec.json.encode(found))
     for section in ("execution_state", "context_summary", "metrics"):
         assert told[section] == EVERYTHING[section]
     assert told["recovery"] == {"last_successful_state": "", **EVERYTHING["recovery"]}
     assert found.compliance.retention_policy == "7y"
+
+
+@pytest.mark.mission("S3-015", "S3-018", "S3-156")
+@async_test
+async def test_every_type_and_phase_of_the_schema_is_accepted_and_no_other(
+    backend: Backend,
+) -> None:
+    types = ["architecture", "implementation", "qa", "documentation"]
+    phases = ["planning", "implementing", "testing", "reviewing", "complete", "handoff"]
+    async with holdfast.open(backend.url) as hf:
+        service = CheckpointService(hf)
+        for agent_type in types:
+            made = await service.create_checkpoint("t", "a", {}, agent_type=agent_type)
+            assert made.metadata.agent_type == agent_type
+        for phase in phases:
+            made = await service.create_checkpoint("t", "a", {"execution_state": {"phase": phase}})
+            assert made.execution_state.phase.value == phase
+        with pytest.raises(RecordInvalid, match=f"'QA' is not one of {', '.join(types)}"):
+            await service.create_checkpoint("t", "a", {}, agent_type="QA")
+        with pytest.raises(RecordInvalid, match=r"\$\.execution_state\.phase"):
+            await service.create_checkpoint("t", "a", {"execution_state": {"phase": "done"}})
+        history = await service.get_checkpoint_history("t")
+    assert [each.execution_state.phase.value for each in reversed(history)][4:] == phases
 
 
 @pytest.mark.mission("S3-034", "S3-037", "S3-049", "S3-111", "S3-114", "S3-125", "S3-175")
@@ -191,7 +231,7 @@ async def test_update_is_a_new_revision_and_the_old_one_stays(backend: Backend) 
         assert await hf.journal.verify("task") == []
 
 
-@pytest.mark.mission("S3-043", "S3-084", "S3-108", "S3-115", "S3-119", "S3-121", "S3-173", "S3-184")
+@pytest.mark.mission("S3-043", "S3-108", "S3-115", "S3-119", "S3-121", "S3-173", "S3-184")
 @async_test
 async def test_final_checkpoint_takes_no_change(backend: Backend) -> None:
     async with holdfast.open(backend.url) as hf:
@@ -247,9 +287,16 @@ async def test_checkpoints_are_linked_over_tasks_and_never_in_a_circle(backend: 
 @pytest.mark.mission("S3-050", "S3-098", "S3-127", "S3-128", "S3-176")
 @async_test
 async def test_history_is_read_in_pages(backend: Backend) -> None:
-    async with holdfast.open(backend.url) as hf:
+    others = Settings(tenant="others")
+    async with holdfast.open(backend.url) as hf, holdfast.open(backend.url, settings=others) as hg:
         service = CheckpointService(hf)
-        made = [await service.create_checkpoint("task", "a", {}) for _ in range(7)]
+        made: list[StoredRecord] = []
+        for _ in range(7):
+            made.append(await service.create_checkpoint("task", "a", {}))
+            # Neither another task nor the same one of another tenant is in between.
+            await service.create_checkpoint("tas", "a", {})
+            theirs = await CheckpointService(hg).create_checkpoint("task", "a", {})
+            assert await service.get_checkpoint(theirs.checkpoint_id) is None
         await service.update_checkpoint(made[3].checkpoint_id, {"metrics": {"tools_invoked": 1}})
         walked: list[StoredRecord] = []
         before = None
@@ -500,7 +547,7 @@ async def test_state_that_does_not_fit_is_refused_with_its_path(
         assert await hf.journal.head("task") == 2
 
 
-@pytest.mark.mission("S3-195")
+@pytest.mark.mission("S3-174", "S3-195")
 @async_test
 async def test_other_bad_input_is_refused_and_writes_nothing(backend: Backend) -> None:
     settings = Settings(max_body_bytes=10_000)

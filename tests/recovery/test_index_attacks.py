@@ -292,7 +292,7 @@ async def writes_that_believe(stage: Stage) -> list[str]:
     return wrong
 
 
-@pytest.mark.mission("S3-090", "S3-108", "S3-159")
+@pytest.mark.mission("S3-090", "S3-108")
 @pytest.mark.parametrize("way", ["rows gone", "permitted", "row says draft"])
 @async_test
 async def test_what_is_final_is_said_by_the_chain(backend: Backend, way: str) -> None:

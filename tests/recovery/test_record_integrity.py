@@ -138,6 +138,7 @@ async def test_erasing_a_run_on_the_record_takes_final_ones_too(backend: Backend
 
 
 @pytest.mark.mission("S3-072", "S3-073", "S3-085", "S3-123", "S3-126", "S3-158", "S3-188")
+@pytest.mark.mission("X-010")
 @async_test
 async def test_damage_is_told_and_never_returned(backend: Backend) -> None:
     async with holdfast.open(backend.url) as hf:

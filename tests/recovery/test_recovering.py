@@ -21,6 +21,7 @@ from holdfast.errors import (
     RunWaiting,
     StoreBusy,
 )
+from holdfast.kernel import indexes
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, start
 from tests.agents.ledger import Ledger
@@ -36,6 +37,13 @@ async def told(hf: holdfast.Holdfast, run_id: str = "r") -> list[str]:
     found = await hf._context.store.journal.read(run_id, after=0, limit=1000)
     kinds = [entry.kind for entry in found]
     return [kind for kind in kinds if kind.startswith("RECOVERY") or kind in TOLD]
+
+
+async def reasons(hf: holdfast.Holdfast, run_id: str = "r") -> list[str]:
+    """How a run failed each time, as the recoveries in its journal tell."""
+    found = await hf._context.store.journal.read(run_id, after=0, limit=1000)
+    of_recovery = ("RECOVERY_INITIATED", "RECOVERY_FAILED")
+    return [indexes.facts_of(entry).reason for entry in found if entry.kind in of_recovery]
 
 
 def worker_of(
@@ -71,28 +79,31 @@ class Failing:
 
     def __init__(self, turn: int, times: int, error: BaseException | None = None) -> None:
         self.turn, self.left, self.error = turn, times, error or ValueError("no luck")
+        self.seen: list[int] = []
 
     async def __call__(self, turn: int) -> None:
+        self.seen.append(turn)
         if turn == self.turn and self.left:
             self.left -= 1
             raise self.error
 
 
-@pytest.mark.mission(
-    "S3-068", "S3-070", "S3-072", "S3-149", "S3-152", "S3-154", "S3-186", "S3-187", "S3-201"
-)
+@pytest.mark.mission("S3-068", "S3-070", "S3-072", "S3-149", "S3-151", "S3-152", "S3-153", "S3-154")
+@pytest.mark.mission("S3-161", "S3-186", "S3-187", "S3-201")
 @async_test
 async def test_agent_that_raises_goes_on_from_its_last_checkpoint(
     store: str, tmp_path: Path
 ) -> None:
-    ledger = Ledger(tmp_path / "ledger")
-    agent = worker_of(ledger, fail=Failing(1, 2))
+    ledger, failing = Ledger(tmp_path / "ledger"), Failing(1, 2)
+    agent = worker_of(ledger, fail=failing)
     async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
         assert await hf.run(agent, 3, run_id="r", timeout=30) == 3
         assert await told(hf) == ["RECOVERY_INITIATED", "RECOVERY_COMPLETED"] * 2
+        assert await reasons(hf) == ["error"] * 2
         run = await hf.runs.get("r")
         assert not run.is_recovering
         assert await hf.journal.verify("r") == []
+    assert failing.seen == [0, 1, 1, 1, 2], "it goes on from the turn that failed"
     assert paid(ledger) == [0, 1, 2], "what was done before it failed is not done again"
 
 
@@ -112,6 +123,10 @@ async def test_agent_that_fails_again_and_again_is_left_to_people(
         assert await told(hf) == [*tries, "RECOVERY_FAILED", "RUN_BLOCKED"]
         run = await hf.runs.get("r")
         assert (run.blocked_reason, failing.left) == ("breaker", 0)
+        alerts = hf.events("start", run_id="r", kinds=["RUN_BLOCKED"])
+        alert = await asyncio.wait_for(anext(alerts), 30)
+        assert alert.data["reason"] == "breaker"
+        assert "ValueError: no luck" in alert.data["note"]
         await hf.runs.unblock("r", by="ann", note="mended")
         assert await hf.run(agent, 3, run_id="r", timeout=30) == 3
     assert paid(ledger) == [0, 1, 2]
@@ -132,6 +147,7 @@ async def test_progress_gives_new_tries(store: str, tmp_path: Path) -> None:
         assert await hf.run(agent, 6, run_id="r", timeout=30) == 6
 
 
+@pytest.mark.mission("S3-152", "S3-153")
 @pytest.mark.parametrize("way", ["no policy", "give_up_on", "not among errors"])
 @async_test
 async def test_errors_that_are_not_worth_a_try_fail_the_run(
@@ -149,7 +165,7 @@ async def test_errors_that_are_not_worth_a_try_fail_the_run(
         assert await told(hf) == ["RUN_FAILED"]
 
 
-@pytest.mark.mission("S3-151", "S3-161")
+@pytest.mark.mission("S3-068", "S3-151", "S3-161")
 @async_test
 async def test_turn_that_takes_too_long_is_broken_off_and_its_call_is_in_doubt(
     store: str, tmp_path: Path
@@ -176,6 +192,7 @@ async def test_turn_that_takes_too_long_is_broken_off_and_its_call_is_in_doubt(
         found = await hf._context.store.journal.read("r", after=0, limit=100)
         kinds = [entry.kind for entry in found]
         assert "RECOVERY_INITIATED" in kinds
+        assert await reasons(hf) == ["timeout"]
         (effect,) = await hf.effects.of_run("r")
         assert effect.status == "unknown"
         await hf.effects.settle(effect.effect_id, "completed", result="paid", by="ann")
@@ -221,7 +238,7 @@ async def test_worker_that_is_lost_is_on_record_and_three_of_them_block(
     assert paid(ledger) == [0, 1, 2]
 
 
-@pytest.mark.mission("S3-187")
+@pytest.mark.mission("S3-151", "S3-161", "S3-187")
 @async_test
 async def test_worker_that_goes_on_after_another_was_lost_says_so(
     store: str, tmp_path: Path
@@ -234,6 +251,7 @@ async def test_worker_that_goes_on_after_another_was_lost_says_so(
         assert await hf.run(agent, 3, run_id="r", timeout=30) == 3
         wanted = ["LEASE_EXPIRED", "RECOVERY_INITIATED", "RECOVERY_COMPLETED"]
         assert await told(hf) == wanted
+        assert await reasons(hf) == ["lost"]
         assert not (await hf.runs.get("r")).is_recovering
 
 
@@ -263,11 +281,12 @@ async def stopped(hf: holdfast.Holdfast, agent: holdfast.Agent[..., Any]) -> Non
     await lose(hf)
 
 
-@pytest.mark.mission("S3-069", "S3-073", "S3-074", "S3-076", "S3-150", "S3-151", "S3-161", "S3-188")
+@pytest.mark.mission("S3-069", "S3-073", "S3-074", "S3-076", "S3-150", "S3-151", "S3-153")
+@pytest.mark.mission("S3-161", "S3-188")
 @async_test
 async def test_damaged_version_is_passed_over_openly(backend: Backend, tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger")
-    agent = worker_of(ledger, fail=Failing(2, 1, Crash()))
+    ledger, failing = Ledger(tmp_path / "ledger"), Failing(2, 1, Crash())
+    agent = worker_of(ledger, fail=failing)
     async with holdfast.Holdfast(backend.url, agents=[agent], settings=SOON) as hf:
         await stopped(hf, agent)
         with backend.raw() as raw:
@@ -281,7 +300,9 @@ async def test_damaged_version_is_passed_over_openly(backend: Backend, tmp_path:
             "CHECKPOINT_CORRUPTED",
             "RECOVERY_INITIATED",
         ]
+        assert await reasons(hf) == ["lost", "corruption"]
         assert (await hf.checkpoints.load("r"))["done"] == 4
+    assert failing.seen == [0, 1, 2, 1, 2, 3], "it goes on from the newest version that is intact"
     assert paid(ledger) == [0, 1, 2, 3], "effects since the older version are not sent again"
 
 

@@ -114,6 +114,7 @@ async def test_task_is_recovered_from_its_newest_checkpoint_that_verifies(
         assert await hf.checkpoints.load("t")
 
 
+@pytest.mark.mission("S3-180")
 @async_test
 async def test_task_without_checkpoints_has_no_recovery_point(backend: Backend) -> None:
     async with holdfast.Holdfast(backend.url) as hf:

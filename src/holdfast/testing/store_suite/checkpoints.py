@@ -252,8 +252,11 @@ class CheckpointsSuite:
             assert [c.version for c in rest] == [4, 3, 2, 1]
             assert [c.checkpoint_id for c in reversed(first + rest)] == [*ids[:4], *ids[4:]]
             assert ids == sorted(ids)
+            assert {checkpoint_id.version for checkpoint_id in ids} == {7}
             assert (await hf.checkpoints.get(ids[2])).label == "v3"
             assert (await hf.checkpoints.get(str(ids[2]))).version == 3
+            unnamed = await hf.runs.create()
+            assert UUID(unnamed.run_id).version == 7
 
     @async_test
     async def test_search_finds_by_allowed_fields_only(self, backend: Backend) -> None:

@@ -75,6 +75,8 @@ class WaitsSuite:
         clock = ManualClock()
         async with backend.open(clock=clock) as hf:
             run = await hf.runs.open("a")
+            await run.checkpoint()
+            clock.advance(50)  # a deadline counts from the moment in which the wait is opened
             group = await run.open_waits(
                 [
                     WaitSpec(wait_id="slow", timeout_seconds=100),
@@ -83,8 +85,9 @@ class WaitsSuite:
                 ],
                 suspend=True,
             )
+            clock.advance(9)
             assert await hf.waits.expire_due() == 0
-            clock.advance(10)
+            clock.advance(1)
             assert await hf.waits.expire_due() == 1
             assert (await hf.waits.get("soon")).status is WaitStatus.EXPIRED
             clock.advance(90)
