@@ -16,7 +16,6 @@ from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Header, Kind
 
 _PAGE: Final = 1000
-_READS: Final = 10
 
 
 async def effects_after(context: Context, run_id: str, *, seq: int) -> list[Effect]:
@@ -24,16 +23,12 @@ async def effects_after(context: Context, run_id: str, *, seq: int) -> list[Effe
 
     Raises IndexCorrupted if the rows say otherwise than intact entries.
     """
-    rows = await _rows(context, run_id, seq)
-    for _ in range(_READS):
-        told = await _told(context, run_id, seq)
-        again = await _rows(context, run_id, seq)
-        if rows == again:  # else the run was at work meanwhile
-            differing = [i for i in rows.keys() | told.keys() if rows.get(i) != told.get(i)]
-            for effect_id in differing:
-                await _check_damaged(context, run_id, rows.get(effect_id), told.get(effect_id))
-            break
-        rows = again
+    rows, told = await _rows(context, run_id, seq), await _told(context, run_id, seq)
+    while rows != (again := await _rows(context, run_id, seq)):  # the run is at work meanwhile
+        rows, told = again, await _told(context, run_id, seq)
+    for effect_id in rows.keys() | told.keys():
+        if rows.get(effect_id) != told.get(effect_id):
+            await _check_damaged(context, run_id, rows.get(effect_id), told.get(effect_id))
     found = {**told, **rows}
     return sorted(found.values(), key=lambda effect: effect.issued_seq)
 
