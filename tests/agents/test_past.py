@@ -444,3 +444,65 @@ async def test_crash_between_claiming_and_the_checkpoint_changes_nothing(store: 
             await asyncio.sleep(0)
         assert (await hf.runs.get("f")).status == "completed"
         shop.check()
+
+
+@async_test
+async def test_fork_and_its_original_share_the_call_that_both_make_later(store: str) -> None:
+    """The root of a call is its place in the lineage, not the run that makes it."""
+    shop = Shop()
+
+    @holdfast.agent
+    async def buyer(run: holdfast.Run) -> str:
+        seen = run.value("seen", int, 0)
+        if not seen.get():
+            seen.set(1)
+            await run.checkpoint()
+        await run.ask("go on?", schema=str, name="start")
+        return await run.peer(shop.clerk, "a")
+
+    agents = [buyer, *shop.agents]
+    async with holdfast.Holdfast(store, agents=agents) as hf:
+        with pytest.raises(RunWaiting):
+            await hf.run(buyer, run_id="first", timeout=0.5)
+        await hf.runs.fork("first", 1, new_run_id="second")
+        with pytest.raises(RunWaiting):
+            await hf.run(buyer, run_id="second", timeout=0.5)
+        for asked in await hf.approvals.list():
+            await hf.approvals.answer(asked.wait_id, "yes", by="ann")
+        for run_id in ("first", "second"):
+            assert (await hf.run(buyer, run_id=run_id)).startswith("charge a")
+    assert Counter(shop.paid) == {"ping a": 1, "mail a": 1, "charge a": 1}
+
+
+@async_test
+async def test_caller_is_not_told_of_the_damage_of_its_peer(backend: Backend) -> None:
+    """Whoever follows a healthy run helps its peers; one of them is damaged, and blocked."""
+
+    @holdfast.agent
+    async def child(run: holdfast.Run) -> str:
+        seen = run.value("seen", int, 0)
+        if not seen.get():
+            seen.set(1)
+            await run.checkpoint()
+        await run.signal("go")
+        return "done"
+
+    @holdfast.agent
+    async def parent(run: holdfast.Run) -> str:
+        return await run.peer(child)
+
+    async with holdfast.Holdfast(backend.url, agents=[parent, child]) as hf:
+        with pytest.raises(RunWaiting):
+            await hf.run(parent, run_id="p", timeout=0.5)
+        (called,) = await hf.runs.list(agent="child")
+    with backend.raw() as raw:
+        where = "WHERE run_id = ? AND kind = 'CHECKPOINT_CREATED'"
+        ((body,),) = raw.rows(f"SELECT body FROM journal {where}", called.run_id)
+        changed = bytes([body[0] ^ 1, *body[1:]])
+        raw.execute(f"UPDATE journal SET body = ? {where}", changed, called.run_id)
+    async with holdfast.Holdfast(backend.url, agents=[parent, child]) as hf:
+        await hf.signals.send(called.run_id, "go", 1, id="s")
+        with pytest.raises(RunWaiting):
+            await hf.run(parent, run_id="p", timeout=1)
+        damaged = await hf.runs.get(called.run_id)
+        assert (damaged.status, damaged.blocked_reason) == ("blocked", "corruption")

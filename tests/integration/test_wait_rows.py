@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast import WaitSpec
 from holdfast.engine import sweeper
-from holdfast.errors import IndexCorrupted, WaitNotFound
+from holdfast.errors import IndexCorrupted, JournalCorrupted, WaitNotFound
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.recovery.test_index_attacks import columns
@@ -77,6 +77,20 @@ async def outcomes(hf: holdfast.Holdfast, name: str) -> Any:
             read = next((each for each in read if each.wait_id == name), "error")
         found.append(read)
     return found[0] if found[0] == found[1] or found[1] == "error" else found
+
+
+@async_test
+async def test_damaged_entry_is_not_taken_for_a_damaged_row(backend: Backend) -> None:
+    """To make the rows anew would not help."""
+    async with holdfast.open(backend.url) as hf:
+        await play(hf)
+        with backend.raw() as raw:
+            where = "WHERE kind = 'WAITS_OPENED'"
+            ((facts,),) = raw.rows(f"SELECT facts FROM journal {where}")
+            changed = bytes(facts).replace(b"w1", b"w2")
+            assert raw.execute(f"UPDATE journal SET facts = ? {where}", changed) == 1
+        with pytest.raises(JournalCorrupted, match="runs recover r --plan"):
+            await hf.waits.get("w1")
 
 
 @pytest.mark.parametrize("forged", ["deadline = 1", "deadline = 1, progress_at = 1"])

@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
-from holdfast.errors import IndexCorrupted
-from holdfast.kernel import indexes, runs, waits
+from holdfast.errors import IndexCorrupted, JournalCorrupted
+from holdfast.kernel import indexes, journal, runs, waits
 from holdfast.kernel.journal import Header, Kind
 from holdfast.kernel.waits import Wait, WaitStatus
 
@@ -22,7 +22,31 @@ _CLOCKS_DIFFER: Final = 60 * MICROSECONDS
 
 
 async def check_waits(context: Context, found: Sequence[Wait]) -> None:
-    """Raise IndexCorrupted unless the rows of waits say what the journal does."""
+    """Raise IndexCorrupted unless the rows of waits say what the journal does.
+
+    JournalCorrupted if it is the journal that was changed.
+    """
+    try:
+        await _check_waits(context, found)
+    except IndexCorrupted:
+        for wait in found:
+            await _check_entries(context, wait)
+        raise
+
+
+async def _check_entries(context: Context, wait: Wait) -> None:
+    """Raise JournalCorrupted if an entry that a row leads to is not what was written."""
+    seqs = sorted({wait.opened_seq, wait.result_seq} - {0})
+    for linked in await context.store.journal.named(wait.run_id, seqs):
+        if not journal.is_intact(linked.entry, linked.previous or journal.GENESIS):
+            raise JournalCorrupted(
+                f"entry {linked.entry.seq} of run {wait.run_id}, which tells of wait "
+                f"{wait.wait_id}, is damaged; nothing of it was used, "
+                f"`holdfast runs recover {wait.run_id} --plan` says what can be done"
+            )
+
+
+async def _check_waits(context: Context, found: Sequence[Wait]) -> None:
     entries = await _entries(context, found)
     for wait in found:
         check_opened(wait, entries.get((wait.run_id, wait.opened_seq)))
