@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from benchmarks import (
+    availability,
     cadence,
     effects,
     fan_in,
@@ -56,6 +57,7 @@ MEASUREMENTS = (
     Measurement(workflows.NAMES, workflows.workflows),
     Measurement(records.NAMES, records.records),
     Measurement(handoffs.NAMES, handoffs.handoffs),
+    Measurement(availability.NAMES, availability.availability),
     Measurement(mcp.NAMES, mcp.mcp),
     Measurement(("import",), imports.imports, is_of_a_store=False),
 )

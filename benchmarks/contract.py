@@ -87,6 +87,10 @@ class Place(Protocol):
         """How the database would go about a named query of Holdfast's."""
         ...
 
+    def break_down(self) -> bool:
+        """Kill the database and start it again; False where there is none but a file."""
+        ...
+
     def connections(self, url: str, pid: int) -> int:
         """How many connections a process has to a store that nobody else has open."""
         ...

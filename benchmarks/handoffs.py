@@ -1,4 +1,4 @@
-"""Handoffs and recovery: how long a run is nobody's, and what that makes of its availability.
+"""Handoffs and recovery: how long a run is nobody's.
 
 As a module it is another worker: `python -m benchmarks.handoffs URL AGENT` until a line comes.
 """
@@ -25,14 +25,11 @@ NAMES = (
     "handoff_one_process",
     "handoff_two_processes",
     "recovery",
-    "availability",
     "checkpoints_at_once",
     "sustained_p99",
 )
 _LEASE_SECONDS = 1.0
 _LIMIT = 500
-_YEAR = 365 * 86_400
-_FAILURES_A_YEAR = 365
 
 
 async def reply(what: str) -> str:
@@ -77,11 +74,10 @@ def _open(url: str, *names: str) -> holdfast.Holdfast:
 
 async def handoffs(place: Place, sizes: Sizes) -> list[Row]:
     """All numbers of one store."""
-    recovering = await _recoveries(place, sizes.recoveries)
     return [
         await _handoffs(place, sizes.handoffs, NAMES[0], ("giver", "receiver")),
         await _handoffs(place, sizes.handoffs, NAMES[1], ("giver",)),
-        *recovering,
+        await _recoveries(place, sizes.recoveries),
         await _at_once(place, sizes.sessions),
         await _sustained(place, sizes.sustained_seconds),
     ]
@@ -118,7 +114,7 @@ async def _handoffs(place: Place, many: int, name: str, here: tuple[str, ...]) -
     return judged(name, p99, "ms", at_most=_LIMIT / 10, note=note)
 
 
-async def _recoveries(place: Place, many: int) -> list[Row]:
+async def _recoveries(place: Place, many: int) -> Row:
     """From kill -9 of a worker in a call to RECOVERY_COMPLETED by another."""
     url = place.new_store()
     taken: list[float] = []
@@ -139,15 +135,7 @@ async def _recoveries(place: Place, many: int) -> list[Row]:
                 await working
     median, worst = statistics.median(taken), max(taken)
     note = f"with leases of {_LEASE_SECONDS:g} s; the slowest {worst:.2f} s"
-    down = _FAILURES_A_YEAR * worst
-    told = (
-        f"1 - {_FAILURES_A_YEAR} crashes a year * {worst:.2f} s / a year, for one run: a crash a "
-        "day, the slowest recovery each time, a store that is there and another worker that is free"
-    )
-    return [
-        judged("recovery", median, "s", at_most=2 * _LEASE_SECONDS, note=note),
-        judged("availability", 100 * (1 - down / _YEAR), "%", at_least=99.9, note=told),
-    ]
+    return judged("recovery", median, "s", at_most=2 * _LEASE_SECONDS, note=note)
 
 
 async def _at_once(place: Place, many: int) -> Row:

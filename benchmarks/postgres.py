@@ -76,6 +76,11 @@ class PostgresPlace:
             connection.execute(_TABLES)
         return url
 
+    def break_down(self) -> bool:
+        self._server.kill()
+        self._server.restart()
+        return True
+
     def clear(self) -> None:
         with _connect(self._server.url()) as connection:
             while self._made:

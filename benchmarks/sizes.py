@@ -34,6 +34,7 @@ class Sizes:
     handoffs: int = 60
     recoveries: int = 10
     sustained_seconds: float = 600.0
+    probes: int = 30_000
 
 
 QUICK = Sizes(
@@ -60,6 +61,7 @@ QUICK = Sizes(
     paused_workflows=300,
     handoffs=8,
     recoveries=2,
+    probes=2000,
     sustained_seconds=5.0,
 )
 USUAL = Sizes()

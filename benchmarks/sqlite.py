@@ -58,6 +58,9 @@ class SQLitePlace:
             connection.execute(_TABLES)
         return path
 
+    def break_down(self) -> bool:
+        return False
+
     def clear(self) -> None:
         for file in self._folder.iterdir():
             file.unlink()
