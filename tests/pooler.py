@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 from holdfast.testing.postgres import free_port
 from tests.proxy import ENCRYPTION_REQUESTS, Stream, close, read_message, send
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 300.0
 ENDS_OF_REQUESTS = b"SQF"  # Sync, Query, FunctionCall
 
 T = TypeVar("T")

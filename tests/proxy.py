@@ -22,7 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from holdfast.testing.postgres import free_port
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 300.0
 ENCRYPTION_REQUESTS = (80877103, 80877104)  # SSL, GSS
 HELD_REQUESTS = b"PBDEC"  # Parse, Bind, Describe, Execute, Close: a Sync or a Flush comes later
 ANSWERED_REQUESTS = b"SQF"  # Sync, Query, FunctionCall: by one ReadyForQuery each

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 300.0
 _PIECES = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)|\x1b")
 
 

@@ -23,7 +23,7 @@ from tests.conftest import DATABASE, OwnPostgres, new_database
 
 HOLDFAST = [sys.executable, "-P", "-c", "from holdfast.cli import main; main()"]
 PASSWORD = "hunter2-secret"
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 300
 
 
 def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:

@@ -12,9 +12,10 @@ import pytest
 
 import holdfast
 from holdfast import Key, Peer, ToolCall
-from holdfast.errors import EffectNotFound, RunWaiting
+from holdfast.errors import EffectNotFound
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import advance
+from tests.agents.resting import until_it_waits
 from tests.backends import Backend
 
 
@@ -107,9 +108,7 @@ class Shop:
 
 async def settle(hf: holdfast.Holdfast, agent: Any, name: str, run_id: str) -> None:
     """Work on a run until it waits for a person."""
-    handle = await hf.start(agent, name, run_id=run_id)
-    with pytest.raises(RunWaiting):
-        await handle.result(timeout=2)
+    await until_it_waits(hf, await hf.start(agent, name, run_id=run_id))
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -377,7 +376,7 @@ async def test_damage_is_no_reason_to_pay_or_to_ask_again(backend: Backend) -> N
     async with holdfast.Holdfast(backend.url, agents=shop.agents) as hf:
         (question,) = await hf.approvals.list(run_id="r")
         await hf.approvals.answer(question.wait_id, "yes", by="ann")
-        assert len(await hf.run(shop.agent, "wait", run_id="r", timeout=30)) == 3
+        assert len(await hf.run(shop.agent, "wait", run_id="r", timeout=300)) == 3
         shop.check()
         assert await hf.runs.unclaimed("r") == []
 
@@ -406,19 +405,17 @@ async def test_recovery_serves_signals_steps_and_open_questions(backend: Backend
     async with holdfast.Holdfast(backend.url, agents=[agent]) as hf:
         handle = await hf.start(agent, "x", run_id="r")
         await hf.signal("r", "go", "gone")
-        with pytest.raises(RunWaiting):
-            await handle.result(timeout=2)
+        await until_it_waits(hf, handle)
         seqs = [e.seq for e in await hf.journal.read("r") if e.kind == "CHECKPOINT_CREATED"]
         (question,) = await hf.approvals.list()
     flip(backend, "r", seqs[-1])
     async with holdfast.Holdfast(backend.url, agents=[agent]) as hf:
         await hf.recoveries.execute("r", by="ann")
         handle = await hf.start(agent, "x", run_id="r")
-        with pytest.raises(RunWaiting):
-            await handle.result(timeout=2)
+        await until_it_waits(hf, handle)
         assert [q.wait_id for q in await hf.approvals.list()] == [question.wait_id]
         await hf.approvals.answer(question.wait_id, "fine", by="ann")
-        result = await handle.result(timeout=30)
+        result = await handle.result(timeout=300)
         assert result == ["begun", "reply to one", "gone", "reply to two", "fine"]
         assert asked == ["one", "two"]
 
@@ -462,11 +459,9 @@ async def test_fork_and_its_original_share_the_call_that_both_make_later(store: 
 
     agents = [buyer, *shop.agents]
     async with holdfast.Holdfast(store, agents=agents) as hf:
-        with pytest.raises(RunWaiting):
-            await hf.run(buyer, run_id="first", timeout=0.5)
+        await until_it_waits(hf, await hf.start(buyer, run_id="first"))
         await hf.runs.fork("first", 1, new_run_id="second")
-        with pytest.raises(RunWaiting):
-            await hf.run(buyer, run_id="second", timeout=0.5)
+        await until_it_waits(hf, await hf.start(buyer, run_id="second"))
         for asked in await hf.approvals.list():
             await hf.approvals.answer(asked.wait_id, "yes", by="ann")
         for run_id in ("first", "second"):
@@ -492,8 +487,7 @@ async def test_caller_is_not_told_of_the_damage_of_its_peer(backend: Backend) ->
         return await run.peer(child)
 
     async with holdfast.Holdfast(backend.url, agents=[parent, child]) as hf:
-        with pytest.raises(RunWaiting):
-            await hf.run(parent, run_id="p", timeout=0.5)
+        await until_it_waits(hf, await hf.start(parent, run_id="p"))
         (called,) = await hf.runs.list(agent="child")
     with backend.raw() as raw:
         where = "WHERE run_id = ? AND kind = 'CHECKPOINT_CREATED'"
@@ -502,7 +496,6 @@ async def test_caller_is_not_told_of_the_damage_of_its_peer(backend: Backend) ->
         raw.execute(f"UPDATE journal SET body = ? {where}", changed, called.run_id)
     async with holdfast.Holdfast(backend.url, agents=[parent, child]) as hf:
         await hf.signals.send(called.run_id, "go", 1, id="s")
-        with pytest.raises(RunWaiting):
-            await hf.run(parent, run_id="p", timeout=1)
+        await until_it_waits(hf, await hf.start(parent, run_id="p"))
         damaged = await hf.runs.get(called.run_id)
         assert (damaged.status, damaged.blocked_reason) == ("blocked", "corruption")

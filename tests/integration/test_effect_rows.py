@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.errors import HoldfastError, IndexCorrupted
+from holdfast.errors import IndexCorrupted
 from holdfast.testing.store_suite import async_test
+from tests.agents.resting import until_it_waits
 from tests.backends import Backend
 
 FORGED = [
@@ -55,8 +56,7 @@ async def test_effect_is_not_made_again_because_its_row_was_forged(
         return "r"
 
     async with holdfast.Holdfast(backend.url, agents=[sell]) as hf:
-        with pytest.raises(HoldfastError):
-            await hf.run(sell, "order", run_id="r", timeout=0.5)
+        await until_it_waits(hf, await hf.start(sell, "order", run_id="r"))
         assert ledger.read_text() == "order\n"
         with backend.raw() as raw:
             assert raw.execute(forged) == 1
@@ -66,13 +66,8 @@ async def test_effect_is_not_made_again_because_its_row_was_forged(
         await hf.reindex("r")
         run_id = await go_back(hf)
         handle = await hf.start(sell, "order", run_id=run_id)
-        (asked,) = await _asked(hf, handle)
-        await hf.approvals.answer(asked, "yes", by="ann")
+        await until_it_waits(hf, handle)
+        (asked,) = await hf.approvals.list(run_id=run_id)
+        await hf.approvals.answer(asked.wait_id, "yes", by="ann")
         assert await handle.result() == "paid"
         assert ledger.read_text() == "order\n"
-
-
-async def _asked(hf: holdfast.Holdfast, handle: holdfast.Handle[str]) -> list[str]:
-    with pytest.raises(HoldfastError):
-        await handle.result(timeout=0.5)
-    return [each.wait_id for each in await hf.approvals.list(run_id=handle.run_id)]

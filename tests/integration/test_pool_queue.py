@@ -35,7 +35,7 @@ async def test_long_queue_that_moves_is_waited_for_however_long_it_takes(postgre
 
 @async_test
 async def test_a_thousand_creates_on_one_connection_all_succeed(postgres_url: str) -> None:
-    settings = few(busy_timeout_seconds=2.0, lease_seconds=120.0)
+    settings = few(busy_timeout_seconds=8.0, lease_seconds=120.0)
     with Proxy(postgres_url) as proxy:
         proxy.delay = 0.003
         async with holdfast.open(proxy.url(postgres_url), settings=settings) as hf:

@@ -27,7 +27,7 @@ CHAOS_STOPS = [
     for point in ("batch.before_begin", "batch.after_commit", *OUTBOX)
     for skip in range(12)
 ]
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 300.0
 
 
 @pytest.mark.chaos(backend=["postgres"])

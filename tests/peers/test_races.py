@@ -24,7 +24,7 @@ ROUND = 250
 ROUNDS, CHAOS_ROUNDS = 1, 20  # on each store
 APART_SECONDS = 0.008
 START_SECONDS = 0.5
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 300.0
 LEASE_SECONDS = 10.0
 RUNNING = "SELECT count(*) FROM runs WHERE status = 'running' AND agent = 'punctual'"
 ALIVE = "SELECT 1 FROM runs WHERE status IN ('ready', 'running', 'waiting', 'blocked') LIMIT 1"
