@@ -93,15 +93,24 @@ async def test_damaged_entry_is_not_taken_for_a_damaged_row(backend: Backend) ->
             await hf.waits.get("w1")
 
 
-@pytest.mark.parametrize("forged", ["deadline = 1", "deadline = 1, progress_at = 1"])
 @async_test
-async def test_wait_does_not_end_by_a_deadline_that_was_never_set(
-    backend: Backend, forged: str
-) -> None:
+async def test_sign_of_life_from_before_the_wait_moves_no_deadline(backend: Backend) -> None:
     async with holdfast.open(backend.url) as hf:
         await play(hf)
         with backend.raw() as raw:
-            assert raw.execute(f"UPDATE waits SET {forged} WHERE wait_id = 'w1'") == 1
+            forged = "UPDATE waits SET deadline = 1, progress_at = 1 WHERE wait_id = 'w1'"
+            assert raw.execute(forged) == 1
+        assert await sweeper.expire_due_waits(hf._context, limit=10) == 0
+        run = await hf.runs.get("r")
+        assert (run.status, run.blocked_reason) == ("blocked", "corruption")
+
+
+@async_test
+async def test_wait_does_not_end_by_a_deadline_that_was_never_set(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        await play(hf)
+        with backend.raw() as raw:
+            assert raw.execute("UPDATE waits SET deadline = 1 WHERE wait_id = 'w1'") == 1
         assert await sweeper.expire_due_waits(hf._context, limit=10) == 0
         run = await hf.runs.get("r")
         assert (run.status, run.blocked_reason) == ("blocked", "corruption")

@@ -1,8 +1,7 @@
 """Rows of waits compared with the journal: who waits for what, until when, and how that ended.
 
 What peers say beside the journal is a hint and cannot be compared: signs of life, claims, and a
-deadline that a sign of life has moved. Such a deadline is never earlier than a peer's patience
-after the wait was opened.
+deadline that a sign of life has moved. A sign of life from before the wait is none.
 """
 
 from collections.abc import Sequence
@@ -82,9 +81,7 @@ def check_opened(wait: Wait, entry: Header | None) -> None:
     told = next((each for each in facts.waits if each.wait_id == wait.wait_id), None)
     if told is None:
         raise wrong(wait, f"leads to entry {wait.opened_seq}, which opens another wait")
-    earliest = entry.at - _CLOCKS_DIFFER
-    is_heard = wait.progress_at >= earliest and wait.deadline >= earliest + told.patience
-    is_moved = told.patience > 0 and is_heard
+    is_moved = wait.progress_at >= entry.at - _CLOCKS_DIFFER
     expected = msgspec.structs.replace(
         wait,
         group_id=facts.group_id,

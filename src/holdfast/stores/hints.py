@@ -12,7 +12,7 @@ def with_hints(wait: Wait, stored: Wait | None) -> Wait:
     return msgspec.structs.replace(
         wait,
         # Nothing but a sign of life moves it.
-        deadline=stored.deadline if stored.progress_at and wait.patience else wait.deadline,
+        deadline=stored.deadline if stored.progress_at else wait.deadline,
         duplicates=stored.duplicates,
         progress_at=stored.progress_at,
         claimed_by=stored.claimed_by,
