@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -424,6 +425,32 @@ async def test_agent_whose_run_was_taken_over_goes_on_from_what_is_stored(
         assert await hf.run(patient, run_id="r", timeout=30) == ["first", "last"]
         assert entered == [0, 1]
     assert len(evidence(tmp_path)) == 1
+
+
+@async_test
+async def test_store_that_is_back_gets_commits_while_the_spool_is_still_emptied(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut, may_cut = spool_files.SpoolFile.cut, threading.Event()
+
+    def slowly(file: spool_files.SpoolFile) -> None:
+        may_cut.wait(60)
+        cut(file)
+
+    monkeypatch.setattr(spool_files.SpoolFile, "cut", slowly)
+    async with holdfast.open(backend.url, settings=spooling(tmp_path / "spool")) as hf:
+        spool = hf._context.spool
+        assert spool is not None
+        held = await hf.runs.open("r")
+        with Outage(hf).away():
+            assert (await save(held, 0)).is_spooled
+        async with asyncio.timeout(60):
+            while not spool.is_empty:
+                await asyncio.sleep(0.01)
+        assert not (await save(held, 1)).is_spooled
+        may_cut.set()
+        await held.complete()
+    assert versions(backend) == [1, 2]
 
 
 @pytest.mark.mission("S3-084")

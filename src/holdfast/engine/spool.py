@@ -135,9 +135,9 @@ class Spool:
         async with self._draining:
             while self._waiting:
                 await self._deliver(self._waiting[0])
+            # Before the file is cut, which may take long: the store takes commits again.
+            self.is_away = self.is_broken = False
             await self._in_thread(self._cut)
-            self.is_away = bool(self._waiting)
-            self.is_broken = False
 
     async def drain_left(self) -> int:
         """Drain what other processes of this store and tenant have left; how many commits."""
