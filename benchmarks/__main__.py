@@ -14,6 +14,7 @@ from benchmarks import (
     cadence,
     effects,
     fan_in,
+    gates,
     handoffs,
     imports,
     mcp,
@@ -64,19 +65,24 @@ MEASUREMENTS = (
 NAMES = tuple(name for measurement in MEASUREMENTS for name in measurement.names)
 
 
-def main() -> None:
+def main() -> int:
     asked = _arguments()
     sizes = QUICK if asked.quick else FULL if asked.full else USUAL
     wanted = [m for m in MEASUREMENTS if _is_wanted(m, asked.only)]
     stores = STORES if asked.store == "both" else (asked.store,)
+    broken: list[str] = []
     for store in stores:
         is_last = store == stores[-1]
         rows = _measure(store, [m for m in wanted if m.is_of_a_store or is_last], sizes)
         print(report.table(rows), flush=True)
         if not asked.quick:
             report.write(rows, NAMES)
+        broken += gates.broken(rows)
     if asked.quick:
         print("quick: smaller sizes, so nothing was written", file=sys.stderr)
+    for limit in broken:
+        print(f"limit broken: {limit}", file=sys.stderr)
+    return 1 if broken else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -124,4 +130,4 @@ def _measure(store: str, wanted: Sequence[Measurement], sizes: Sizes) -> list[Ro
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
