@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.suite.recording import MARKED_FILE, commit_of
+from tests.suite.record_files import MARKED_FILE, commit_of
 
 ROWS_FILE = Path(__file__).with_name("rows.toml")
 TESTS_FOLDER = Path(__file__).parents[1]

@@ -13,6 +13,7 @@ import pytest
 
 from tests.mission import report
 from tests.mission.report import Marked, MissionError, Row
+from tests.suite.inner import PLUGINS
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT.parent / "shared" / "mission-rows.md"
@@ -61,7 +62,10 @@ def listed_ids() -> list[str]:
 
 def collect_elsewhere(folder: Path) -> subprocess.CompletedProcess[str]:
     """Collect in a process of its own: pytest inside pytest would share state."""
-    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    # As strict as the suite, and with its plugins.
+    ini = "[pytest]\nfilterwarnings = error\nmarkers = mission\n"
+    (folder / "pytest.ini").write_text(ini, encoding="utf-8")
+    (folder / "conftest.py").write_text(PLUGINS, encoding="utf-8")
     code = (
         "import json, sys; from pathlib import Path; from tests.mission import report; "
         "marked = report.collect_marks(Path(sys.argv[1])); "

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.suite import guardian
-from tests.suite.recording import FILE, commit_of, is_dirty
+from tests.suite.record_files import FILE, commit_of, is_dirty
 
 # Two more than there are cores: a quarter of the time tests wait for processes and servers.
 WORKERS = (os.cpu_count() or 2) + 2

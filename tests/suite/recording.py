@@ -7,19 +7,17 @@ mission mark passed or failed goes to `.marked.jsonl`, which `tests.mission.repo
 
 import datetime
 import hashlib
-import json
 import os
 import platform
 import re
-import subprocess
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-FILE = ".campaign.jsonl"
-MARKED_FILE = ".marked.jsonl"
+from tests.suite.record_files import FILE, MARKED_FILE, append, commit_of, is_dirty
+
 _MOST_NAMED = 50
 
 
@@ -109,30 +107,3 @@ def areas_of(config: pytest.Config) -> list[str]:
     top = config.rootpath / "tests"
     asked = [Path(config.invocation_params.dir, arg) for arg in config.args]
     return [] if top in asked else sorted(str(path.relative_to(top)) for path in asked)
-
-
-def append(path: Path, record: dict[str, Any]) -> None:
-    """Add a line in one write, so that shards may run at the same time."""
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(file, json.dumps(record).encode() + b"\n")
-    finally:
-        os.close(file)
-
-
-def commit_of(root: Path) -> str:
-    return _git(root, "rev-parse", "HEAD")
-
-
-def is_dirty(root: Path, *folders: str) -> bool:
-    """Whether there are changes that are not committed, anywhere or in some folders."""
-    return bool(_git(root, "status", "--porcelain", "--", *folders))
-
-
-def _git(root: Path, *words: str) -> str:
-    """What git says; nothing if there is no repository."""
-    try:
-        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
-    except OSError:
-        return ""
-    return done.stdout.strip()

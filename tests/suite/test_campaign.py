@@ -11,7 +11,8 @@ import pytest
 
 from tests.mission.report import passed_tests
 from tests.suite.inner import PLUGINS, ROOT, is_alive, wait_until
-from tests.suite.recording import FILE, MARKED_FILE, Shard, commit_of
+from tests.suite.record_files import FILE, MARKED_FILE, commit_of
+from tests.suite.recording import Shard
 
 TESTS = """
 import os, pytest

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 from tests.suite import guardian
-from tests.suite.recording import Shard, commit_of, is_dirty
+from tests.suite.record_files import commit_of, is_dirty
+from tests.suite.recording import Shard
 
 from holdfast.testing.postgres import PostgresServer
 from tools.mutants import mapping, report, results
