@@ -202,6 +202,9 @@ async def test_one_of_two_that_wait_may_go_and_the_last_one_stops_the_call(store
         await settle(hf, shop.agent, "x", "r")
         await hf.runs.fork("r", 1, new_run_id="f")
         await settle(hf, shop.agent, "x", "f")
+        (joined,) = [wait for wait in await hf.waits.of_run("f") if wait.status == "open"]
+        assert joined.address.startswith("call:")
+        assert await hf.journal.verify("f") == []
         (question,) = await hf.approvals.list()
         await hf.runs.cancel("r", by="ann")
         await hf.leases.outbox.deliver()
