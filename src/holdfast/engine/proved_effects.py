@@ -10,8 +10,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast.engine.context import Context
+from holdfast.engine.proving import is_intact
 from holdfast.errors import IndexCorrupted, IntegrityError, SchemaMismatch
-from holdfast.kernel import effects, indexes, journal
+from holdfast.kernel import effects, indexes
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Header, Kind
 
@@ -76,12 +77,7 @@ async def _check_damaged(
     entries = await context.store.journal.named(run_id, sorted(seqs))
     head = await context.store.journal.head(run_id)
     is_missing = head is not None and len(entries) < len([seq for seq in seqs if seq <= head.seq])
-    damaged = [
-        linked
-        for linked in entries
-        if not journal.is_intact(linked.entry, linked.previous or journal.GENESIS)
-    ]
-    if is_missing or damaged:
+    if is_missing or not all(map(is_intact, entries)):
         return
     effect = known[0]
     what = "is missing" if row is None else "does not say what the journal does"

@@ -11,8 +11,9 @@ import msgspec
 
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
+from holdfast.engine.proving import is_intact
 from holdfast.errors import IndexCorrupted, JournalCorrupted
-from holdfast.kernel import indexes, journal, peers, runs, waits
+from holdfast.kernel import indexes, peers, runs, waits
 from holdfast.kernel.journal import Header, Kind
 from holdfast.kernel.waits import Wait, WaitStatus
 
@@ -37,7 +38,7 @@ async def _check_entries(context: Context, wait: Wait) -> None:
     """Raise JournalCorrupted if an entry that a row leads to is not what was written."""
     seqs = sorted({wait.opened_seq, wait.result_seq} - {0})
     for linked in await context.store.journal.named(wait.run_id, seqs):
-        if not journal.is_intact(linked.entry, linked.previous or journal.GENESIS):
+        if not is_intact(linked):
             raise JournalCorrupted(
                 f"entry {linked.entry.seq} of run {wait.run_id}, which tells of wait "
                 f"{wait.wait_id}, is damaged; nothing of it was used, "

@@ -109,10 +109,14 @@ _IN_ORDER: Final = (
 
 def check_intact(linked: Linked) -> None:
     """Raise IntegrityError unless an entry fits the chain."""
-    entry = linked.entry
-    previous = journal.GENESIS if entry.seq == 1 else linked.previous
-    if previous is None or not journal.is_intact(entry, previous):
-        raise IntegrityError(f"entry {entry.seq} or the one before it was changed")
+    if not is_intact(linked):
+        raise IntegrityError(f"entry {linked.entry.seq} or the one before it was changed")
+
+
+def is_intact(linked: Linked) -> bool:
+    """Whether an entry fits the chain."""
+    previous = journal.GENESIS if linked.entry.seq == 1 else linked.previous
+    return previous is not None and journal.is_intact(linked.entry, previous)
 
 
 async def is_final(context: Context, checkpoint: Checkpoint) -> Linked | None:
