@@ -1,5 +1,6 @@
 """`make mutants`: what it changes, that tests see the change, and that nobody else ever does."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 from tools.mutants import mapping, probes, python_edits, report, results, running, sql_edits
 from tools.mutants.candidates import candidates
+from tools.mutants.mapping import MappedTest
 from tools.mutants.mutant import WEIGHTS, Edit, Mutant, Plan, SourceFile
-from tools.mutants.running import Limits, Runner, Verdict, within_budget
+from tools.mutants.running import Limits, Runner, Verdict, first_tests, within_budget
 from tools.mutants.tree import Tree, WrongCopy
 
 from tests.suite.recording import Shard
@@ -235,6 +237,20 @@ def test_fastest_tests_come_first_and_known_killers_are_among_them() -> None:
     assert 18 <= sum(test.seconds for test in chosen) <= 20
     assert within_budget(tests, 200, {}, mutant) == tests
     assert within_budget(mapped(slow=500), 20, {}, mutant) == mapped(slow=500)
+
+
+def test_tests_of_each_branch_are_among_the_first() -> None:
+    mutant = dataclasses.replace(made_up(1)[0], block="kernel/a.py:f#0")
+    common = frozenset({"kernel/a.py:f#0", "kernel/a.py:g#1"})
+    rare = common | {"kernel/a.py:f#3"}
+    tests = [MappedTest(f"t{n:03}", 0.1 + n / 1000, common) for n in range(100)]
+    tests += [MappedTest("branch", 1, rare), MappedTest("killer", 2, common)]
+    tests += [MappedTest("other", 3, common)]
+    names = [each.name for each in first_tests(tests, {mutant.path: {"killer"}}, mutant)]
+    assert names == [*(f"t{n:03}" for n in range(running.FIRST_TESTS - 2)), "branch", "killer"]
+    slow = [MappedTest("slow", 500, common)]
+    assert first_tests(slow, {}, mutant) == slow
+    assert first_tests([], {}, mutant) == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from tools.mutants.plugin import WRONG_COPY
 from tools.mutants.tree import Tree, WrongCopy
 
 FIRST_TESTS = 30  # many mutants fall to these, and few files are imported for them
+FIRST_SECONDS = 20.0
+PER_BLOCK = 4  # tests of each branch of the mutant's function that are among the first
 NO_TESTS = 5
 START_SECONDS = 120.0  # for pytest, its imports and a database with the schema, on a busy machine
 SLOWER = 10.0  # how many times the seconds of the map tests may take
@@ -63,12 +65,15 @@ class Runner:
 
     def attempt(self, mutant: Mutant) -> Verdict:
         reaching = [test for test in self._tests if mutant.block in test.touched]
+        first = first_tests(reaching, self._killers, mutant)
         chosen = within_budget(reaching, self._limits.budget_seconds, self._killers, mutant)
         if not chosen:
             return Verdict("untouched")
+        names = {test.name for test in first}
+        later = [test for test in chosen if test.name not in names]
         begun, ran = time.monotonic(), 0
         with self._tree.mutated(mutant):
-            for part in (chosen[:FIRST_TESTS], chosen[FIRST_TESTS:]):
+            for part in (first, later):
                 verdict, count = self._confirmed(part)
                 ran += count
                 if verdict.verdict != "survived":
@@ -126,6 +131,31 @@ class Runner:
     @property
     def output(self) -> str:
         return Path(self._tree.root, "output.txt").read_text(errors="replace")
+
+
+def first_tests(
+    tests: list[MappedTest], killers: Mapping[str, set[str]], mutant: Mutant
+) -> list[MappedTest]:
+    """Choose a few tests that are likely to kill a mutant, fastest first.
+
+    They are the fastest of those that reach each branch of its function, those that have killed
+    mutants of the same file, and the fastest of all.
+    """
+    function = mutant.block.partition("#")[0] + "#"
+    of_branch: dict[str, list[MappedTest]] = {}
+    for test in tests:
+        for block in test.touched:
+            if block.startswith(function):
+                of_branch.setdefault(block, []).append(test)
+    likely = [test for branch in of_branch.values() for test in branch[:PER_BLOCK]]
+    known = killers.get(mutant.path, set())
+    likely += [test for test in tests if test.name in known][:PER_BLOCK]
+    chosen: dict[str, MappedTest] = {}
+    for test in (*likely, *tests):
+        spent = sum(each.seconds for each in chosen.values())
+        if not chosen or (len(chosen) < FIRST_TESTS and spent + test.seconds <= FIRST_SECONDS):
+            chosen[test.name] = test
+    return [test for test in tests if test.name in chosen]
 
 
 def within_budget(
