@@ -1,14 +1,16 @@
-"""Rows of effects are changed behind Holdfast's back: going back does not pay again."""
+"""Rows of effects are changed behind Holdfast's back: nothing is paid again because of it."""
 
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast.errors import IndexCorrupted
+from holdfast import EffectRequest
+from holdfast.errors import IndexCorrupted, IntegrityError
 from holdfast.testing.store_suite import async_test
 from tests.agents.resting import until_it_waits
 from tests.backends import Backend
+from tests.recovery.test_index_attacks import columns
 
 FORGED = [
     "DELETE FROM effects",
@@ -71,3 +73,50 @@ async def test_effect_is_not_made_again_because_its_row_was_forged(
         await hf.approvals.answer(asked.wait_id, "yes", by="ann")
         assert await handle.result() == "paid"
         assert ledger.read_text() == "order\n"
+
+
+@async_test
+async def test_no_column_of_an_effect_is_believed_when_its_key_is_looked_up(
+    backend: Backend,
+) -> None:
+    """A call with a key that is taken gets the outcome of that call, and of no other."""
+    async with holdfast.open(backend.url) as hf:
+        run = await hf.runs.open("r")
+        requests = [EffectRequest(tool="pay", key=key) for key in ("done", "doubtful", "running")]
+        done, doubtful, _ = await run.begin_effects(requests)
+        await run.finish_effect(done, "paid")
+        await run.doubt_effect(doubtful)
+        truth = {each.key: await hf.effects.find(each.key) for each in requests}
+        tried = 0
+        with backend.raw() as raw:
+            raw.execute("CREATE TEMP TABLE saved AS SELECT * FROM effects")
+            for table, column, is_number in columns(raw, backend):
+                if table != "effects" or column in ("id", "tenant"):
+                    continue
+                other = OTHER_ID[backend.name] if column == "effect_id" else "'forged'"
+                for value in VALUES.get(column, ["{} + 7" if is_number else other]):
+                    for key in truth:
+                        change = f"{column} = {value.format(column)}"
+                        raw.execute(f"UPDATE effects SET {change} WHERE key = '{key}'")
+                        asked = "forged" if column == "key" else key
+                        assert await found(hf, asked) in (truth[key], "error"), change
+                        assert asked != "forged" or await found(hf, asked) == "error"
+                        tried += 1
+                        raw.execute("DELETE FROM effects")
+                        raw.execute("INSERT INTO effects SELECT * FROM saved")
+        assert tried > 30
+
+
+VALUES = {
+    "status": ["'completed'", "'unknown'"],
+    "run_id": ["'r2'"],
+    "args_digest": ["substr({}, 2)"],
+}
+OTHER_ID = {"sqlite": "zeroblob(16)", "postgres": "gen_random_uuid()"}
+
+
+async def found(hf: holdfast.Holdfast, key: str) -> object:
+    try:
+        return await hf.effects.find(key)
+    except IntegrityError:
+        return "error"

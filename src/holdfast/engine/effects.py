@@ -11,6 +11,7 @@ from holdfast import clock, codec, ids, names
 from holdfast.engine.context import Context
 from holdfast.engine.head import ConditionFailed, Plan
 from holdfast.engine.journal import body_of
+from holdfast.engine.proved_effects import check_row
 from holdfast.engine.turns import last_note
 from holdfast.errors import EffectNotFound, IllegalMove, IntegrityError, MisuseError
 from holdfast.kernel import effects, indexes, journal, runs
@@ -298,10 +299,14 @@ class Effects:
 
 
 async def find(context: Context, key: str) -> Begun | None:
-    """What holds a key; an effect whose time limit is over is recorded as unknown first."""
+    """What holds a key; an effect whose time limit is over is recorded as unknown first.
+
+    Raises IndexCorrupted if its row is not what the journal says.
+    """
     effect = await context.store.effects.by_key(key)
     if effect is None:
         return None
+    await check_row(context, effect)
     if effects.is_doubtful(effect, now=context.now()):
         await settle(context, effect, Status.UNKNOWN, note="its time limit is over")
         return await find(context, key)
