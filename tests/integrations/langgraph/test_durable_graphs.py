@@ -4,6 +4,7 @@ import asyncio
 import json
 import operator
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, TypedDict
 
@@ -17,6 +18,7 @@ from langgraph.types import Command, Send, interrupt
 import holdfast
 from holdfast.errors import MisuseError, ThreadBusy
 from holdfast.integrations.langgraph import HoldfastSaver, durable
+from holdfast.integrations.langgraph.interrupts import RESUME
 from holdfast.integrations.langgraph.places import TOKEN
 from tests import forked_cli
 from tests.integrations.langgraph.durably import Graph, both_faces, interrupts, thread
@@ -330,6 +332,45 @@ def test_question_that_is_answered_by_a_command_is_closed_with_that_answer(
     with holdfast.sync.open(store) as hf:
         closed = hf.approvals.get(question.wait_id)
     assert (closed.status, closed.answer, closed.answered_by) == ("resolved", 5, "langgraph")
+
+
+class SlowAnswers(HoldfastSaver):
+    """Stores what a resumed task has written later than the checkpoint after it could be stored."""
+
+    def call(self, function: Any, *given: Any) -> Any:
+        if _is_answer(given):
+            time.sleep(SLOW_SECONDS)
+        return super().call(function, *given)
+
+    async def acall(self, function: Any, *given: Any) -> Any:
+        if _is_answer(given):
+            await asyncio.sleep(SLOW_SECONDS)
+        return await super().acall(function, *given)
+
+
+SLOW_SECONDS = 0.5
+
+
+def _is_answer(given: tuple[Any, ...]) -> bool:
+    channels = [name for each in given for name, _ in getattr(each, "given", ())]
+    return RESUME in channels and len(channels) > 1
+
+
+@both_faces
+def test_checkpoint_does_not_withdraw_a_question_whose_answer_is_being_stored(
+    store: str, face: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LangGraph stores the writes of a task and the checkpoint after it at the same time."""
+    with SlowAnswers(store) as saver:
+        graph = durable(chain(saver, ask))
+        run(graph, face, {"log": []})
+        (question,) = asked(store)
+        assert run(graph, face, Command(resume=5))["log"] == [5]
+    with holdfast.sync.open(store) as hf:
+        closed = hf.approvals.get(question.wait_id)
+        assert hf.waits.get(question.wait_id).duplicates == 0
+    assert (closed.status, closed.answer, closed.answered_by) == ("resolved", 5, "langgraph")
+    assert caplog.messages == []
 
 
 @both_faces

@@ -3,10 +3,15 @@
 A question is opened in the commit of the write that asks it. That one was answered elsewhere, or is
 asked no more, is noted after the write that shows it: if the process dies between, the next
 checkpoint shows it again.
+
+LangGraph stores a task's writes and the checkpoint after them in different threads. The checkpoint
+waits for the answers that are on their way: else it would withdraw what they answer.
 """
 
+import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
 from holdfast.agents.questions import QUESTION
@@ -20,6 +25,8 @@ from holdfast.kernel.indexes import AddWait
 from holdfast.kernel.journal import Draft
 
 _REMEMBERED: Final = 1024
+_LATE_SECONDS: Final = 0.05
+"""How much later than the checkpoint's thread the thread of an answer may be."""
 
 
 class Place(Protocol):
@@ -41,6 +48,21 @@ class Asking:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._waiting: dict[str, None] = {}
+        self._answering: dict[Future[None], str] = {}
+
+    @contextlib.contextmanager
+    def answering(self, run_id: str, writes: Sequence[tuple[str, Any]]) -> Generator[None]:
+        """Let checkpoints wait while a task's answers are stored. Use it in the caller's thread."""
+        if not any(channel == RESUME for channel, _ in writes):
+            yield
+            return
+        stored: Future[None] = Future()
+        self._answering[stored] = run_id
+        try:
+            yield
+        finally:
+            del self._answering[stored]
+            stored.set_result(None)
 
     async def write(
         self,
@@ -57,12 +79,13 @@ class Asking:
         taken = interrupts.taken_from(place.thread_id, *at, writes)
         self._remember(place.run_id)
         await self._store_asked(taken, store)
-        waits = await self._host.waits.of_run(place.run_id)
-        settled = interrupts.settled_by_task(waits, *at, taken)
-        for wait_id, value in settled.answered.items():
-            await self._host.waits.resolve(wait_id, interrupts.plain(value), by=AGENT)
-        for wait_id in settled.withdrawn:
-            await self._host.waits.cancel(wait_id, by=AGENT)
+        async with self._host.lock(place.run_id):
+            waits = await self._host.waits.of_run(place.run_id)
+            settled = interrupts.settled_by_task(waits, *at, taken)
+            for wait_id, value in settled.answered.items():
+                await self._host.waits.resolve(wait_id, interrupts.plain(value), by=AGENT)
+            for wait_id in settled.withdrawn:
+                await self._host.waits.cancel(wait_id, by=AGENT)
 
     async def go_on(self, place: Place, source: str, *, begins: bool) -> None:
         """A checkpoint was stored after the one that `place` names.
@@ -72,14 +95,25 @@ class Asking:
         is_new_turn = source == "input" and not place.space
         if not is_new_turn and not begins and place.run_id not in self._waiting:
             return
+        await self._until_answers_are_stored(place.run_id)
+        if not is_new_turn and await self._left_by(place, source):
+            await asyncio.sleep(_LATE_SECONDS)
+            await self._until_answers_are_stored(place.run_id)
+        async with self._host.lock(place.run_id):
+            withdrawn = await self._left_by(place, source)
+            for wait_id in withdrawn:
+                await self._host.waits.cancel(wait_id, by=AGENT)
+            if not any(map(interrupts.is_open, await self._host.waits.of_run(place.run_id))):
+                self._waiting.pop(place.run_id, None)
+
+    async def _left_by(self, place: Place, source: str) -> list[str]:
         waits = await self._host.waits.of_run(place.run_id)
-        withdrawn = interrupts.withdrawn_by_checkpoint(
-            waits, place.space, place.checkpoint_id, source
-        )
-        for wait_id in withdrawn:
-            await self._host.waits.cancel(wait_id, by=AGENT)
-        if len(withdrawn) == sum(map(interrupts.is_open, waits)):
-            self._waiting.pop(place.run_id, None)
+        return interrupts.withdrawn_by_checkpoint(waits, place.space, place.checkpoint_id, source)
+
+    async def _until_answers_are_stored(self, run_id: str) -> None:
+        found = [stored for stored, of in list(self._answering.items()) if of == run_id]
+        if found:
+            await asyncio.wait([asyncio.wrap_future(stored) for stored in found])
 
     async def _store_asked(
         self, taken: Taken, store: Callable[[Sequence[Draft]], Awaitable[None]]

@@ -104,7 +104,7 @@ class Putting:
         self._values = values
         self._given = given
         self._on_conflict = on_conflict
-        self._asking = Asking(host)
+        self.asking = Asking(host)
 
     def checkpoint(
         self,
@@ -167,7 +167,7 @@ class Putting:
             if not isinstance(failed.change, AddMark):
                 raise
             await self._put_again(put, mark)
-        await self._asking.go_on(place, put.source, begins=begins)
+        await self.asking.go_on(place, put.source, begins=begins)
         return config_of(place.thread_id, place.space, put.name)
 
     def _must_be_latest(self, put: Put, begins: bool) -> bool:
@@ -194,7 +194,7 @@ class Putting:
                 lambda run: run.write(writes.written, writes.tokens, token=place.token, then=asked),
             )
 
-        await self._asking.write(place, writes.task_id, writes.given, store)
+        await self.asking.write(place, writes.task_id, writes.given, store)
 
     async def _seq_if_free(self, run: MarkedRun, put: Put) -> int:
         """Where the journal ends, if nobody went on from the checkpoint to go on from.

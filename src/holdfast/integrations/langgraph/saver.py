@@ -34,6 +34,7 @@ from holdfast.integrations.langgraph.expiring import Expiring
 from holdfast.integrations.langgraph.given import Given
 from holdfast.integrations.langgraph.history import Listing, delta_history
 from holdfast.integrations.langgraph.host import Host
+from holdfast.integrations.langgraph.places import place_of
 from holdfast.integrations.langgraph.putting import OnConflict, Putting
 from holdfast.integrations.langgraph.remembering import ValuesOfThreads
 from holdfast.integrations.langgraph.threads import Threads
@@ -177,7 +178,8 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         task_path: str = "",
     ) -> None:
         putting = self._with_serde().putting
-        self.call(putting.write, putting.writes(config, writes, task_id, task_path))
+        with putting.asking.answering(place_of(config).run_id, writes):
+            self.call(putting.write, putting.writes(config, writes, task_id, task_path))
 
     async def aput_writes(
         self,
@@ -187,7 +189,8 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         task_path: str = "",
     ) -> None:
         putting = self._with_serde().putting
-        await self.acall(putting.write, putting.writes(config, writes, task_id, task_path))
+        with putting.asking.answering(place_of(config).run_id, writes):
+            await self.acall(putting.write, putting.writes(config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         self.call(self._deleting.thread, thread_id)
