@@ -337,7 +337,7 @@ class Effects:
     async def _come_late(self, call: Call, begun: Begun) -> None:
         if call.attempts > _MOST_LATE:
             note = f"there is never time enough to begin {call.tool.name}: raise its limit_seconds"
-            self._held.stage.outcome(begun, Status.NOT_DONE, note=note, retry=True)
+            self._held.stage.outcome(begun.effect, Status.NOT_DONE, note=note, retry=True)
             raise Suspend(Delay(self._context.now() + _LATE_PAUSE, note))
         note = "the worker stood still too long before the call, and did not make it"
         await self._again(call, begun, note=note)
@@ -353,7 +353,7 @@ class Effects:
         is_not_done = isinstance(cancelled, call.tool.policy.not_done_on)
         is_unknown = call.tool.policy.effect == "mutate" and not is_not_done
         status = Status.UNKNOWN if is_unknown else Status.NOT_DONE
-        self._held.stage.outcome(begun, status, note="the call was cancelled")
+        self._held.stage.outcome(begun.effect, status, note="the call was cancelled")
         return None
 
     def _record_end(self, call: Call, begun: Begun, late: EndedLate) -> None:
@@ -364,7 +364,7 @@ class Effects:
             self._not_done(call, begun, late.error)
         elif call.tool.policy.effect == "mutate":
             text = error_text(call.tool, late.error)
-            self._held.stage.outcome(begun, Status.UNKNOWN, result=text, note="it raised")
+            self._held.stage.outcome(begun.effect, Status.UNKNOWN, result=text, note="it raised")
 
     async def _broken(self, call: Call, begun: Begun, error: BaseException) -> Outcome | None:
         if call.tool.policy.effect != "mutate":
@@ -398,12 +398,12 @@ class Effects:
     def _complete(self, begun: Begun, result: object) -> Any:
         """Record a result; the value as it will be given back from the record."""
         plain = self._storable(begun.effect.tool, result)
-        self._held.stage.outcome(begun, Status.COMPLETED, result=plain)
+        self._held.stage.outcome(begun.effect, Status.COMPLETED, result=plain)
         return plain
 
     def _not_done(self, call: Call, begun: Begun, error: BaseException) -> Outcome:
         text = error_text(call.tool, error)
-        self._held.stage.outcome(begun, Status.NOT_DONE, result=text, note=type_of(error))
+        self._held.stage.outcome(begun.effect, Status.NOT_DONE, result=text, note=type_of(error))
         return Outcome(error=text, cause=error)
 
     async def _twin(self, call: Call, effect: Effect) -> Begun | None:
@@ -515,7 +515,7 @@ class Effects:
     ) -> None:
         """Record an outcome where the effect is: with this run's next commit, or in another run."""
         if begun.effect.run_id == self._held.run_id:
-            self._held.stage.outcome(begun, status, result=result, note=note, retry=retry)
+            self._held.stage.outcome(begun.effect, status, result=result, note=note, retry=retry)
             return
         await engine_effects.Effects(self._context).settle(
             begun.effect.effect_id, status, result=result, note=note, retry=retry

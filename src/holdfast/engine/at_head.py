@@ -7,11 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from holdfast import names
-from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.errors import ConflictError, RunNotFound
 from holdfast.kernel.journal import Draft, Entry, Origin
-from holdfast.kernel.runs import Run
 from holdfast.stores.contract import Applied, Commit
 from holdfast.stores.reads import RunAtHead
 from holdfast.stores.sealing import seal_all
@@ -47,20 +45,4 @@ async def decide_at_head(
     raise ConflictError(
         f"nothing was written to run {run_id}: it went on {TRIES} times while this was decided; "
         f"{advice}"
-    )
-
-
-async def is_held(context: Context, run: Run) -> bool:
-    """Whether a worker works on a run that is alive by the store's clock, and not known to be gone.
-
-    For decisions of people: they may be told that a worker is gone before its lease is over.
-    """
-    if not run.worker:
-        return False
-    await sweeper.look_after_workers(context)
-    return any(
-        each.worker == run.worker
-        and each.expires_at > context.now()
-        and not context.watch.is_lost(each.worker, each.beats)
-        for each in await context.store.workers.holding()
     )

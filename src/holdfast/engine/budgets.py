@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from holdfast import names
 from holdfast.engine.context import Context
 from holdfast.engine.costs import Budget, Costs
-from holdfast.engine.head import read_after
+from holdfast.engine.journal import read_after
 from holdfast.errors import RunNotFound
 from holdfast.kernel import budgets, indexes, runs, segments
 from holdfast.kernel.budgets import Account, Amounts, Limits, Recorded, Reservation

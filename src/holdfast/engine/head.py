@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from holdfast.engine.context import Context
-from holdfast.engine.erasures import erased_among
+from holdfast.engine.journal import read_after
 from holdfast.errors import (
     Fenced,
     HoldfastError,
@@ -19,15 +19,13 @@ from holdfast.errors import (
     SpoolUnusable,
     UnavailableError,
 )
-from holdfast.kernel import indexes, journal, leases, signals, waits
+from holdfast.kernel import indexes, leases, signals, waits
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import ORIGIN, Draft, Entry, Origin, Position
 from holdfast.kernel.runs import Run
 from holdfast.stores.contract import Applied, BegunRun, Commit, Conflict, Outcome, Refused
 from holdfast.stores.sealing import seal_all
 from holdfast.telemetry import COMMIT_CONFLICT
-
-_PAGE = 1000
 
 
 class Beginning(NamedTuple):
@@ -325,17 +323,3 @@ def _drafts_of(decide: Decide, pending: _Pending) -> Sequence[Draft] | None:
         return decide(*pending.before).drafts
     except HoldfastError:
         return None
-
-
-async def read_after(context: Context, run_id: str, after: Position) -> list[Entry]:
-    """Every entry after a position, checked against the chain; raises JournalCorrupted."""
-    found: list[Entry] = []
-    while True:
-        page = await context.store.journal.read(run_id, after=after.seq, limit=_PAGE)
-        erased = await erased_among(context.store, run_id, page)
-        for problem in journal.verify(page, after=after, erased=erased):
-            raise journal.corrupted(problem)
-        found += page
-        if len(page) < _PAGE:
-            return found
-        after = page[-1].position

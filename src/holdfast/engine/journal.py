@@ -218,3 +218,17 @@ def _tables(rows: Indexes) -> dict[str, Mapping[Any, Any]]:
 
 def _row(rows: Indexes, name: str, key: Any) -> Any:
     return _tables(rows)[name].get(key)
+
+
+async def read_after(context: Context, run_id: str, after: Position) -> list[Entry]:
+    """Every entry after a position, checked against the chain; raises JournalCorrupted."""
+    found: list[Entry] = []
+    while True:
+        page = await context.store.journal.read(run_id, after=after.seq, limit=_PAGE)
+        erased = await erased_among(context.store, run_id, page)
+        for problem in journal.verify(page, after=after, erased=erased):
+            raise journal.corrupted(problem)
+        found += page
+        if len(page) < _PAGE:
+            return found
+        after = page[-1].position

@@ -15,13 +15,13 @@ import msgspec
 
 from holdfast import clock, names, process_identity
 from holdfast.engine import recoveries, sweeper
-from holdfast.engine.checkpoints import Newest, load_newest
 from holdfast.engine.context import Context
 from holdfast.engine.head import Head
 from holdfast.engine.heart import Heart
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.strays import Strays
+from holdfast.engine.versions import Newest, load_newest
 from holdfast.engine.warm import Warm
 from holdfast.errors import (
     CheckpointCorrupted,

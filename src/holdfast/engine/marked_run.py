@@ -13,7 +13,6 @@ import msgspec
 from holdfast import codec, names
 from holdfast.codec import Ref
 from holdfast.engine import sweeper
-from holdfast.engine.checkpoints import check_not_final, load_entries, load_newest_folded
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing, find
 from holdfast.engine.folding import Fold, Items, Named, View, changes_between
@@ -21,6 +20,7 @@ from holdfast.engine.head import ConditionFailed, Head, Plan
 from holdfast.engine.leases import Leases
 from holdfast.engine.saving import About, Saving, check_size
 from holdfast.engine.staging import Staging
+from holdfast.engine.versions import check_not_final, load_entries, load_newest_folded
 from holdfast.errors import Fenced, HoldfastError, IllegalMove, RunBlocked, ThreadBusy
 from holdfast.kernel import (
     checkpoints,

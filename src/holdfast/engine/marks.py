@@ -5,11 +5,11 @@ from collections.abc import Collection, Sequence
 
 from holdfast import names
 from holdfast.engine import beginning, pruning
-from holdfast.engine.checkpoints import load_entries, load_views
 from holdfast.engine.context import Context
 from holdfast.engine.folding import Items, Named, View
 from holdfast.engine.leases import Leases
 from holdfast.engine.marked_run import MarkedRun
+from holdfast.engine.versions import load_entries, load_views
 from holdfast.errors import InputDiffers, RunExists
 from holdfast.kernel import checkpoints, indexes, journal, runs, state
 from holdfast.kernel.journal import Draft, Kind

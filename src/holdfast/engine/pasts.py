@@ -10,10 +10,10 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.engine.checkpoints import load_newest
 from holdfast.engine.context import Context
 from holdfast.engine.journal import body_of
 from holdfast.engine.proved_effects import effects_after
+from holdfast.engine.versions import load_newest
 from holdfast.errors import HoldfastError, IntegrityError
 from holdfast.kernel import indexes, journal, signals, travel, waits
 from holdfast.kernel.checkpoints import Step

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from holdfast import codec, names
-from holdfast.engine.checkpoints import load_newest
 from holdfast.engine.context import Context
 from holdfast.engine.head import ConditionFailed, Head, Plan
 from holdfast.engine.saving import About, Saving
 from holdfast.engine.staging import Staging
+from holdfast.engine.versions import load_newest
 from holdfast.engine.waits import Opening, WaitSpec, opening
 from holdfast.errors import Fenced, LeaseHeld, RunEnded, WaitExists
 from holdfast.kernel import runs

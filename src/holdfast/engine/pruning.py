@@ -9,10 +9,10 @@ from typing import Final
 
 from holdfast import ids
 from holdfast.engine import proving
-from holdfast.engine.checkpoints import check_not_final, load_entries, load_parts
 from holdfast.engine.context import Context
 from holdfast.engine.head import Plan
 from holdfast.engine.marked_run import MarkedRun, Stale
+from holdfast.engine.versions import check_not_final, load_entries, load_parts
 from holdfast.kernel import checkpoints, journal, state
 from holdfast.kernel.checkpoints import Base, Checkpoint
 from holdfast.kernel.journal import Draft, Entry, Kind

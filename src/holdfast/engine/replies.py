@@ -4,9 +4,9 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
-from holdfast.engine.checkpoints import load_newest
 from holdfast.engine.context import Context
 from holdfast.engine.journal import body_of
+from holdfast.engine.versions import load_newest
 from holdfast.errors import IntegrityError
 from holdfast.kernel import indexes, journal
 from holdfast.kernel.journal import Entry, Kind

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, Protocol
 
 from holdfast import names
 from holdfast.codec import Ref
-from holdfast.engine.effects import Begun
 from holdfast.engine.head import Decide, Head, Plan
 from holdfast.errors import HoldfastError
 from holdfast.kernel import checkpoints, effects
@@ -192,7 +191,7 @@ class Stage:
 
     def outcome(
         self,
-        begun: Begun,
+        effect: effects.Effect,
         status: effects.Status,
         *,
         result: object = None,
@@ -200,9 +199,9 @@ class Stage:
         retry: bool = False,
     ) -> None:
         """Record what became of an effect; `result` may be the text of an error."""
-        body = b"" if result is None else self._encode(result, f"result of {begun.effect.tool}")
+        body = b"" if result is None else self._encode(result, f"result of {effect.tool}")
         note = names.check_text(note, what="note")
-        self._add(effects.settle(begun.effect, status, body=body, note=note, retry=retry))
+        self._add(effects.settle(effect, status, body=body, note=note, retry=retry))
 
     @contextlib.contextmanager
     def joining(self) -> Generator[None]:

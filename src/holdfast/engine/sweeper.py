@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError, IntegrityError
 from holdfast.kernel import handoffs, leases, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.recoveries import Point
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import GroupStatus, Wait, WaitStatus
 from holdfast.stores.contract import DEADLINES, Beat, Decide, Decision, LostWorker, Snapshot, Sweep
 from holdfast.telemetry import log
@@ -167,6 +167,22 @@ async def is_lost(context: Context, worker: str) -> bool:
         if context.store.clock.steady() - began_at > 2 * lease:
             return False  # it was seen to move, or the store was away
         await asyncio.sleep(min(lease, own) / liveness.LOOKS / MICROSECONDS)
+
+
+async def is_held(context: Context, run: Run) -> bool:
+    """Whether a worker works on a run that is alive by the store's clock, and not known to be gone.
+
+    For decisions of people: they may be told that a worker is gone before its lease is over.
+    """
+    if not run.worker:
+        return False
+    await look_after_workers(context)
+    return any(
+        each.worker == run.worker
+        and each.expires_at > context.now()
+        and not context.watch.is_lost(each.worker, each.beats)
+        for each in await context.store.workers.holding()
+    )
 
 
 async def forget_lost_workers(context: Context) -> None:

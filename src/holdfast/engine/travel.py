@@ -12,12 +12,14 @@ import msgspec
 
 from holdfast import codec, ids, names
 from holdfast.engine import beginning, pasts, turns
-from holdfast.engine.at_head import decide_at_head, is_held
-from holdfast.engine.checkpoints import Checkpoints, load_newest, load_parts
+from holdfast.engine.at_head import decide_at_head
+from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.copying import NOTHING, Copied, last_told
 from holdfast.engine.pasts import Done, MadeCall
 from holdfast.engine.peers import reply_to_call
+from holdfast.engine.sweeper import is_held
+from holdfast.engine.versions import load_newest, load_parts
 from holdfast.engine.waits import Waits
 from holdfast.errors import IntegrityError, MisuseError, RunNotFound
 from holdfast.kernel import checkpoints, handoffs, indexes, journal, records, runs, travel, waits

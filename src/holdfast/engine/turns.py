@@ -3,8 +3,7 @@
 from typing import Any
 
 from holdfast.engine.context import Context
-from holdfast.engine.head import read_after
-from holdfast.engine.journal import body_of
+from holdfast.engine.journal import body_of, read_after
 from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.kernel import indexes, journal
 from holdfast.kernel.journal import ORIGIN, Entry, Kind

@@ -17,10 +17,10 @@ from holdfast.agents.tokens import fitting
 from holdfast.agents.tools import Tool
 from holdfast.clock import to_datetime
 from holdfast.engine import turns
-from holdfast.engine.checkpoints import load_entries
 from holdfast.engine.context import Context
 from holdfast.engine.journal import body_of
 from holdfast.engine.signals import Signals
+from holdfast.engine.versions import load_entries
 from holdfast.handoff.continuation import (
     Continuation,
     Pending,

@@ -26,13 +26,13 @@ from holdfast.agents.run import items_of
 from holdfast.agents.session_pass import is_session
 from holdfast.agents.versions import PART as VERSIONS
 from holdfast.engine import turns
-from holdfast.engine.checkpoints import load_parts
 from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Given, Handoffs, Offering
 from holdfast.engine.leased_run import LeasedRun
 from holdfast.engine.outbox import NotHere
 from holdfast.engine.outlasting import outlast
 from holdfast.engine.replies import intact_entry
+from holdfast.engine.versions import load_parts
 from holdfast.errors import (
     CheckpointNotFound,
     ContextTooSmall,

@@ -7,9 +7,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast import codec, ids, names
-from holdfast.engine import at_head, beginning, gaps, proving
-from holdfast.engine.checkpoints import check_not_final
+from holdfast.engine import at_head, beginning, gaps, proving, sweeper
 from holdfast.engine.context import Context
+from holdfast.engine.versions import check_not_final
 from holdfast.errors import (
     CheckpointConflict,
     CheckpointNotFound,
@@ -331,7 +331,7 @@ class Writing:
                 return present, record
 
     async def _check_not_held(self, run: Run) -> None:
-        if await at_head.is_held(self._context, run):
+        if await sweeper.is_held(self._context, run):
             raise LeaseHeld(
                 f"worker {run.worker} works on run {run.run_id}, and only it writes there: nothing "
                 "was written; wait until it is done"
