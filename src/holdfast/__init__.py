@@ -28,15 +28,15 @@ from holdfast.agents.views import Log, Value
 from holdfast.agents.worker import Worker
 from holdfast.app import Holdfast, open
 from holdfast.codec import Ref
+from holdfast.engine.budgets.costs import Budget, Cost, Costs
 from holdfast.engine.checkpoints import State
-from holdfast.engine.costs import Budget, Cost, Costs
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.handoffs import HandoffView
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.owed import Owed
-from holdfast.engine.recoveries import RecoveryPoint
-from holdfast.engine.replies import PeerReply
-from holdfast.engine.travel import PlannedCall, PlannedEffect, TravelPlan, Unclaimed
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.maintenance.recoveries import RecoveryPoint
+from holdfast.engine.maintenance.travel import PlannedCall, PlannedEffect, TravelPlan, Unclaimed
+from holdfast.engine.messages.owed import Owed
+from holdfast.engine.messages.replies import PeerReply
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import NotDone
 from holdfast.handoff.policy import HandoffPolicy

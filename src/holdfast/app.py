@@ -17,19 +17,19 @@ from holdfast.agents.ticks import CatchUp, Overlap
 from holdfast.agents.work import Work
 from holdfast.agents.worker import Worker
 from holdfast.clock import Clock
-from holdfast.engine.budgets import Budgets
+from holdfast.engine.budgets.budgets import Budgets
+from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
-from holdfast.engine.costs import Budget
 from holdfast.engine.effects import Effects, report
-from holdfast.engine.events import follow, wanted_of
 from holdfast.engine.handoffs import Handoffs
-from holdfast.engine.heart import Heart
-from holdfast.engine.journal import Journal
-from holdfast.engine.leases import Leases
+from holdfast.engine.leases.heart import Heart
+from holdfast.engine.leases.leases import Leases
 from holdfast.engine.liveness import WorkerWatch
-from holdfast.engine.owed import Messages
-from holdfast.engine.recoveries import Recoveries
+from holdfast.engine.maintenance.recoveries import Recoveries
+from holdfast.engine.messages.owed import Messages
+from holdfast.engine.reading.events import follow, wanted_of
+from holdfast.engine.reading.journal import Journal
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.spool import Spool

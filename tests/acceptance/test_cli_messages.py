@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.exits import Exit
-from holdfast.engine.queues import Queues
+from holdfast.engine.messages.queues import Queues
 from holdfast.kernel.messages import OUTGOING
 from holdfast.settings import Settings
 from tests.acceptance.test_cli import ask, keys_of, run

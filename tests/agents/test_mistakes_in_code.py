@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Message, ToolCall
-from holdfast.engine import turns
+from holdfast.engine.reading import turns
 from holdfast.errors import KeyReused, MisuseError, RunBlocked, RunFailed
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, kinds, start

@@ -9,7 +9,7 @@ import holdfast
 from holdfast import AgentLoop, Message, Versions
 from holdfast.agents.leaving import Suspend, Wait
 from holdfast.agents.versions import OnChange
-from holdfast.engine.journal import body_of
+from holdfast.engine.reading.journal import body_of
 from holdfast.errors import MisuseError, RunBlocked
 from holdfast.kernel import indexes
 from holdfast.testing.store_suite import async_test

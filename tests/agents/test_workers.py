@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Settings
-from holdfast.engine import turns
+from holdfast.engine.reading import turns
 from holdfast.errors import AgentNotFound, MisuseError
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test

@@ -15,7 +15,7 @@ from typing import Any
 
 import holdfast
 from holdfast import Happened, Key, NotDone, Settings
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
 from tests.agents.ledger import Ledger
 
 SETTINGS = Settings(lease_seconds=0.5, wakeup_poll_seconds=0.1)

@@ -15,14 +15,14 @@ import holdfast
 from holdfast import errors, faults, telemetry
 from holdfast.agents.approvals import Approvals
 from holdfast.agents.schedules import Schedules
-from holdfast.engine.budgets import Budgets
+from holdfast.engine.budgets.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
 from holdfast.engine.handoffs import Handoffs
-from holdfast.engine.journal import Journal
-from holdfast.engine.leases import Leases
-from holdfast.engine.owed import Messages
-from holdfast.engine.recoveries import Recoveries
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.maintenance.recoveries import Recoveries
+from holdfast.engine.messages.owed import Messages
+from holdfast.engine.reading.journal import Journal
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits

@@ -18,14 +18,14 @@ from holdfast.agents.handles import Handle
 from holdfast.agents.schedules import Schedules
 from holdfast.agents.sessions import Session
 from holdfast.agents.worker import Worker
-from holdfast.engine.budgets import Budgets
+from holdfast.engine.budgets.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
 from holdfast.engine.handoffs import Handoffs
-from holdfast.engine.journal import Journal
-from holdfast.engine.leases import Leases
-from holdfast.engine.owed import Messages
-from holdfast.engine.recoveries import Recoveries
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.maintenance.recoveries import Recoveries
+from holdfast.engine.messages.owed import Messages
+from holdfast.engine.reading.journal import Journal
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits, WaitSpec
@@ -110,7 +110,7 @@ def answer(member: Any) -> str:
     text = returned if isinstance(returned, str) else inspect.formatannotation(returned)
     for word in (
         "collections.abc.",
-        "holdfast.engine.leased_run.",
+        "holdfast.engine.held.leased_run.",
         "holdfast.sync.app.",
         "holdfast.sync.agents.",
         "holdfast.sync.engine.",

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import holdfast
 from holdfast import Settings, WaitSpec
-from holdfast.engine.courier import Courier, in_order, one_by_one
-from holdfast.engine.queues import Queues
+from holdfast.engine.messages.courier import Courier, in_order, one_by_one
+from holdfast.engine.messages.queues import Queues
 from holdfast.engine.waits import PeerRun
 from holdfast.errors import StoreBusy
 from holdfast.kernel.messages import OUTBOX, Message

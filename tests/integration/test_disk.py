@@ -17,7 +17,7 @@ import pytest
 import holdfast
 from holdfast import Message, ToolCall
 from holdfast.agents.checkpointer import Checkpointer
-from holdfast.engine.queues import Queues
+from holdfast.engine.messages.queues import Queues
 from holdfast.stores.sqlite import connection
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import StoredCheckpoints

@@ -11,9 +11,9 @@ import pytest
 
 import holdfast
 from holdfast.engine.effects import EffectRequest
-from holdfast.engine.folding import View
-from holdfast.engine.marked_run import Change
-from holdfast.engine.marks import Marks
+from holdfast.engine.marked.marked_run import Change
+from holdfast.engine.marked.marks import Marks
+from holdfast.engine.reading.folding import View
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import (
     BodyErased,

@@ -14,7 +14,7 @@ import pytest
 from psycopg.errors import LockNotAvailable
 
 import holdfast
-from holdfast.engine.queues import Queues
+from holdfast.engine.messages.queues import Queues
 from holdfast.kernel import journal
 from holdfast.stores.postgres.queries import SQL
 from tests.backends import PostgresRaw

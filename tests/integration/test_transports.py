@@ -11,7 +11,7 @@ from nats.js.api import RetentionPolicy, StreamConfig
 
 import holdfast
 from holdfast.clock import SystemClock, seconds
-from holdfast.engine.queues import Queues
+from holdfast.engine.messages.queues import Queues
 from holdfast.errors import InvalidSetting, MisuseError, StoreClosed, TransportUnavailable
 from holdfast.kernel.messages import OUTBOX, MessageStatus
 from holdfast.peers import Transport, open_transport

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.engine.erasing import erase_run
+from holdfast.engine.maintenance.erasing import erase_run
 from holdfast.errors import IntegrityError, StoreNotPermitted
 from holdfast.recovery import CheckpointService
 from holdfast.testing.store_suite import async_test

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 import holdfast
-from holdfast.engine.replies import PeerReply
+from holdfast.engine.messages.replies import PeerReply
 from holdfast.errors import ConflictError
 from tests.agents.ledger import Ledger
 from tests.backends import Backend

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.engine import peers
+from holdfast.engine.messages import peers
 from holdfast.errors import RunFailed
 from holdfast.settings import Settings
 from holdfast.testing.store_suite import async_test

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import LeasedRun, Message, Peer, Settings, ToolCall, WaitSpec
 from holdfast.engine import sweeper
-from holdfast.engine.journal import body_of
+from holdfast.engine.reading.journal import body_of
 from holdfast.engine.waits import PeerRun
 from holdfast.errors import HoldfastError, PeerTimedOut, RunCancelled, RunNotFound
 from holdfast.kernel import indexes

@@ -15,7 +15,7 @@ from psycopg.sql import SQL, Identifier
 
 import holdfast
 from holdfast import sync
-from holdfast.engine.journal import body_of
+from holdfast.engine.reading.journal import body_of
 from holdfast.errors import IndexCorrupted
 from holdfast.peers import (
     CheckpointService,

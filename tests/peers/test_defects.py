@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import Message, Peer, Settings, ToolCall
-from holdfast.engine import peers as engine_peers
-from holdfast.engine.replies import PeerReply
+from holdfast.engine.messages import peers as engine_peers
+from holdfast.engine.messages.replies import PeerReply
 from holdfast.errors import PeerFailed, PeerTimedOut, RunCancelled, WaitNotFound
 from holdfast.peers import envelopes, open_transport
 from holdfast.peers.envelopes import Cancel, Reply, Request

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.engine.replies import PeerReply
+from holdfast.engine.messages.replies import PeerReply
 from holdfast.errors import PeerFailed, PeerTimedOut, TransportUnavailable
 from holdfast.peers import envelopes, open_transport
 from holdfast.peers.envelopes import Cancel, Reply, Request

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Message, ToolCall
-from holdfast.engine.journal import body_of
+from holdfast.engine.reading.journal import body_of
 from holdfast.errors import MisuseError, PeerCancelled, PeerFailed, PeerTimedOut, RunCancelled
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, kinds, start

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import codec, ids
-from holdfast.engine.at_head import decide_at_head
+from holdfast.engine.writing.at_head import decide_at_head
 from holdfast.errors import CheckpointConflict, CheckpointCorrupted, CheckpointFinal
 from holdfast.kernel import records
 from holdfast.kernel.checkpoints import Created, Delta, encode_body

@@ -3,9 +3,9 @@
 import pytest
 
 import holdfast
-from holdfast.engine.folding import View
-from holdfast.engine.marked_run import Change
-from holdfast.engine.marks import Marks
+from holdfast.engine.marked.marked_run import Change
+from holdfast.engine.marked.marks import Marks
+from holdfast.engine.reading.folding import View
 from holdfast.errors import CheckpointFinal
 from holdfast.kernel.marks import Mark
 from holdfast.recovery import CheckpointService

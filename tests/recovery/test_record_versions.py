@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.engine.at_head import decide_at_head
+from holdfast.engine.writing.at_head import decide_at_head
 from holdfast.errors import CheckpointCorrupted, SchemaMismatch
 from holdfast.kernel import checkpoints
 from holdfast.kernel import record_schema as schema

@@ -10,8 +10,8 @@ import holdfast
 from holdfast import Settings
 from holdfast.agents.breaker import AgentBreaker
 from holdfast.agents.recovering import RecoveryPolicy
-from holdfast.engine import travel
-from holdfast.engine.scrubber import Scrubber
+from holdfast.engine.maintenance import travel
+from holdfast.engine.maintenance.scrubber import Scrubber
 from holdfast.errors import (
     ConflictError,
     IntegrityError,

@@ -8,7 +8,7 @@ from holdfast.agents.executor import Ending
 from holdfast.agents.questions import FOR_PEOPLE
 from holdfast.agents.work import Work
 from holdfast.clock import MICROSECONDS
-from holdfast.engine import turns
+from holdfast.engine.reading import turns
 from holdfast.engine.runs import Runs
 from holdfast.errors import OutcomeUnknown, UnavailableError
 from holdfast.kernel import runs as kernel_runs

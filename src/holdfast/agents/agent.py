@@ -25,7 +25,7 @@ from holdfast.agents.recovering import RecoveryPolicy, check_policy
 from holdfast.agents.rules import Permission, Rules
 from holdfast.agents.tools import Tool, tool
 from holdfast.agents.versions import OnChange, check_on_change, versions_of
-from holdfast.engine.costs import Budget, Cost
+from holdfast.engine.budgets.costs import Budget, Cost
 from holdfast.errors import AgentNotFound, MisuseError, UnsupportedValue
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from holdfast.agents.tools import Approval, Tool, text_of
 from holdfast.agents.waiting import Waiting, way_to
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.context import Context
-from holdfast.engine.journal import body_of
+from holdfast.engine.reading.journal import body_of
 from holdfast.engine.waits import Waits
 from holdfast.errors import AlreadyAnswered, IntegrityError, MisuseError, WaitNotFound
 from holdfast.kernel import journal

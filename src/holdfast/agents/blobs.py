@@ -5,9 +5,9 @@ from typing import Final
 from holdfast import codec
 from holdfast.agents.memo import Memo
 from holdfast.agents.record import Record
-from holdfast.engine import turns
 from holdfast.engine.context import Context
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.reading import turns
 from holdfast.errors import MisuseError, NotFoundError
 
 _PREFIX: Final = "blob:"

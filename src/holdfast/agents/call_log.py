@@ -15,8 +15,8 @@ from holdfast.agents.held_sessions import Engine, HeldSessions
 from holdfast.agents.tools import text_of
 from holdfast.clock import SystemClock, to_datetime
 from holdfast.engine.effects import Begun, EffectRequest
-from holdfast.engine.journal import body_of
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.reading.journal import body_of
 from holdfast.errors import EffectNotFound, MisuseError
 from holdfast.kernel import effects
 from holdfast.kernel.effects import Effect, Status

@@ -11,8 +11,8 @@ from holdfast.agents import shapes
 from holdfast.agents.leaving import Suspend, Way
 from holdfast.agents.memo import RecordedCall
 from holdfast.agents.tools import Arguments, Tool, text_of
+from holdfast.engine.budgets.purse import Ticket
 from holdfast.engine.effects import Begun, EffectRequest
-from holdfast.engine.purse import Ticket
 from holdfast.errors import KeyReused, NotDone, UnsupportedValue
 from holdfast.telemetry import log
 

@@ -16,7 +16,7 @@ from holdfast.agents.calls import usable_id
 from holdfast.agents.held_sessions import Engine, HeldSessions, OwnEngine, check_is_session
 from holdfast.engine.checkpoints import State
 from holdfast.engine.effects import Begun, EffectRequest
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import ConflictError, InputDiffers, MisuseError, RunNotFound, StoreClosed
 from holdfast.kernel import effects
 from holdfast.kernel.checkpoints import Checkpoint

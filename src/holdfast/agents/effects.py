@@ -40,7 +40,7 @@ from holdfast.agents.under_way import is_under_way, under_way
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import KeyReused, NotDone
 from holdfast.kernel.effects import SETTLED, Effect, Status
 from holdfast.kernel.journal import Kind

@@ -24,14 +24,15 @@ from holdfast.agents.recovering import RecoveryPolicy
 from holdfast.agents.run import Run
 from holdfast.agents.versions import Change, InFlight, judge
 from holdfast.agents.views import UNSET
-from holdfast.engine import budgets as engine_budgets
 from holdfast.engine import effects as engine_effects
-from holdfast.engine import pasts, recoveries, turns
+from holdfast.engine.budgets import budgets as engine_budgets
 from holdfast.engine.context import Context
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.outlasting import outlast
-from holdfast.engine.pasts import Prepared
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.maintenance import pasts, recoveries
+from holdfast.engine.maintenance.pasts import Prepared
+from holdfast.engine.reading import turns
 from holdfast.engine.waits import WaitSpec
+from holdfast.engine.writing.outlasting import outlast
 from holdfast.errors import (
     AgentNotFound,
     ConflictError,

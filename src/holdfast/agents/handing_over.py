@@ -15,7 +15,7 @@ from holdfast.agents.messages import Message, Usage
 from holdfast.agents.progress import Progress
 from holdfast.agents.tokens import PER_MESSAGE, estimate, text_of_message
 from holdfast.agents.views import Log, Value
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import MisuseError, UnsupportedValue
 
 CONTEXT: Final = "holdfast.context"

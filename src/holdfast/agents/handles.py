@@ -13,8 +13,9 @@ from holdfast.agents.advancing import advance
 from holdfast.agents.agent import Agent
 from holdfast.agents.executor import Ending
 from holdfast.agents.work import Work
-from holdfast.engine import turns, unserved
-from holdfast.engine.journal import Journal
+from holdfast.engine import unserved
+from holdfast.engine.reading import turns
+from holdfast.engine.reading.journal import Journal
 from holdfast.engine.runs import Runs
 from holdfast.errors import (
     HoldfastError,

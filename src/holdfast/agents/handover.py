@@ -11,7 +11,7 @@ from holdfast.agents.leaving import Block, Gate, HandedOver, Suspend
 from holdfast.agents.memo import Memo
 from holdfast.agents.rules import Rules
 from holdfast.agents.tools import Tool
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import ContextTooSmall, HoldfastError
 from holdfast.kernel.runs import ANYBODY, BlockedReason
 

@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Effects
-from holdfast.engine.journal import Journal
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.leases import Leases
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.reading.journal import Journal
 from holdfast.engine.runs import Runs
 from holdfast.errors import (
     ConflictError,

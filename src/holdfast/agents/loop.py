@@ -19,7 +19,7 @@ from holdfast.agents.rules import Permission
 from holdfast.agents.run import Run
 from holdfast.agents.tools import Tool
 from holdfast.agents.versions import OnChange
-from holdfast.engine.costs import Budget, Cost
+from holdfast.engine.budgets.costs import Budget, Cost
 from holdfast.errors import MisuseError, RunFailed
 
 

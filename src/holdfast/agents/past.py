@@ -13,10 +13,10 @@ import msgspec
 
 from holdfast.agents.memo import RecordedWait
 from holdfast.engine.context import Context
-from holdfast.engine.journal import body_of
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.pasts import Prepared
-from holdfast.engine.replies import intact_entry
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.maintenance.pasts import Prepared
+from holdfast.engine.messages.replies import intact_entry
+from holdfast.engine.reading.journal import body_of
 from holdfast.errors import BodyErased, IntegrityError
 from holdfast.kernel import journal, travel
 from holdfast.kernel.travel import FRESH, PAST, RESEND, TURN, Fresh, ItemKind, PastItem

@@ -21,10 +21,10 @@ from holdfast.agents.questions import Place
 from holdfast.agents.tools import text_of
 from holdfast.agents.views import Log, Value
 from holdfast.agents.waiting import Answered, Waiting
-from holdfast.engine import peers
 from holdfast.engine.context import Context
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.replies import ARTIFACTS, FLAGS, PeerReply
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.messages import peers
+from holdfast.engine.messages.replies import ARTIFACTS, FLAGS, PeerReply
 from holdfast.engine.waits import PeerRun, WaitSpec
 from holdfast.errors import PeerCancelled, PeerFailed, PeerTimedOut, UnsupportedValue
 from holdfast.kernel.peers import PEER, STORE, at_call, call_of

@@ -13,7 +13,7 @@ import msgspec
 from holdfast import codec, names
 from holdfast.agents import shapes
 from holdfast.agents.views import Value
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import MisuseError, ValueTooLarge
 from holdfast.kernel.records import (
     ContextSummary,

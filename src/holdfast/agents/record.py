@@ -9,7 +9,7 @@ from typing import Final
 from holdfast.agents.cadence import Pace
 from holdfast.agents.memo import Memo
 from holdfast.codec import Ref
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.kernel.versions import Versions
 
 _TURN: Final = "holdfast.turn"

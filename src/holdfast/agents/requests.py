@@ -25,7 +25,7 @@ from holdfast.agents.tokens import fitting, shares
 from holdfast.agents.tools import Arguments, Tool, text_of
 from holdfast.agents.views import Value
 from holdfast.agents.waiting import Answered, Waiting
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import HoldfastError, MisuseError, ToolFailed, TurnDiverged
 
 _REPEATS: Final = "holdfast.repeats"

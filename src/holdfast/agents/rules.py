@@ -16,8 +16,8 @@ from holdfast.agents.progress import Progress
 from holdfast.agents.recovering import RecoveryPolicy
 from holdfast.agents.tools import Arguments, Tool
 from holdfast.agents.versions import OnChange
-from holdfast.engine.costs import Budget, Cost
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.budgets.costs import Budget, Cost
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import UnsupportedValue
 from holdfast.kernel.versions import Versions
 

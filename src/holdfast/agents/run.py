@@ -46,10 +46,10 @@ from holdfast.agents.versions import PART, part_of
 from holdfast.agents.views import UNSET, Log, Value
 from holdfast.agents.waiting import Waiting
 from holdfast.engine.context import Context
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.outlasting import goes_on_in_memory, outlast
-from holdfast.engine.pasts import Prepared
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.maintenance.pasts import Prepared
 from holdfast.engine.waits import Waits
+from holdfast.engine.writing.outlasting import goes_on_in_memory, outlast
 from holdfast.errors import (
     ConflictError,
     HoldfastError,

@@ -24,7 +24,7 @@ from holdfast.agents.ticks import CatchUp, Overlap, Skip, Spec
 from holdfast.clock import to_datetime
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
-from holdfast.engine.leases import Leases
+from holdfast.engine.leases.leases import Leases
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.errors import (

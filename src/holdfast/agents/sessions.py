@@ -17,8 +17,8 @@ from holdfast.agents.session_pass import (
     session_input,
 )
 from holdfast.agents.work import Work
-from holdfast.engine import turns
 from holdfast.engine.checkpoints import Checkpoints, State
+from holdfast.engine.reading import turns
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.errors import (

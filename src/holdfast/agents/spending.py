@@ -16,10 +16,10 @@ from holdfast.agents.leaving import Block, Delay, Gate, Way
 from holdfast.agents.memo import Memo
 from holdfast.agents.messages import usage_of
 from holdfast.agents.views import Value
+from holdfast.engine.budgets.costs import Cost, micros
+from holdfast.engine.budgets.purse import Refusal, Ticket, Wanted
 from holdfast.engine.context import Context
-from holdfast.engine.costs import Cost, micros
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.purse import Refusal, Ticket, Wanted
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import HoldfastError, MisuseError
 from holdfast.kernel import budgets
 from holdfast.kernel.budgets import NOTHING, Account, Amounts, Recorded

@@ -23,7 +23,7 @@ from holdfast.agents.threads import call_in_thread
 from holdfast.agents.views import Log, Value
 from holdfast.codec import Ref
 from holdfast.engine.context import Context
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import MisuseError, UnsupportedValue
 
 _WORTH_NAMING: Final = 64

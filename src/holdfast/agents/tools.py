@@ -21,7 +21,7 @@ from holdfast.agents import shapes
 from holdfast.agents.containing import contained
 from holdfast.agents.takes import Key, Signature, Takes
 from holdfast.agents.threads import call_in_thread
-from holdfast.engine.costs import Cost
+from holdfast.engine.budgets.costs import Cost
 from holdfast.errors import MisuseError, NotDone
 from holdfast.kernel import effects
 from holdfast.telemetry import log

@@ -14,7 +14,7 @@ from holdfast import codec, names
 from holdfast.agents.leaving import Block, Suspend, Wait
 from holdfast.agents.questions import QUESTION
 from holdfast.agents.tools import Tool
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import MisuseError
 from holdfast.kernel import indexes, journal, waits

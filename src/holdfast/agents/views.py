@@ -16,7 +16,7 @@ from holdfast import codec
 from holdfast.agents import shapes
 from holdfast.agents.mutability import are_shared, is_immutable
 from holdfast.codec import Ref
-from holdfast.engine.leased_run import LeasedRun, state_of
+from holdfast.engine.held.leased_run import LeasedRun, state_of
 from holdfast.errors import MisuseError, UnsupportedValue
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from holdfast.agents.record import Record
 from holdfast.agents.tools import text_of
 from holdfast.agents.views import UNSET
 from holdfast.engine.context import Context
-from holdfast.engine.leased_run import LeasedRun
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import AnswerRefused, MisuseError, NoAnswer, UnsupportedValue

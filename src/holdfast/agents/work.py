@@ -19,12 +19,13 @@ from holdfast.agents.session_pass import SessionPass
 from holdfast.agents.suspects import LOOK_SECONDS, SuspectLane
 from holdfast.agents.views import UNSET
 from holdfast.clock import MICROSECONDS
-from holdfast.engine import turns, unstored
+from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.context import Context
-from holdfast.engine.costs import Budget
-from holdfast.engine.heart import CURRENT_RUN
-from holdfast.engine.leased_run import LeasedRun, state_of
-from holdfast.engine.leases import Leases
+from holdfast.engine.held import unstored
+from holdfast.engine.held.leased_run import LeasedRun, state_of
+from holdfast.engine.leases.heart import CURRENT_RUN
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.reading import turns
 from holdfast.engine.runs import Runs
 from holdfast.errors import (
     Fenced,

@@ -12,9 +12,9 @@ from holdfast.agents.executor import Ending
 from holdfast.agents.suspects import LOOK_SECONDS
 from holdfast.agents.work import Work
 from holdfast.engine import sweeper, unserved
-from holdfast.engine.heart import Heart
-from holdfast.engine.leases import Leases
-from holdfast.engine.scrubber import Scrubber
+from holdfast.engine.leases.heart import Heart
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.maintenance.scrubber import Scrubber
 from holdfast.errors import AgentNotFound, HoldfastError, MisuseError, UnavailableError
 from holdfast.telemetry import log
 

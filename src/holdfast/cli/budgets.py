@@ -13,7 +13,7 @@ from holdfast.cli.output import say, write
 from holdfast.cli.records import Record
 from holdfast.cli.text import moment, printable
 from holdfast.clock import SystemClock
-from holdfast.engine.costs import Budget, Costs
+from holdfast.engine.budgets.costs import Budget, Costs
 from holdfast.kernel import budgets
 from holdfast.kernel.budgets import LIMITS, MICRO, Account, Amounts
 from holdfast.kernel.segments import Effort, Segment

@@ -10,7 +10,7 @@ from holdfast.cli.options import Count, Options, Ordinal, common
 from holdfast.cli.output import Output, say
 from holdfast.cli.records import Record, entry_record
 from holdfast.cli.text import printable, short, to_json
-from holdfast.engine.erasures import is_among
+from holdfast.engine.reading.erasures import is_among
 from holdfast.kernel import journal
 from holdfast.kernel.journal import GENESIS, Entry, Flaw, Problem
 from holdfast.sync import Holdfast

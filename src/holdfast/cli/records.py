@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.cli.text import moment
 from holdfast.clock import MICROSECONDS
-from holdfast.engine.journal import body_of
+from holdfast.engine.reading.journal import body_of
 from holdfast.errors import IntegrityError
 from holdfast.kernel import indexes
 from holdfast.kernel.journal import Entry

@@ -14,7 +14,7 @@ from holdfast.cli.options import Count, Options, common
 from holdfast.cli.output import Output, say, write
 from holdfast.cli.records import Record, entry_record, record_of, wait_record
 from holdfast.cli.text import count, printable, short, to_json
-from holdfast.engine.costs import Budget
+from holdfast.engine.budgets.costs import Budget
 from holdfast.errors import InputDiffers, RunEnded, RunExists
 from holdfast.kernel import effects, runs
 from holdfast.kernel.effects import Effect

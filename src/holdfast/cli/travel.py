@@ -10,7 +10,7 @@ from holdfast.cli.options import Options, Ordinal, common
 from holdfast.cli.output import say, write
 from holdfast.cli.records import Record, record_of, wait_record
 from holdfast.cli.text import count, printable, short
-from holdfast.engine.travel import TravelPlan
+from holdfast.engine.maintenance.travel import TravelPlan
 from holdfast.kernel.peers import PEER
 from holdfast.sync import Holdfast
 

@@ -8,10 +8,10 @@ from uuid import UUID
 import msgspec
 
 from holdfast import clock, names
-from holdfast.engine import proving
-from holdfast.engine.at_head import decide_at_head
 from holdfast.engine.context import Context
-from holdfast.engine.versions import check_not_final, load_newest, load_parts
+from holdfast.engine.reading import proving
+from holdfast.engine.reading.versions import check_not_final, load_newest, load_parts
+from holdfast.engine.writing.at_head import decide_at_head
 from holdfast.errors import (
     CheckpointNotFound,
     IllegalMove,

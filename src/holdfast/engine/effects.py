@@ -9,10 +9,10 @@ import msgspec
 
 from holdfast import clock, codec, ids, names
 from holdfast.engine.context import Context
-from holdfast.engine.head import ConditionFailed, Plan
-from holdfast.engine.journal import body_of
-from holdfast.engine.proved_effects import check_row
-from holdfast.engine.turns import last_note
+from holdfast.engine.reading.journal import body_of
+from holdfast.engine.reading.proved_effects import check_row
+from holdfast.engine.reading.turns import last_note
+from holdfast.engine.writing.head import ConditionFailed, Plan
 from holdfast.errors import EffectNotFound, IllegalMove, IntegrityError, MisuseError
 from holdfast.kernel import effects, indexes, journal, runs
 from holdfast.kernel.effects import Effect, Status

@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast import clock, ids, names
 from holdfast.engine.context import Context
-from holdfast.engine.head import ConditionFailed, Head
 from holdfast.engine.inbox import MakeSaving
-from holdfast.engine.outlasting import outlast
-from holdfast.engine.saving import About, Saving
+from holdfast.engine.writing.head import ConditionFailed, Head
+from holdfast.engine.writing.outlasting import outlast
+from holdfast.engine.writing.saving import About, Saving
 from holdfast.errors import ConflictError, HoldfastError, RunNotFound
 from holdfast.kernel import checkpoints, handoffs, indexes, runs
 from holdfast.kernel.handoffs import Findings, Offer, Selection

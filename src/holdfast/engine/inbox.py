@@ -6,9 +6,9 @@ from uuid import UUID
 
 from holdfast import codec, names
 from holdfast.engine.context import Context
-from holdfast.engine.head import ConditionFailed, Decide, Head, Plan
-from holdfast.engine.saving import About, Saving, Then, check_size
 from holdfast.engine.waits import WaitSpec, opening
+from holdfast.engine.writing.head import ConditionFailed, Decide, Head, Plan
+from holdfast.engine.writing.saving import About, Saving, Then, check_size
 from holdfast.errors import IllegalMove
 from holdfast.kernel import runs, signals
 from holdfast.kernel.journal import Draft, Entry, Kind

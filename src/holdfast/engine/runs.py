@@ -7,14 +7,16 @@ from typing import Any
 from uuid import UUID
 
 from holdfast import codec, names
-from holdfast.engine import beginning, pasts, travel, turns
-from holdfast.engine.budgets import first_budget
+from holdfast.engine.budgets.budgets import first_budget
+from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.context import Context
-from holdfast.engine.costs import Budget
-from holdfast.engine.journal import body_of
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.leases import Leases
-from holdfast.engine.travel import TravelPlan, Unclaimed
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.maintenance import pasts, travel
+from holdfast.engine.maintenance.travel import TravelPlan, Unclaimed
+from holdfast.engine.reading import turns
+from holdfast.engine.reading.journal import body_of
+from holdfast.engine.writing import beginning
 from holdfast.errors import (
     ConflictError,
     IntegrityError,

@@ -14,7 +14,7 @@ from holdfast import faults, names
 from holdfast.clock import MICROSECONDS, seconds
 from holdfast.engine import liveness
 from holdfast.engine.context import Context
-from holdfast.engine.proved_waits import with_right_deadlines, wrong
+from holdfast.engine.reading.proved_waits import with_right_deadlines, wrong
 from holdfast.errors import HoldfastError, IntegrityError
 from holdfast.kernel import handoffs, leases, runs, waits
 from holdfast.kernel.journal import Draft, Kind

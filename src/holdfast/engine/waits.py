@@ -9,9 +9,9 @@ import msgspec
 from holdfast import clock, codec, ids, names
 from holdfast.engine import sweeper
 from holdfast.engine.context import Context
-from holdfast.engine.head import Beginning
-from holdfast.engine.journal import body_of
-from holdfast.engine.proved_waits import check_waits
+from holdfast.engine.reading.journal import body_of
+from holdfast.engine.reading.proved_waits import check_waits
+from holdfast.engine.writing.head import Beginning
 from holdfast.errors import IllegalMove, IntegrityError, MisuseError, WaitNotFound
 from holdfast.kernel import handoffs, indexes, journal, peers, runs, waits
 from holdfast.kernel.journal import Draft, Kind

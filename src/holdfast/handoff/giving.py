@@ -16,11 +16,11 @@ from holdfast.agents.session_pass import MESSAGE, is_session
 from holdfast.agents.tokens import fitting
 from holdfast.agents.tools import Tool
 from holdfast.clock import to_datetime
-from holdfast.engine import turns
 from holdfast.engine.context import Context
-from holdfast.engine.journal import body_of
+from holdfast.engine.reading import turns
+from holdfast.engine.reading.journal import body_of
+from holdfast.engine.reading.versions import load_entries
 from holdfast.engine.signals import Signals
-from holdfast.engine.versions import load_entries
 from holdfast.handoff.continuation import (
     Continuation,
     Pending,

@@ -25,14 +25,14 @@ from holdfast.agents.progress import Progress, work_of
 from holdfast.agents.run import items_of
 from holdfast.agents.session_pass import is_session
 from holdfast.agents.versions import PART as VERSIONS
-from holdfast.engine import turns
 from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Given, Handoffs, Offering
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.outbox import NotHere
-from holdfast.engine.outlasting import outlast
-from holdfast.engine.replies import intact_entry
-from holdfast.engine.versions import load_parts
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.messages.outbox import NotHere
+from holdfast.engine.messages.replies import intact_entry
+from holdfast.engine.reading import turns
+from holdfast.engine.reading.versions import load_parts
+from holdfast.engine.writing.outlasting import outlast
 from holdfast.errors import (
     CheckpointNotFound,
     ContextTooSmall,

@@ -10,12 +10,13 @@ from typing import Any, Protocol
 
 from holdfast import codec, ids, names
 from holdfast.clock import MICROSECONDS
-from holdfast.engine import pausing, sweeper
+from holdfast.engine import sweeper
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.leases import Leases
-from holdfast.engine.pausing import Pause
+from holdfast.engine.held import pausing
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.held.pausing import Pause
+from holdfast.engine.leases.leases import Leases
 from holdfast.engine.waits import CLAIM_SECONDS, Waits
 from holdfast.errors import (
     Fenced,

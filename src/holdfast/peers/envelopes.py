@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import codec, names
-from holdfast.engine.replies import PeerReply
+from holdfast.engine.messages.replies import PeerReply
 from holdfast.errors import HoldfastError, UnsupportedValue
 
 DEFAULT_TENANT: Final = "default"

@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
-from holdfast.engine.versions import load_newest
+from holdfast.engine.reading.versions import load_newest
 from holdfast.engine.waits import results_of
 from holdfast.kernel import runs
 from holdfast.kernel.waits import Result, WaitStatus

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from holdfast import faults
 from holdfast.agents.work import Work
-from holdfast.engine import peers
 from holdfast.engine.context import Context
-from holdfast.engine.outbox import lost
+from holdfast.engine.messages import peers
+from holdfast.engine.messages.outbox import lost
 from holdfast.engine.waits import Waits
 from holdfast.errors import (
     HoldfastError,

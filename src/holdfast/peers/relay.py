@@ -11,12 +11,12 @@ import msgspec
 
 from holdfast import codec, faults
 from holdfast.engine.context import Context
-from holdfast.engine.courier import Courier, in_order
-from holdfast.engine.journal import body_of
-from holdfast.engine.outbox import lost, note_of, put_off
-from holdfast.engine.peers import answer, is_awaited
-from holdfast.engine.queues import Queues
-from holdfast.engine.replies import PeerReply, intact_entry, reply_of
+from holdfast.engine.messages.courier import Courier, in_order
+from holdfast.engine.messages.outbox import lost, note_of, put_off
+from holdfast.engine.messages.peers import answer, is_awaited
+from holdfast.engine.messages.queues import Queues
+from holdfast.engine.messages.replies import PeerReply, intact_entry, reply_of
+from holdfast.engine.reading.journal import body_of
 from holdfast.errors import IntegrityError, UnavailableError
 from holdfast.kernel import indexes, peers
 from holdfast.kernel.journal import Entry

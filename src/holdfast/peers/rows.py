@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
-from holdfast.engine.journal import body_of
+from holdfast.engine.reading.journal import body_of
 from holdfast.errors import IntegrityError
 from holdfast.kernel import journal
 from holdfast.kernel.journal import Kind

@@ -12,9 +12,10 @@ from uuid import UUID
 import msgspec
 
 from holdfast import clock, names
-from holdfast.engine import gaps, proving
 from holdfast.engine.checkpoints import record_damage
 from holdfast.engine.context import Context
+from holdfast.engine.maintenance import gaps
+from holdfast.engine.reading import proving
 from holdfast.errors import (
     CheckpointNotFound,
     IndexCorrupted,

@@ -7,9 +7,9 @@ from typing import Any, cast
 import msgspec
 
 from holdfast import codec
-from holdfast.engine import proving
 from holdfast.engine.context import Context
-from holdfast.engine.versions import checked_body, load_parts
+from holdfast.engine.reading import proving
+from holdfast.engine.reading.versions import checked_body, load_parts
 from holdfast.errors import BodyErased, CheckpointCorrupted, IndexCorrupted, IntegrityError
 from holdfast.kernel import checkpoints, indexes, records, state
 from holdfast.kernel import record_schema as schema

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast import clock, ids
-from holdfast.engine import gaps, proving
 from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Handoffs
-from holdfast.engine.recoveries import Recoveries
+from holdfast.engine.maintenance import gaps
+from holdfast.engine.maintenance.recoveries import Recoveries
+from holdfast.engine.reading import proving
 from holdfast.errors import ConflictError, IllegalMove, JournalCorrupted
 from holdfast.handoff.continuation import continuation_of
 from holdfast.handoff.policy import HandoffPolicy

@@ -7,9 +7,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast import codec, ids, names
-from holdfast.engine import at_head, beginning, gaps, proving, sweeper
+from holdfast.engine import sweeper
 from holdfast.engine.context import Context
-from holdfast.engine.versions import check_not_final
+from holdfast.engine.maintenance import gaps
+from holdfast.engine.reading import proving
+from holdfast.engine.reading.versions import check_not_final
+from holdfast.engine.writing import at_head, beginning
 from holdfast.errors import (
     CheckpointConflict,
     CheckpointNotFound,

@@ -18,9 +18,9 @@ from holdfast import clock, faults
 from holdfast.agents.calls import storable_text
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
-from holdfast.engine.events import SUBSCRIBER, Feed, Page
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.leases import Leases
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.reading.events import SUBSCRIBER, Feed, Page
 from holdfast.engine.runs import Runs
 from holdfast.errors import ConflictError, HoldfastError, SignatureInvalid, UnavailableError
 from holdfast.kernel.events import BATCH_TYPE, Event, Wanted

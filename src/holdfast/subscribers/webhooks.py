@@ -15,7 +15,7 @@ import msgspec
 from holdfast import names, settings
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
-from holdfast.engine.events import SUBSCRIBER, Feed, wanted_of
+from holdfast.engine.reading.events import SUBSCRIBER, Feed, wanted_of
 from holdfast.engine.runs import Runs
 from holdfast.errors import ConflictError, IllegalMove, MisuseError, RunExists, WebhookNotFound
 from holdfast.kernel.events import FeedPosition

@@ -11,7 +11,7 @@ from holdfast.agents.agent import Agent, Taking0, Taking1, Taking2, Taking3
 from holdfast.agents.schedules import Schedule
 from holdfast.agents.ticks import CatchUp, Overlap
 from holdfast.clock import Clock
-from holdfast.engine.costs import Budget
+from holdfast.engine.budgets.costs import Budget
 from holdfast.kernel.events import Event
 from holdfast.kernel.signals import Receipt
 from holdfast.settings import Settings

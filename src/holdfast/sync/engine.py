@@ -5,26 +5,18 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from holdfast.engine import (
-    budgets,
-    checkpoints,
-    effects,
-    handoffs,
-    journal,
-    owed,
-    recoveries,
-    runs,
-    signals,
-    sweeper,
-    waits,
-)
+from holdfast.engine import checkpoints, effects, handoffs, runs, signals, sweeper, waits
+from holdfast.engine.budgets import budgets
+from holdfast.engine.budgets.costs import Budget, Costs
 from holdfast.engine.checkpoints import State, ToldCheckpoint
-from holdfast.engine.costs import Budget, Costs
 from holdfast.engine.effects import Begun
 from holdfast.engine.handoffs import HandoffView
-from holdfast.engine.owed import Owed
-from holdfast.engine.recoveries import RecoveryPoint
-from holdfast.engine.travel import TravelPlan, Unclaimed
+from holdfast.engine.maintenance import recoveries
+from holdfast.engine.maintenance.recoveries import RecoveryPoint
+from holdfast.engine.maintenance.travel import TravelPlan, Unclaimed
+from holdfast.engine.messages import owed
+from holdfast.engine.messages.owed import Owed
+from holdfast.engine.reading import journal
 from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect

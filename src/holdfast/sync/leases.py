@@ -4,12 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.codec import Ref
-from holdfast.engine import (
-    leased_run,
-    leases,
-    sweeper,
-)
+from holdfast.engine import sweeper
 from holdfast.engine.effects import Begun, EffectRequest
+from holdfast.engine.held import leased_run
+from holdfast.engine.leases import leases
 from holdfast.engine.waits import WaitSpec
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.leases import Worker

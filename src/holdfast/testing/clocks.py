@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from holdfast.clock import seconds
-from holdfast.engine.leases import Leases
+from holdfast.engine.leases.leases import Leases
 
 
 class ManualClock:

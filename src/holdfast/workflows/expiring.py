@@ -6,8 +6,8 @@ person, or for an operator, is kept however old it is.
 
 from typing import Final
 
-from holdfast.engine import erasing
 from holdfast.engine.context import Context
+from holdfast.engine.maintenance import erasing
 from holdfast.errors import HoldfastError
 from holdfast.kernel import runs
 from holdfast.kernel.runs import Run

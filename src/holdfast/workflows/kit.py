@@ -11,8 +11,8 @@ import msgspec
 from holdfast.agents.agent import Agent, agent, tools_by_name
 from holdfast.agents.run import Run
 from holdfast.agents.tools import Tool
-from holdfast.engine import turns
 from holdfast.engine.context import Context
+from holdfast.engine.reading import turns
 from holdfast.errors import BlockFailed, MisuseError, WorkflowFailed
 from holdfast.stores.contract import Store
 from holdfast.telemetry import log

@@ -9,13 +9,14 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from holdfast import clock, names
-from holdfast.engine import erasing, pausing
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
-from holdfast.engine.leased_run import LeasedRun
-from holdfast.engine.leases import Leases
-from holdfast.engine.pausing import Pause
-from holdfast.engine.saving import About
+from holdfast.engine.held import pausing
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.held.pausing import Pause
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.maintenance import erasing
+from holdfast.engine.writing.saving import About
 from holdfast.errors import (
     ConflictError,
     HoldfastError,

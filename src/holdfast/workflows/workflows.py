@@ -14,9 +14,9 @@ from holdfast.agents.advancing import advance
 from holdfast.agents.approvals import Approvals, Asked, is_said, verdict_of
 from holdfast.agents.questions import APPROVAL
 from holdfast.agents.work import Work
-from holdfast.engine import turns
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
+from holdfast.engine.reading import turns
 from holdfast.engine.runs import Runs
 from holdfast.engine.waits import Waits
 from holdfast.errors import (

@@ -15,8 +15,8 @@ from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
 from holdfast.agents.questions import QUESTION
-from holdfast.engine.head import ConditionFailed
 from holdfast.engine.waits import WaitSpec, opening
+from holdfast.engine.writing.head import ConditionFailed
 from holdfast.errors import WaitNotFound
 from holdfast.integrations.langgraph import interrupts
 from holdfast.integrations.langgraph.host import AGENT, Host

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from holdfast.engine.folding import View
-from holdfast.engine.marked_run import Change, MarkedRun
+from holdfast.engine.marked.marked_run import Change, MarkedRun
+from holdfast.engine.reading.folding import View
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.host import Host
 from holdfast.kernel import marks

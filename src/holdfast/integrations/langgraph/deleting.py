@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from holdfast.engine.folding import View
-from holdfast.engine.marked_run import MarkedRun
+from holdfast.engine.marked.marked_run import MarkedRun
+from holdfast.engine.reading.folding import View
 from holdfast.errors import MisuseError
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.host import AGENT, Host

@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary
 
 from holdfast import names
 from holdfast.engine.context import Context
-from holdfast.engine.leases import Leases
-from holdfast.engine.marked_run import MarkedRun, Stale
-from holdfast.engine.marks import Marks
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.marked.marked_run import MarkedRun, Stale
+from holdfast.engine.marked.marks import Marks
 from holdfast.engine.waits import Waits
 from holdfast.errors import HoldfastError, StoreClosed, WrongProcess
 from holdfast.integrations.langgraph.layout import run_id_of

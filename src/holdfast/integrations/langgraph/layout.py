@@ -14,8 +14,8 @@ import msgspec
 from langgraph.checkpoint.base import Checkpoint
 
 from holdfast import clock, codec, names
-from holdfast.engine.folding import Items, View
-from holdfast.engine.marked_run import Change
+from holdfast.engine.marked.marked_run import Change
+from holdfast.engine.reading.folding import Items, View
 from holdfast.errors import MisuseError
 from holdfast.kernel import marks
 

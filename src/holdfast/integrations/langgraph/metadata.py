@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple, cast
 from langgraph.checkpoint.base import CheckpointMetadata
 
 from holdfast import codec
-from holdfast.engine.folding import View
-from holdfast.engine.marked_run import Change
+from holdfast.engine.marked.marked_run import Change
+from holdfast.engine.reading.folding import View
 from holdfast.integrations.langgraph.layout import Assemble, Flatten, prefix_of
 from holdfast.kernel.marks import Marked
 

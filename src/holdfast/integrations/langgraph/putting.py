@@ -12,9 +12,9 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from holdfast.engine.folding import Items, View
-from holdfast.engine.head import ConditionFailed
-from holdfast.engine.marked_run import Change, MarkedRun, Stale
+from holdfast.engine.marked.marked_run import Change, MarkedRun, Stale
+from holdfast.engine.reading.folding import Items, View
+from holdfast.engine.writing.head import ConditionFailed
 from holdfast.errors import CheckpointConflict, HoldfastError
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.asking import Asking

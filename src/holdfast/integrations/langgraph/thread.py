@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 
 from holdfast.engine.effects import Begun, EffectRequest
-from holdfast.engine.marked_run import MarkedRun
+from holdfast.engine.marked.marked_run import MarkedRun
 from holdfast.errors import HoldfastError
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.layout import head_of, run_id_of

@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 
-from holdfast.engine.marked_run import Stale
+from holdfast.engine.marked.marked_run import Stale
 from holdfast.errors import CheckpointNotFound, IntegrityError, UnavailableError
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.given import Given

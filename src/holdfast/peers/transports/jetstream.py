@@ -21,7 +21,7 @@ from nats.js.errors import NotFoundError
 
 from holdfast import clock, names
 from holdfast.clock import MICROSECONDS, SystemClock, steady
-from holdfast.engine.queues import encode_headers
+from holdfast.engine.messages.queues import encode_headers
 from holdfast.errors import StoreClosed
 from holdfast.peers.transports.contract import NO_HEADERS, DeadLetter
 from holdfast.peers.transports.jetstream_bodies import LARGEST_IN_MESSAGE, Bodies

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast import clock
 from holdfast.engine.context import Context
-from holdfast.engine.queues import Queues, decode_headers, topic_of
+from holdfast.engine.messages.queues import Queues, decode_headers, topic_of
 from holdfast.errors import StoreClosed
 from holdfast.kernel.messages import Message
 from holdfast.peers.transports.contract import NO_HEADERS, DeadLetter

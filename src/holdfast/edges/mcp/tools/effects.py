@@ -19,7 +19,7 @@ from holdfast.edges.mcp.contract import (
 )
 from holdfast.edges.mcp.views import Room
 from holdfast.engine.effects import Outcome
-from holdfast.engine.journal import body_of
+from holdfast.engine.reading.journal import body_of
 from holdfast.errors import EffectNotFound, IntegrityError
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.runs import Status

@@ -1,0 +1,1 @@
+"""Budgets: limits, costs, and what a run reserves before a call is paid for."""

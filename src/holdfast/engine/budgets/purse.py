@@ -1,0 +1,353 @@
+"""What a run that is held does about budgets: reserve before a call is paid for, settle after it.
+
+A run draws on its own budget, in its own commits, and on those of the runs it descends from, by
+late-bound writes to their journals. What one of them has no room for is given back to the others.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from holdfast import faults, ids, names
+from holdfast.engine.context import Context
+from holdfast.engine.writing.head import ConditionFailed, Decide, Head, Plan
+from holdfast.engine.writing.outlasting import outlast, outlasts
+from holdfast.engine.writing.staging import Stage
+from holdfast.errors import UnavailableError
+from holdfast.kernel import budgets, runs
+from holdfast.kernel.budgets import Account, Amounts, Limits, Recorded, Reservation, Reserved
+from holdfast.kernel.journal import Draft, Entry, Kind
+from holdfast.kernel.runs import Run
+from holdfast.stores.contract import Decision, Snapshot
+from holdfast.telemetry import log
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A call that is to be paid for; `is_estimate`: what it will cost is not known before."""
+
+    what: str
+    amounts: Amounts
+    is_estimate: bool = False
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """What was reserved for a call, and on whose budgets."""
+
+    reservation_id: str
+    what: str
+    amounts: Amounts
+    is_own: bool = False
+    others: tuple[str, ...] = ()
+
+    @property
+    def is_drawn(self) -> bool:
+        return self.is_own or bool(self.others)
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A budget that has no room for a call. `is_passing`: others have reserved what is missing."""
+
+    account: Account
+    lacks: tuple[str, ...]
+    is_passing: bool
+    at: int
+
+
+class Purse:
+    """The budgets that one run draws on, for its holder."""
+
+    def __init__(
+        self,
+        context: Context,
+        head: Head,
+        *,
+        stage: Stage,
+        advance: Callable[[Decide], Awaitable[Sequence[Entry]]],
+    ) -> None:
+        self._context = context
+        self._head = head
+        self._stage = stage
+        self._advance = advance
+        self._own: Account | None = None
+        self._is_free: bool | None = None
+        """Whether no budget was found when the store was asked last."""
+        self._warned: set[tuple[str, int]] = set()
+
+    async def set_first(self, limits: Limits, *, note: str) -> bool:
+        """Give the run a budget unless it has one."""
+        if await self._context.store.budgets.get(self._head.run.run_id) is not None:
+            return False
+        try:
+            await self._commit([Draft(Kind.BUDGET_SET, budgets.Set(limits, True, note))])
+        except ConditionFailed:
+            return False  # somebody has set one meanwhile
+        return True
+
+    async def reserve(self, wanted: Sequence[Wanted]) -> list[Ticket | Refusal]:
+        """Reserve for each call what it may cost, before any of them begins; an answer for each.
+
+        Nothing is reserved for a call that is refused by one of the budgets.
+        """
+        accounts = await self._accounts()
+        run_id = self._head.run.run_id
+        asked = [
+            Reserved(str(ids.uuid7()), run_id, each.what, each.amounts, each.is_estimate)
+            for each in wanted
+        ]
+        reserving = _Reserving(asked)
+        for account in accounts:
+            if account.run_id == run_id:
+                await self._reserve_own(account, reserving)
+            else:
+                await self._reserve_at(account.run_id, reserving)
+        for owner in reserving.waits_for:
+            await settle_ended(self._context, owner)
+        for refused in reserving.given_back:
+            await self.settle(refused, agent="", version=0, note="another budget has no room")
+        if reserving.open and accounts:
+            faults.point("budget.after_reserve")
+        return reserving.answers()
+
+    async def _accounts(self) -> list[Account]:
+        """The budgets that are drawn on; none while the store is away, if there was none before.
+
+        Whoever gives the run one meanwhile appends to its journal, and its spool is superseded.
+        """
+        spool = self._context.spool
+        if self._is_free and spool is not None and spool.is_away:
+            return []
+        return await outlast(self._context, self._look_up_accounts)
+
+    async def _look_up_accounts(self) -> list[Account]:
+        try:
+            found = await self._context.store.budgets.over(self._head.run.run_id)
+        except UnavailableError:
+            if self._is_free and outlasts(self._context):
+                return []
+            raise
+        self._is_free = not found
+        return found
+
+    async def settle(
+        self,
+        ticket: Ticket,
+        amounts: Amounts = budgets.NOTHING,
+        *,
+        agent: str,
+        version: int,
+        is_lost: bool = False,
+        note: str = "",
+    ) -> None:
+        """Say what a call cost, to every budget it was reserved on."""
+        cost = Recorded(
+            self._head.run.run_id,
+            ticket.what,
+            agent,
+            version,
+            amounts,
+            ticket.reservation_id,
+            is_lost=is_lost,
+            note=note[: names.MAX_TEXT],
+        )
+        self.charge(ticket, cost)
+        await self.settle_others(ticket, cost)
+
+    def charge(self, ticket: Ticket, cost: Recorded) -> None:
+        """Stage what a call cost, on the run's own record."""
+        faults.point("budget.before_settle")
+        if not ticket.is_own:
+            self._stage.add(Draft(Kind.COST_RECORDED, cost))
+            return
+        freed = ticket.amounts
+        self._stage.add(Draft(Kind.COST_RECORDED, msgspec.structs.replace(cost, freed=freed)))
+        if self._own is not None:
+            change = budgets.DrawBudget(spent=cost.amounts, freed=freed)
+            self._own = budgets.drawn(self._own, change)
+            self._warn(self._own)
+
+    async def settle_others(self, ticket: Ticket, cost: Recorded) -> None:
+        """Say what a call cost to the budgets of the runs that this one descends from."""
+        for owner in ticket.others:
+            await settle_at(self._context, owner, cost)
+
+    async def settle_lost(self, paid: Mapping[str, Recorded], *, agent: str, version: int) -> bool:
+        """Settle what earlier leases of this run have left open: nobody saw those calls end.
+
+        `paid` are costs on record in this turn: of those calls, only the other budgets were not
+        told yet. Whether a turn was counted.
+        """
+        run_id = self._head.run.run_id
+        lost: list[tuple[Reservation, Recorded]] = []
+        recorded = dict(paid)
+        found = await self._context.store.budgets.reserved_by(run_id)
+        for left in sorted(found, key=lambda left: left.run_id != run_id):  # the own record first
+            cost = recorded.get(left.reservation_id)
+            if cost is None or left.run_id == run_id:
+                cost = self._lose(left, agent=agent, version=version)
+                recorded[left.reservation_id] = cost
+            if left.run_id != run_id:
+                lost.append((left, cost))
+        if len(recorded) > len(paid):
+            await self._stage.flush()
+        for left, cost in lost:
+            await settle_at(self._context, left.run_id, cost)
+        return any(cost.amounts.turns for cost in recorded.values())
+
+    def _lose(self, left: Reservation, *, agent: str, version: int) -> Recorded:
+        log.warning(
+            "run %s: nobody saw %s end, so what was reserved for it counts as spent: %s USD and "
+            "%d tokens",
+            left.spender,
+            left.what,
+            budgets.usd_text(left.usd_micros),
+            left.amounts.tokens,
+        )
+        note = "nobody saw it end: what was reserved counts as spent"
+        cost = Recorded(
+            left.spender,
+            left.what,
+            agent,
+            version,
+            left.amounts,
+            left.reservation_id,
+            is_lost=True,
+            note=note,
+        )
+        is_own = left.run_id == self._head.run.run_id
+        ticket = Ticket(left.reservation_id, left.what, left.amounts, is_own)
+        self.charge(ticket, cost)
+        return cost
+
+    async def _reserve_own(self, account: Account, reserving: "_Reserving") -> None:
+        while True:
+            now = self._context.now()
+            fitting = budgets.chosen(account, reserving.open, at=now)
+            if fitting:
+                try:
+                    await self._commit([Draft(Kind.BUDGET_RESERVED, each) for each in fitting])
+                except ConditionFailed:
+                    # What is staged goes in front of it, and the row knows nothing of that yet.
+                    await self._stage.flush()
+                    found = await self._context.store.budgets.get(account.run_id)
+                    account = found or account
+                    continue
+            reserving.keep(fitting, account, at=now, is_own=True)
+            self._own = account
+            self._warn(account)
+            return
+
+    async def _reserve_at(self, owner: str, reserving: "_Reserving") -> None:
+        def decide(snapshot: Snapshot) -> Decision:
+            account = snapshot.indexes.books.account
+            if account is None:
+                return Decision((None, reserving.open, snapshot.now))
+            fitting = budgets.chosen(account, reserving.open, at=snapshot.now)
+            drafts = tuple(Draft(Kind.BUDGET_RESERVED, each) for each in fitting)
+            return Decision((account, fitting, snapshot.now), drafts)
+
+        if reserving.open:
+            account, fitting, now = await self._context.decide_late(owner, decide, has_budget=True)
+            if account is not None:
+                reserving.keep(fitting, account, at=now, is_own=False)
+
+    def _warn(self, account: Account) -> None:
+        for draft in budgets.warnings(account, at=self._context.now()):
+            facts = draft.facts
+            assert isinstance(facts, budgets.Warned), "a warning warns"
+            if (facts.limit, account.set_seq) not in self._warned:
+                self._warned.add((facts.limit, account.set_seq))
+                self._stage.add(draft)
+                log.warning("the budget of run %s is nearly spent: %s", account.run_id, facts.note)
+
+    async def _commit(self, drafts: Sequence[Draft]) -> None:
+        def decide(run: Run, seq: int) -> Plan:
+            runs.check_leased(run)
+            return Plan(drafts)
+
+        await self._advance(decide)
+
+
+class _Reserving:
+    """The calls that no budget has refused yet, and what became of the others."""
+
+    def __init__(self, asked: Sequence[Reserved]) -> None:
+        self._asked = asked
+        self._refused: dict[str, Refusal] = {}
+        self._is_own = False
+        self._others: tuple[str, ...] = ()
+        self.open = list(asked)
+        self.given_back: list[Ticket] = []
+
+    def keep(self, fitting: Sequence[Reserved], account: Account, *, at: int, is_own: bool) -> None:
+        """One more budget has room for these only."""
+        kept = {each.reservation_id for each in fitting}
+        together = budgets.total(each.amounts for each in fitting)
+        account = budgets.drawn(account, budgets.DrawBudget(spent=together))
+        for each in self.open:
+            if each.reservation_id in kept:
+                continue
+            lacks = tuple(budgets.lacking(account, each, at=at))
+            is_passing = budgets.will_have_room(account, each, at=at)
+            self._refused[each.reservation_id] = Refusal(account, lacks, is_passing, at)
+            if self._is_own or self._others:
+                self.given_back.append(self._ticket(each))
+        self.open = list(fitting)
+        self._is_own = self._is_own or is_own
+        self._others = self._others if is_own else (*self._others, account.run_id)
+
+    @property
+    def waits_for(self) -> set[str]:
+        """Whose budgets have room once others have settled what they reserved there."""
+        return {each.account.run_id for each in self._refused.values() if each.is_passing}
+
+    def answers(self) -> list[Ticket | Refusal]:
+        return [
+            self._refused.get(each.reservation_id) or self._ticket(each) for each in self._asked
+        ]
+
+    def _ticket(self, each: Reserved) -> Ticket:
+        return Ticket(each.reservation_id, each.what, each.amounts, self._is_own, self._others)
+
+
+async def settle_ended(context: Context, owner: str) -> None:
+    """Settle what runs that have ended left reserved on a budget: they will not do it."""
+    for left in await context.store.budgets.reservations(owner):
+        spender = await context.store.runs.get(left.spender)
+        if spender is None or spender.status in runs.ENDED:
+            note = "its run has ended: what was reserved counts as spent"
+            agent = "" if spender is None else spender.agent
+            cost = Recorded(
+                left.spender,
+                left.what,
+                agent,
+                0,
+                left.amounts,
+                left.reservation_id,
+                is_lost=True,
+                note=note,
+            )
+            await settle_at(context, owner, cost)
+
+
+async def settle_at(context: Context, owner: str, cost: Recorded) -> None:
+    """Settle a call on the budget of a run that is not held here; once, however often it is said.
+
+    Somebody else may have settled it as lost: then that stays.
+    """
+
+    def decide(snapshot: Snapshot) -> Decision:
+        books = snapshot.indexes.books
+        left = books.reservations.get(cost.reservation_id)
+        if left is None or books.account is None:
+            return Decision(())
+        freed = left.amounts
+        settled = Draft(Kind.COST_RECORDED, msgspec.structs.replace(cost, freed=freed))
+        change = budgets.DrawBudget(spent=cost.amounts, freed=freed)
+        warnings = budgets.warnings(budgets.drawn(books.account, change), at=snapshot.now)
+        return Decision(warnings, (settled, *warnings))
+
+    warnings = await context.decide_late(
+        owner, decide, has_budget=True, reservation_ids=(cost.reservation_id,)
+    )
+    for draft in warnings:
+        log.warning("the budget of run %s is nearly spent: %s", owner, draft.facts.note)

@@ -1,0 +1,1 @@
+"""A run that somebody holds: its state and every verb that advances it."""

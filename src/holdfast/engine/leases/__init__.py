@@ -1,0 +1,1 @@
+"""Taking runs, staying alive, and giving back what nobody works on."""

@@ -1,0 +1,344 @@
+"""Leases: taking runs, and staying alive.
+
+A worker has one row that says until when it counts as alive; a task of its event loop renews it, or
+a `Heart`, a thread that beats while the loop ticks. A process whose loop stands still stops
+counting. Whoever takes a run renews its row with the take if it has to: nobody holds a run and
+counts as dead. Safety does not depend on it, as the journal refuses a worker that lost its lease.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast import clock, names, process_identity
+from holdfast.engine import sweeper
+from holdfast.engine.context import Context
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.held.warm import Warm
+from holdfast.engine.leases.heart import Heart
+from holdfast.engine.leases.strays import Strays
+from holdfast.engine.maintenance import recoveries
+from holdfast.engine.messages.outbox import Outbox
+from holdfast.engine.reading.versions import Newest, load_newest
+from holdfast.engine.writing.head import Head
+from holdfast.errors import (
+    CheckpointCorrupted,
+    Fenced,
+    HoldfastError,
+    IntegrityError,
+    LeaseHeld,
+    MisuseError,
+    RunNotFound,
+    StoreNotPermitted,
+    UnavailableError,
+)
+from holdfast.kernel import leases
+from holdfast.kernel.leases import Worker
+from holdfast.kernel.runs import Status
+from holdfast.stores.contract import Beat, Decide, Decision, Snapshot, Sweep
+from holdfast.telemetry import WARM_STATE, log
+
+_NO_LIMIT = 2**62
+
+
+class Leases:
+    """The runs this worker holds."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._worker: Worker | None = None
+        self._serves: tuple[str, ...] = ()
+        self._trying = ""
+        self._beating: asyncio.Task[None] | None = None
+        self.heart: Heart | None = None
+        self.sweeper = sweeper.Sweeper(context)
+        self.outbox = Outbox(context)
+        self._taking: set[asyncio.Task[Any]] = set()
+        self.warm = Warm()
+        self.strays = Strays(context)
+
+    async def take(
+        self, run_id: str, *, takeover: bool = False, only_ready: bool = False
+    ) -> LeasedRun:
+        """Hold one run. Raises LeaseHeld while a living worker holds it, unless `takeover`.
+
+        This worker's own runs can be taken again, which fences whoever holds them here; with
+        `only_ready` they are refused too.
+        """
+        names.check(run_id, what="run id")
+        held = await self._safely(self._take(run_id, takeover=takeover, only_ready=only_ready))
+        assert held is not None, "a run was leased, or an error raised"
+        return held
+
+    async def next(
+        self,
+        *,
+        agents: Sequence[str] = (),
+        timeout_seconds: float = 0.0,
+        with_suspects: bool = True,
+    ) -> LeasedRun | None:
+        """Hold the run that has wanted a worker longest; None if there is none in time.
+
+        `with_suspects` also one that may have been the death of its workers. While waiting, waits
+        that are due and leases of lost workers are swept. A run that cannot be loaded is blocked,
+        and the next one is tried.
+        """
+        if isinstance(agents, str):
+            raise MisuseError(f"agents is a list of names; give [{agents!r}]")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        while True:
+            ticket = self._context.wakeups.ticket("ready")
+            # Also while there is always a run to give out: others wait for their time-outs.
+            pause = await self.tend()
+            held = await self._safely(self._take_ready(agents, with_suspects=with_suspects))
+            remaining = deadline - loop.time()
+            if held is not None or remaining <= 0:
+                return held
+            await self._context.wakeups.wait("ready", ticket, timeout=min(remaining, pause))
+
+    async def tend(self) -> float:
+        """Do what is due for any run, and give back what is leased here and held by nobody.
+
+        The seconds until it should be asked again.
+        """
+        await self._drain_spool()
+        pause = await self.sweeper.sweep_if_due()
+        await self.outbox.deliver_if_due()
+        if not self._taking:  # else one of them may be what another task is just taking
+            await self.strays.give_back()
+        return pause
+
+    async def renew(self) -> None:
+        """Stay alive for another lease's length. A background task does so while runs are held."""
+        await self._context.store.submit(Beat(self._row()))
+
+    async def serve(self, agents: Sequence[str]) -> None:
+        """Say on this worker's row whose runs it takes, and stay alive."""
+        self._serves = tuple(agents)
+        await self.renew()
+        self._start_beating()
+
+    async def take_suspect(self, run_id: str) -> LeasedRun:
+        """Hold a run that is ready, and say on this worker's row that it is tried.
+
+        If the worker is lost before `end_trial`, that is blamed on this run. Raises as `take` does.
+        """
+        self._trying = run_id
+        try:
+            held = await self.take(run_id, only_ready=True)
+        except BaseException:
+            self._trying = ""
+            raise
+        if not leases.is_suspect(held.run):  # it has come further meanwhile, at another worker
+            self._trying = ""
+        return held
+
+    async def end_trial(self, run_id: str) -> None:
+        """The suspect has proven itself, or has ended."""
+        if self._trying == run_id:
+            self._trying = ""
+            await self.renew()
+
+    async def expire_lost(self, *, limit: int = sweeper.BATCH) -> int:
+        """Look after the other workers, and give back the runs of those that are lost; how many.
+
+        One look is not enough, unless their process is known to have ended: a worker is lost when
+        its row was seen not to move for a whole lease. A run that loses workers again and again
+        without progress is blocked instead.
+        """
+        return await sweeper.expire_lost_leases(self._context, limit=limit)
+
+    async def workers(self) -> list[Worker]:
+        """All workers, and how many runs each holds."""
+        return await self._context.store.workers.page()
+
+    async def close(self) -> None:
+        """Stop counting as alive: runs still held can be taken at once."""
+        while self._taking:
+            await asyncio.wait(set(self._taking))
+        await self._stop_beating()
+        if self._worker is not None:
+            with contextlib.suppress(StoreNotPermitted):  # then it has no row either
+                await self._context.store.submit(Beat(self._worker, is_last=True))
+            self._worker = None
+
+    async def _stop_beating(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait([self._beating])
+            self._beating = None
+        if self.heart is not None:
+            await self.heart.stop()
+            self.heart = None
+
+    async def _safely(self, taking: Coroutine[Any, Any, LeasedRun | None]) -> LeasedRun | None:
+        """Take a run; if the caller goes away meanwhile, it is given back, not forgotten."""
+        task = asyncio.create_task(taking)
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._give_back)
+            raise
+
+    def _give_back(self, task: "asyncio.Task[LeasedRun | None]") -> None:
+        if task.cancelled() or task.exception() is not None:
+            return
+        held = task.result()
+        if held is not None:
+            releasing = asyncio.create_task(self._release(held))
+            self._taking.add(releasing)
+            releasing.add_done_callback(self._taking.discard)
+
+    async def _release(self, held: LeasedRun) -> None:
+        try:
+            await held.release(note="nobody was left to take it")
+        except HoldfastError as error:
+            log.warning("run %s could not be given back: %s", held.run_id, error)
+
+    async def _drain_spool(self) -> None:
+        """Before any lease is taken or ended: what was spooled continues those that are held."""
+        if self._context.spool is not None:
+            await self._context.spool.drain()
+
+    async def _take(self, run_id: str, *, takeover: bool, only_ready: bool) -> LeasedRun:
+        try:
+            return await self._take_once(run_id, takeover=takeover, only_ready=only_ready)
+        except LeaseHeld:
+            run = None if only_ready else await self._context.store.runs.get(run_id)
+            if run is None or not await sweeper.is_lost(self._context, run.worker):
+                raise
+            return await self._take_once(run_id, takeover=takeover, only_ready=only_ready)
+
+    async def _take_once(self, run_id: str, *, takeover: bool, only_ready: bool) -> LeasedRun:
+        await self._drain_spool()
+        self._start_beating()
+
+        def decide(snapshot: Snapshot) -> Decision:
+            if snapshot.run is None:
+                raise RunNotFound(f"there is no run {run_id!r}")
+            if only_ready and snapshot.run.status is Status.RUNNING:
+                raise LeaseHeld(f"run {run_id} is held already")
+            alive = snapshot.holder is not None and not self._context.watch.is_lost(
+                snapshot.run.worker, snapshot.holder.beats
+            )
+            draft = leases.take(
+                snapshot.run, self._context.worker, holder_alive=alive, takeover=takeover
+            )
+            return Decision(snapshot.position.seq + 1, (draft,))
+
+        try:
+            try:
+                return await self._hold(run_id, await self._lease(run_id, decide))
+            except CheckpointCorrupted:
+                run = await self._context.store.runs.get(run_id)
+                if run is None or not run.is_recovering or run.status is not Status.READY:
+                    raise
+                # It was damaged, and goes on from an older version now.
+                return await self._hold(run_id, await self._lease(run_id, decide))
+        except UnavailableError:
+            self.strays.suspect()
+            raise
+
+    async def _lease(self, run_id: str, decide: Decide) -> int:
+        return await self._context.decide_late(run_id, decide, taker=self._row())
+
+    async def _take_ready(self, agents: Sequence[str], *, with_suspects: bool) -> LeasedRun | None:
+        await self._drain_spool()
+        self._start_beating()
+
+        def decide(snapshot: Snapshot) -> Decision:
+            run = snapshot.run
+            if run is None or run.status is not Status.READY:
+                return Decision(None)
+            draft = leases.take(run, self._context.worker, holder_alive=False, takeover=False)
+            return Decision((run.run_id, snapshot.position.seq + 1), (draft,))
+
+        context = self._context
+        wanted = Sweep(
+            context.tenant,
+            "ready_runs",
+            context.worker,
+            1,
+            decide,
+            tuple(agents),
+            with_suspects=with_suspects,
+            taker=self._row(),
+        )
+        try:
+            while leased := await sweeper.swept(context, wanted):
+                if leased[0] is not None:
+                    with contextlib.suppress(CheckpointCorrupted):
+                        return await self._hold(*leased[0])
+        except UnavailableError:
+            self.strays.suspect()
+            raise
+        return None
+
+    async def _hold(self, run_id: str, lease_seq: int) -> LeasedRun:
+        """The run as it was leased; one that cannot be loaded is blocked, and the error raised."""
+        found = await self._context.store.runs.at_head(run_id)
+        if found is None or found.run.lease_seq != lease_seq:
+            raise Fenced(f"run {run_id} was taken by another worker just after it was leased here")
+        try:
+            newest = await self._state_of(run_id)
+        except IntegrityError as damage:
+            await recoveries.mend_or_block(self._context, run_id, damage)
+            raise
+        head = Head(self._context, found.run, found.position)
+        held = LeasedRun(self._context, head, newest.parts)
+        if found.run.is_recovering:
+            held.stage.begin([recoveries.completed(found.run, newest.checkpoint)])
+        self.strays.add(held)
+        return held
+
+    async def _state_of(self, run_id: str) -> Newest:
+        newest = await self._context.store.checkpoints.page(run_id, before=_NO_LIMIT, limit=1)
+        parts = self.warm.take(run_id, newest[0].version if newest else 0)
+        if parts is None:
+            return await load_newest(self._context, run_id)
+        self._context.telemetry.count(WARM_STATE)
+        return Newest(parts, newest[0] if newest else None)
+
+    async def stay_alive(self) -> None:
+        """Have a row, and keep it alive for as long as this process lives."""
+        if self._worker is None:
+            await self.renew()
+        self._start_beating()
+
+    def _start_beating(self) -> None:
+        if self.heart is not None:
+            self.heart.start_once(self._row)
+        elif self._beating is None:
+            self._beating = asyncio.create_task(self._keep_beating())
+
+    def _row(self) -> Worker:
+        """This worker as its row is to have it."""
+        if self._worker is None:
+            context = self._context
+            self._worker = Worker(
+                tenant=context.tenant,
+                worker=context.worker,
+                started_at=context.now(),
+                expires_at=0,
+                lease=clock.seconds(context.settings.lease_seconds),
+                **process_identity.of_this_process()._asdict(),
+            )
+        served = msgspec.json.encode(self._serves).decode()
+        if (served, self._trying) != (self._worker.agents, self._worker.trying_run):
+            changed = {"agents": served, "trying_run": self._trying}
+            self._worker = msgspec.structs.replace(self._worker, **changed)
+        return self._worker
+
+    async def _keep_beating(self) -> None:
+        while True:
+            await asyncio.sleep(self._context.settings.lease_seconds / 3)
+            try:
+                await self.renew()
+            except HoldfastError as error:
+                log.warning("worker %s could not renew its leases: %s", self._context.worker, error)

@@ -1,0 +1,1 @@
+"""Repair and travel: scrubbing, recovery, going back, erasing."""

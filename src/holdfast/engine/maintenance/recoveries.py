@@ -1,0 +1,343 @@
+"""Recovery: finding the checkpoint that a failed run can go on from, and letting it go on there.
+
+Damage is never passed over in silence: each damaged version is on the record before an older one is
+used, and a chain with a hole, or with damage to what was done outside, is left to people.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast import names
+from holdfast.engine import sweeper
+from holdfast.engine.checkpoints import Checkpoints
+from holdfast.engine.context import Context
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.maintenance import gaps, travel
+from holdfast.engine.maintenance.travel import Change
+from holdfast.engine.reading.erasures import erased_among
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    IndexCorrupted,
+    IntegrityError,
+    LeaseHeld,
+    RunBlocked,
+    RunNotFound,
+    UnavailableError,
+)
+from holdfast.kernel import indexes, journal, recoveries, runs
+from holdfast.kernel.checkpoints import COPIES, Checkpoint
+from holdfast.kernel.journal import ORIGIN, Draft, Flaw, Kind, Problem
+from holdfast.kernel.recoveries import Cause, Failure, Point, Verdict
+from holdfast.kernel.runs import RecoveryCompleted, Run, Status
+from holdfast.stores.contract import Decision, Snapshot
+from holdfast.telemetry import log
+
+_PAGE: Final = 1000
+_COPIES: Final = 10
+_OF_RECOVERY: Final = frozenset({Kind.RECOVERY_INITIATED, Kind.RUN_UNBLOCKED})
+_REPEATABLE: Final = frozenset(
+    {Kind.CHECKPOINT_CREATED, Kind.STATE_VALUES, Kind.STATE_BASE, Kind.STEP_RECORDED}
+)
+"""Entries whose loss costs work that is done again; of all others something outside may depend."""
+
+
+class RecoveryPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest version of a run that is what was stored.
+
+    `skipped` are the ids of newer ones that are damaged. `why_not` says why nobody may go on from
+    it without a person; empty if anybody may. `is_over` if not even a person may: it has ended.
+    """
+
+    run_id: str
+    version: int
+    checkpoint_id: UUID | None
+    skipped: tuple[UUID, ...] = ()
+    why_not: str = ""
+    problems: tuple[Problem, ...] = ()
+    is_over: bool = False
+    is_torn: bool = False
+    """Whether something is damaged after the version: it is passed over by going on from there."""
+
+
+class Recoveries:
+    """Recovering runs, for people and programs."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def find_point(self, run_id: str) -> RecoveryPoint:
+        """Where a run could go on; damage that is found is put on the record."""
+        run = await self._get(run_id)
+        point = await find_point(self._context, run_id)
+        if run.status not in runs.ENDED:
+            return point
+        ended = f"it has ended ({run.status.value}): fork it to go on from one of its versions"
+        return msgspec.structs.replace(point, why_not=ended, is_over=True)
+
+    async def execute(
+        self,
+        run_id: str,
+        *,
+        version: int | None = None,
+        accept_gap: bool = False,
+        by: str = "",
+        note: str = "",
+    ) -> Run:
+        """Let a failed run go on from its newest intact version, or from an older one.
+
+        Raises ConflictError if its chain is broken or no version is intact, unless somebody accepts
+        that with `accept_gap`: in the latter case it begins anew, and what was done outside is not
+        repeated. Raises LeaseHeld while a living worker holds it, and RunBlocked when it was
+        recovered so often without coming further that people have to look.
+        """
+        run = await self._get(run_id)
+        runs.check_alive(run)
+        by = by and names.check(by, what="by")
+        note = names.check_text(note, what="note")
+        await self._check_comes_further(run, by)
+        point = await find_point(self._context, run_id)
+        if point.why_not and not accept_gap:
+            raise ConflictError(
+                f"run {run_id} is not recovered: {point.why_not}. If that is acceptable, say so: "
+                f"`holdfast runs recover {run_id} --accept-gap`"
+            )
+        missing = tuple(await gaps.gaps_of(self._context, run_id)) if accept_gap else ()
+        target = point.version if version is None else version
+        gap = f"accepted: {point.why_not}" if point.why_not else ""
+        told = "; ".join(filter(None, (note, gap))) or "recovered by a person"
+        is_damaged = bool(point.skipped) or point.is_torn
+        if not is_damaged and target == point.version:
+            await self._begin(run, point, by, told, missing)
+            return await self._get(run_id)
+        failure = Failure(Cause.CORRUPTION if is_damaged else Cause.ERROR, told, attempts=0)
+        return await _go_back(self._context, point, failure, version=target, by=by, missing=missing)
+
+    async def _check_comes_further(self, run: Run, by: str) -> None:
+        """Raise RunBlocked if a run was recovered again and again, and is where it was."""
+        asked = recoveries.asked_in_a_row(await _since_progress(self._context, run.run_id))
+        if asked < recoveries.TRIES:
+            return
+        note = f"it was recovered {asked} times, and came no further"
+        advice = (
+            f"run {run.run_id} is not recovered: {note}. Mend what stops it, then let it go on: "
+            f"`holdfast runs unblock {run.run_id}`"
+        )
+        if run.status is not Status.BLOCKED:
+            await self._give_up(run, note, by)
+        raise RunBlocked(advice)
+
+    async def _give_up(self, run: Run, note: str, by: str) -> None:
+        newest = await self._context.store.checkpoints.page(run.run_id, before=2**62, limit=1)
+        at = Point(0, newest[0].version, newest[0].checkpoint_id) if newest else Point(0, 0, None)
+        failure = Failure(Cause.ERROR, note, attempts=recoveries.TRIES)
+        verdict = Verdict(False, why_not="recovering it does not help")
+
+        def decide(snapshot: Snapshot) -> Decision:
+            now = snapshot.run
+            if now is None or now.status in runs.ENDED or now.status is Status.BLOCKED:
+                return Decision(None)
+            return Decision(None, recoveries.recover(at, failure, verdict, now=snapshot.now))
+
+        await self._context.decide_late(run.run_id, decide, by=by)
+
+    async def _begin(
+        self,
+        run: Run,
+        point: RecoveryPoint,
+        by: str,
+        note: str,
+        missing: tuple[gaps.Range, ...],
+    ) -> None:
+        """Nothing is damaged: the run is given back to the workers as it is."""
+        at = Point(0, point.version, point.checkpoint_id)
+        failure = Failure(Cause.ERROR, note, attempts=0)
+
+        def decide(snapshot: Snapshot) -> Decision:
+            now = snapshot.run
+            if now is None:
+                raise RunNotFound(f"there is no run {run.run_id!r}")
+            initiated = recoveries.recover(
+                at, failure, Verdict(True), now=snapshot.now, gaps=missing
+            )
+            if now.status is Status.BLOCKED:
+                unblocked = Draft(Kind.RUN_UNBLOCKED, runs.Released(note=note))
+                return Decision(None, (unblocked, *initiated))
+            runs.check_move(now, Kind.RECOVERY_INITIATED)
+            holder = snapshot.holder
+            is_alive = holder is not None and holder.expires_at > snapshot.now
+            if now.status is Status.RUNNING and is_alive:
+                raise LeaseHeld(
+                    f"run {now.run_id} is held by worker {now.worker}, which is alive; wait until "
+                    "it is done, or lost"
+                )
+            return Decision(None, initiated)
+
+        await self._context.decide_late(run.run_id, decide, by=by)
+
+    async def _get(self, run_id: str) -> Run:
+        found = await self._context.store.runs.get(names.check(run_id, what="run id"))
+        if found is None:
+            raise RunNotFound(
+                f"there is no run {run_id!r}; `holdfast runs list` shows those that are"
+            )
+        return found
+
+
+async def find_point(context: Context, run_id: str) -> RecoveryPoint:
+    """The newest intact version of a run, and whether its chain lets anybody go on from there."""
+    problems, kinds = await _look(context, run_id)
+    accepted = {last + 1 for _, last in await _accepted(context, run_id, problems)}
+    problems = [problem for problem in problems if problem.seq not in accepted]
+    try:
+        state = await Checkpoints(context).load_newest_intact(run_id)
+    except IndexCorrupted:
+        raise  # the versions are whole: their rows have to be made anew
+    except IntegrityError as error:
+        versions = await context.store.checkpoints.page(run_id, before=2**62, limit=_PAGE)
+        return RecoveryPoint(
+            run_id=run_id,
+            version=0,
+            checkpoint_id=None,
+            skipped=tuple(damaged.checkpoint_id for damaged in versions),
+            why_not=f"no version is intact: {error}",
+            problems=tuple(problems),
+        )
+    found = await context.store.checkpoints.get(run_id, state.version) if state.version else None
+    return RecoveryPoint(
+        run_id=run_id,
+        version=state.version,
+        checkpoint_id=state.checkpoint_id,
+        skipped=state.skipped,
+        why_not=_why_not(problems, kinds, after=found.seq if found else 0),
+        problems=tuple(problems),
+        is_torn=any(problem.seq > (found.seq if found else 0) for problem in problems),
+    )
+
+
+def _why_not(problems: Sequence[Problem], kinds: dict[int, str], *, after: int) -> str:
+    """What about the damage only a person can accept; empty if nothing."""
+    for problem in problems:
+        if problem.flaw is Flaw.MISSING:
+            return f"its chain is broken: entry {problem.seq} {problem.what}"
+        if problem.seq > after and kinds.get(problem.seq) not in _REPEATABLE:
+            kind = kinds.get(problem.seq, "an entry")
+            return f"{kind} at entry {problem.seq} is damaged, and tells of something outside"
+    return ""
+
+
+async def _accepted(context: Context, run_id: str, problems: Sequence[Problem]) -> list[gaps.Range]:
+    """The gaps among what is wrong that somebody has accepted."""
+    if not any(problem.flaw is Flaw.MISSING for problem in problems):
+        return []
+    return await gaps.accepted_gaps(context, run_id)
+
+
+async def _since_progress(context: Context, run_id: str) -> list[tuple[str, object]]:
+    """The kinds and facts of what came after the last checkpoint that no recovery copied."""
+    found: list[tuple[str, object]] = []
+    after = await _last_progress(context, run_id)
+    while page := await context.store.journal.headers_after(run_id, after=after, limit=_PAGE):
+        found += [
+            (entry.kind, indexes.facts_of(entry) if entry.kind in _OF_RECOVERY else None)
+            for entry in page
+        ]
+        after = page[-1].seq
+    return found
+
+
+async def _last_progress(context: Context, run_id: str) -> int:
+    before = 2**62
+    while page := await context.store.checkpoints.page(run_id, before=before, limit=_COPIES):
+        for row in page:
+            if row.label not in COPIES:
+                return row.seq
+        before = page[-1].version
+    return 0
+
+
+async def _look(context: Context, run_id: str) -> tuple[list[Problem], dict[int, str]]:
+    """Everything that is wrong with a journal, and the kinds of the entries it is about."""
+    problems: list[Problem] = []
+    kinds: dict[int, str] = {}
+    after = ORIGIN
+    while page := await context.store.journal.read(run_id, after=after.seq, limit=_PAGE):
+        erased = await erased_among(context.store, run_id, page)
+        found = list(journal.verify(page, after=after, erased=erased))
+        wrong = {problem.seq for problem in found}
+        kinds |= {entry.seq: entry.kind for entry in page if entry.seq in wrong}
+        problems += found
+        after = page[-1].position
+    return problems, kinds
+
+
+async def mend_or_block(context: Context, run_id: str, damage: IntegrityError) -> None:
+    """Let a damaged run go on from its newest intact version, or block it; either is on record."""
+    try:
+        point = await find_point(context, run_id)
+        is_damaged = bool(point.skipped) or point.is_torn
+        if context.settings.on_corruption == "ancestor" and is_damaged and not point.why_not:
+            log.error(
+                "run %s is damaged, and goes back to version %d: %s", run_id, point.version, damage
+            )
+            failure = Failure(Cause.CORRUPTION, str(damage)[:1000])
+            await _go_back(context, point, failure, takeover=True)
+            return
+    except UnavailableError:
+        raise  # whether it can be recovered is not known yet: whoever takes it next tries again
+    except HoldfastError as error:
+        log.error("run %s cannot be recovered by itself: %s", run_id, error)
+    await sweeper.block_damaged(context, run_id, damage)
+
+
+async def _go_back(
+    context: Context,
+    point: RecoveryPoint,
+    failure: Failure,
+    *,
+    version: int | None = None,
+    by: str = "",
+    takeover: bool = False,
+    missing: tuple[gaps.Range, ...] = (),
+) -> Run:
+    target = point.version if version is None else version
+    found = await context.store.checkpoints.get(point.run_id, target) if target else None
+    at = Point(0, target, found.checkpoint_id if found else None)
+    now = context.now()
+    initiated = recoveries.recover(at, failure, Verdict(True), now=now, gaps=missing)
+    change = Change(by=by, note=f"recovered: {failure.note}"[:1000], serves=True)
+    return await travel.rewind(
+        context, point.run_id, target, change, takeover=takeover, then=initiated
+    )
+
+
+def completed(run: Run, newest: Checkpoint | None) -> Draft:
+    """What is put on record when somebody goes on with a run that was lost, or broke."""
+    version, checkpoint_id = (newest.version, newest.checkpoint_id) if newest else (0, None)
+    facts = RecoveryCompleted(checkpoint_id, version, run.agent, run.worker)
+    return Draft(Kind.RECOVERY_COMPLETED, facts)
+
+
+async def give_up(
+    context: Context,
+    held: LeasedRun,
+    failure: Failure,
+    *,
+    tries: int,
+    backoff_seconds: float,
+) -> bool:
+    """Leave a held run because its agent failed: for another try, or for an operator.
+
+    Whether it is tried again.
+    """
+    run = held.run
+    found = await context.store.checkpoints.page(run.run_id, before=2**62, limit=1)
+    at = Point(0, found[0].version, found[0].checkpoint_id) if found else Point(0, 0, None)
+    verdict = recoveries.judge(failure, run.run_id, tries=tries, backoff_seconds=backoff_seconds)
+    for draft in recoveries.recover(at, failure, verdict, now=context.now()):
+        held.stage.add(draft)
+    await held.stage.flush()
+    return verdict.is_recoverable

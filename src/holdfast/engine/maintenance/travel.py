@@ -1,0 +1,479 @@
+"""Time travel: a new run from an old version, or the same run back to one, in one commit.
+
+What was done outside after that version stays done. The state that a fork or a rewound run begins
+with says what that is (`kernel.travel`), so that it is given back and not sent again.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast import codec, ids, names
+from holdfast.engine.checkpoints import Checkpoints
+from holdfast.engine.context import Context
+from holdfast.engine.maintenance import pasts
+from holdfast.engine.maintenance.copying import NOTHING, Copied, last_told
+from holdfast.engine.maintenance.pasts import Done, MadeCall
+from holdfast.engine.messages.peers import reply_to_call
+from holdfast.engine.reading import turns
+from holdfast.engine.reading.versions import load_newest, load_parts
+from holdfast.engine.sweeper import is_held
+from holdfast.engine.waits import Waits
+from holdfast.engine.writing import beginning
+from holdfast.engine.writing.at_head import decide_at_head
+from holdfast.errors import IntegrityError, MisuseError, RunNotFound
+from holdfast.kernel import checkpoints, handoffs, indexes, journal, records, runs, travel, waits
+from holdfast.kernel.edits import OWN_PARTS, Edits
+from holdfast.kernel.effects import Effect
+from holdfast.kernel.handoffs import Standing
+from holdfast.kernel.journal import ORIGIN, Draft, Entry, Flaw, Kind, NoFacts, Problem
+from holdfast.kernel.runs import Run
+from holdfast.kernel.state import Parts
+from holdfast.kernel.travel import FRESH, PAST, RESEND, TURN, CallThen, Fresh, PastItem, Then
+from holdfast.kernel.waits import Wait, WaitStatus
+from holdfast.stores.reads import MarkFilter, RunAtHead
+
+_PAGE: Final = 1000
+_OF_OWNERS: Final = (Kind.RUN_CREATED, Kind.HANDOFF_ACKNOWLEDGED, Kind.RUN_REWOUND)
+
+
+class PlannedEffect(msgspec.Struct, frozen=True):
+    """An effect after the version, of the run or of one below it, and what a call of it meets:
+    `then` is `given_back` (it is not sent again), `to_be_resolved` (it may have happened), or
+    `not_there` (it is sent)."""
+
+    effect: Effect
+    then: Then
+
+
+class PlannedCall(msgspec.Struct, frozen=True):
+    """A call of another agent after the version: the run that was called, and what becomes of it.
+
+    `then` is `replayed` (its reply is given back), `taken_over` (it is under way: whoever asks for
+    it again waits for it) or `made_again` (it failed or was given up: a new run goes on with what
+    it did). A rewind cancels those under way that its next turn does not ask for.
+    """
+
+    run_id: str
+    agent: str
+    caller: str
+    then: CallThen
+
+
+class Unclaimed(msgspec.Struct, frozen=True):
+    """Something of an earlier life of a run that its code has not asked for again so far."""
+
+    kind: str
+    name: str
+    item_id: str
+
+
+class TravelPlan(msgspec.Struct, frozen=True):
+    """What lies after a version: none of it is undone by going back.
+
+    `unclaimed` is what the run did before it went back the last time, and has not asked for since.
+    """
+
+    run_id: str
+    version: int
+    newest_version: int
+    effects: list[PlannedEffect]
+    open_waits: list[Wait]
+    calls: list[PlannedCall] = []
+    unclaimed: list[Unclaimed] = []
+
+    @property
+    def outside(self) -> list[Effect]:
+        """The effects that exist outside, or may."""
+        return [planned.effect for planned in self.effects if planned.then != "not_there"]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What is asked for beside the version: parts to be edited, effects and calls to be sent again,
+    and who says so. `serves` if it is a recovery: all that is intact serves the code again."""
+
+    by: str = ""
+    note: str = ""
+    edits: Mapping[str, object] = {}
+    resend: tuple[str, ...] = ()
+    serves: bool = False
+
+
+def change_of(
+    by: str, note: str, edits: Mapping[str, object] | None, resend: Collection[UUID | str]
+) -> Change:
+    """Check what a caller asks for; raises MisuseError for what cannot be."""
+    for name in edits or ():
+        if names.check(name, what="the name of a part of the state").startswith(OWN_PARTS):
+            raise MisuseError(f"{name!r} is kept by Holdfast; parts {OWN_PARTS}… cannot be edited")
+    if isinstance(resend, str):
+        raise MisuseError(f"resend is a list of ids; give [{resend!r}]")
+    return Change(
+        by and names.check(by, what="by"),
+        names.check_text(note, what="note"),
+        dict(edits or {}),
+        tuple(dict.fromkeys(names.check(str(each), what="what to send again") for each in resend)),
+    )
+
+
+class _Point(msgspec.Struct):
+    """A version to go back to, and what came after it."""
+
+    run: Run
+    version: int
+    seq: int
+    parts: Parts
+    past: list[PastItem]
+    done: Done
+    keys: dict[str, str]
+    copied: Copied = NOTHING
+
+    @property
+    def turn(self) -> int:
+        """The number of its turn, which is the same in every run that goes on from it."""
+        return travel.turn_at(self.version, self.parts.decode_part(TURN))
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether an agent's code made its versions, which has keys by turn."""
+        known = (TURN, *travel.LEFT)
+        return self.version == 0 or any(name in self.parts.values for name in known)
+
+
+async def plan(context: Context, run_id: str, version: int) -> TravelPlan:
+    """What lies after a version of a run."""
+    point = await _find(context, await _get(context, run_id), version)
+    newest = await context.store.checkpoints.page(run_id, before=2**62, limit=1)
+    opened = await context.store.waits.of_run(run_id)
+    effects, calls = list(point.done.effects), list(point.done.calls)
+    for call in point.done.calls:
+        found = await pasts.below(context, call)
+        effects += found.effects
+        calls += found.calls
+    known = {effect.effect_id: effect for effect in effects}
+    return TravelPlan(
+        run_id,
+        version,
+        newest[0].version if newest else 0,
+        [PlannedEffect(effect, travel.then_of(effect)) for effect in known.values()],
+        [wait for wait in opened if wait.status is WaitStatus.OPEN],
+        [await _planned(context, call) for call in calls],
+        await unclaimed(context, run_id),
+    )
+
+
+async def _planned(context: Context, call: MadeCall) -> PlannedCall:
+    wait, child, item = call.wait, call.child, call.item
+    status = WaitStatus.CANCELLED if wait is None else wait.status
+    is_completed = child is not None and child.status is runs.Status.COMPLETED
+    if wait is not None and child is None and status is WaitStatus.RESOLVED:
+        reply = await reply_to_call(context, Waits(context), wait.wait_id)
+        is_completed = reply is not None and reply.status == "completed"
+    then = travel.then_of_call(status, is_completed=is_completed and wait is not None)
+    run_id = item.item_id if child is None else child.run_id
+    caller = wait.run_id if wait is not None else (child.parent_id if child else "")
+    return PlannedCall(run_id, item.name, caller, then)
+
+
+async def unclaimed(context: Context, run_id: str) -> list[Unclaimed]:
+    """What a run that went back did before, and its code has not asked for again up to now."""
+    try:
+        left = (await load_newest(context, run_id)).parts.decode_part(PAST, [])
+    except IntegrityError:
+        return []
+    items = [msgspec.convert(item, PastItem) for item in left]
+    return [Unclaimed(item.kind, item.name, item.item_id) for item in items if item.item_id]
+
+
+async def fork(
+    context: Context, run_id: str, version: int, new_run_id: str | None, change: Change
+) -> Run:
+    """A new run that begins with another's state at a version."""
+    new_id = beginning.id_of(new_run_id)
+    original = await _get(context, run_id)
+    await _check_has_no_marks(context, run_id)
+    point = await _find(context, original, version)
+    has_signals = bool(await context.store.signals.of_run(run_id))
+    standing = await standing_at(context, original, point.seq)
+    facts = runs.Created(
+        standing.agent,
+        original.input_digest,
+        original.root_id,
+        "",
+        run_id,
+        version,
+        change.note,
+        subject=original.subject,
+        owner=original.owner,
+    )
+    body = codec.encode(await turns.input_of(context, run_id), name="input")
+    versions = _Versions(context, Parts(), parent=0, seq=2)
+    await versions.restore(point, change, new_id, "forked", is_answered=has_signals)
+    await versions.edit(point, change)
+    drafts = [Draft(Kind.RUN_CREATED, facts, body), *versions.drafts]
+    return await beginning.begin(context, new_id, drafts, by=change.by)
+
+
+async def _check_has_no_marks(context: Context, run_id: str) -> None:
+    if await context.store.marks.page(MarkFilter(run_id=run_id, limit=1)):
+        raise MisuseError(
+            f"run {run_id} is a thread of a framework, which has checkpoints of its own: go back "
+            "there (LangGraph: invoke with a checkpoint_id, update_state), or copy_thread()"
+        )
+
+
+async def rewind(
+    context: Context,
+    run_id: str,
+    version: int,
+    change: Change,
+    *,
+    takeover: bool,
+    then: Sequence[Draft] = (),
+) -> Run:
+    """Let a run go on from an earlier version; decided anew if its journal grows meanwhile.
+
+    `then` follows in the same commit.
+    """
+
+    async def decide(head: RunAtHead, now: int) -> Sequence[Draft]:
+        await _check_has_no_marks(context, run_id)
+        alive = await is_held(context, head.run)
+        travel.check_rewind(head.run, holder_alive=alive, takeover=takeover)
+        return [*await _rewinding(context, head, version, change), *then]
+
+    advice = "block it (hf.runs.block), then rewind it"
+    await decide_at_head(context, run_id, decide, by=change.by, advice=advice)
+    return await _get(context, run_id)
+
+
+async def standing_at(context: Context, run: Run, seq: int) -> Standing:
+    """Who worked on a run when its journal ended at `seq`; it may have been handed over since."""
+    giver = run.giver if run.handoff else run.agent
+    if run.contexts == 1:
+        return Standing(giver, 1)
+    # A receiver acknowledges right after the checkpoint that begins its context, in one commit.
+    entries = [
+        entry
+        for entry in await _telling_of_owners(context, run.run_id, upto=seq + 1)
+        if entry.seq <= seq or entry.kind == Kind.HANDOFF_ACKNOWLEDGED
+    ]
+    told = [(entry, indexes.facts_of(entry)) for entry in entries]
+    first: runs.Created = told[0][1]
+    return handoffs.standing_at(told, first.agent)
+
+
+async def _telling_of_owners(context: Context, run_id: str, *, upto: int) -> list[Entry]:
+    """The entries that say whose a run was; of a damaged journal those alone must be intact."""
+    found: list[Entry] = []
+    after = ORIGIN
+    while page := await context.store.journal.read(run_id, after=after.seq, limit=_PAGE):
+        for entry in page:
+            if entry.seq > upto:
+                return found
+            if entry.kind in _OF_OWNERS:
+                if not journal.is_intact(entry, after.link):
+                    raise journal.corrupted(Problem(run_id, entry.seq, Flaw.CHANGED, "is damaged"))
+                found.append(entry)
+            after = entry.position
+    return found
+
+
+async def _rewinding(
+    context: Context, head: RunAtHead, version: int, change: Change
+) -> list[Draft]:
+    run, seq = head.run, head.position.seq + 1
+    point = await _find(context, run, version)
+    opened = [
+        w for w in await context.store.waits.of_run(run.run_id) if w.status is WaitStatus.OPEN
+    ]
+    if change.serves:
+        more = await pasts.intact_after(context, run.run_id, point.seq)
+        point.past = travel.past_of(point.past, more)
+    named = {item.item_id for item in point.past}
+    kept = {wait.wait_id for wait in opened if wait.wait_id in named}
+    given_up = set[str]() if change.serves else kept
+    point.past = [_kept(item, given_up) for item in point.past]
+    signals = await context.store.signals.of_run(run.run_id)
+    is_answered = any(signal.taken_seq > point.seq for signal in signals)
+    try:
+        onto, base = (await load_newest(context, run.run_id)).parts, None
+    except IntegrityError:
+        onto, base = await _from_nothing(context, run.run_id, seq + 1)
+    versions = _Versions(context, onto, parent=version, seq=seq + (1 if base is None else 2))
+    await versions.restore(point, change, run.run_id, "rewound", is_answered=is_answered)
+    await versions.edit(point, change)
+    standing = await standing_at(context, run, point.seq)
+    rewound = runs.Rewound(version, change.note, keeps_waits=True)
+    if (standing.agent, standing.contexts) != (run.agent, run.contexts):
+        rewound = runs.Rewound(
+            version, change.note, standing.agent, standing.contexts, keeps_waits=True
+        )
+    begun = [Draft(Kind.RUN_REWOUND, rewound), *([] if base is None else [base])]
+    # What a peer elsewhere asks belongs to the call of that peer.
+    closed = [wait for wait in opened if wait.wait_id not in kept and wait.name not in kept]
+    groups = {group.group_id: group for group in await context.store.waits.groups(run.run_id)}
+    return [*begun, *versions.drafts, *_cancelled(run, closed, groups)]
+
+
+def _kept(item: PastItem, kept: Collection[str]) -> PastItem:
+    """An item with a note whether its wait is left open for the next turn alone."""
+    is_kept = item.item_id in kept
+    return item if item.is_kept is is_kept else msgspec.structs.replace(item, is_kept=is_kept)
+
+
+def _cancelled(run: Run, closed: Sequence[Wait], groups: Mapping[str, waits.Group]) -> list[Draft]:
+    """The entries that give up waits of a run which goes on elsewhere."""
+    ready = msgspec.structs.replace(run, status=runs.Status.READY, waiting_on="")
+    counted = dict(groups)
+    drafts: list[Draft] = []
+    for wait in closed:
+        group = counted[wait.group_id]
+        if group.status is waits.GroupStatus.OPEN:
+            drafts += waits.settle(ready, wait, group, WaitStatus.CANCELLED)
+            group = waits.counted(group, failed=1)
+            counted[wait.group_id] = msgspec.structs.replace(group, status=waits.judge(group))
+    return drafts
+
+
+async def _from_nothing(context: Context, run_id: str, seq: int) -> tuple[Parts, Draft]:
+    """An empty state after the newest version, for when that cannot be loaded; and its base.
+
+    What is loaded from there on reads nothing of what is damaged.
+    """
+    (newest,) = await context.store.checkpoints.page(run_id, before=2**62, limit=1)
+    parts = Parts()
+    parts.version, parts.base_seq = newest.version, seq
+    body = checkpoints.encode_body(checkpoints.Base({}, {}))
+    return parts, Draft(Kind.STATE_BASE, checkpoints.BaseFacts(newest.version), body)
+
+
+class _Versions:
+    """The versions that a travel adds: the state it goes back to, then what is edited in it."""
+
+    def __init__(self, context: Context, onto: Parts, *, parent: int, seq: int) -> None:
+        self._context = context
+        self._onto = onto
+        self._newest = onto.version
+        self._parent = parent
+        self._seq = seq
+        self.drafts: list[Draft] = []
+
+    async def restore(
+        self, point: _Point, change: Change, run_id: str, label: str, *, is_answered: bool
+    ) -> None:
+        """The state of the point, with what was done since."""
+        parts, version = point.parts, self._newest + 1
+        logs = {n: [parts.data_of(raw) for raw in log.items] for n, log in parts.logs.items()}
+        values = {name: parts.data_of(raw) for name, raw in parts.values.items()}
+        if label == "forked":
+            values = {name: raw for name, raw in values.items() if name not in travel.LEFT}
+        prepared = await pasts.prepare(
+            self._context,
+            point.past,
+            point.done,
+            point.keys,
+            change.resend,
+            origin=(point.run.run_id, point.version),
+            target=(run_id, version),
+        )
+        fresh = _freshness(point, is_answered=is_answered)
+        if prepared.items or PAST in logs:
+            logs[PAST] = [_raw(item) for item in prepared.items]
+        if prepared.keys:
+            values[RESEND] = _raw(prepared.keys)
+        if point.has_turns:
+            values[TURN] = _raw((version + bool(change.edits), point.turn))
+        if fresh is not None:
+            values[FRESH] = _raw(fresh)
+        for name in travel.KEPT:
+            if name in self._onto.values:
+                values[name] = self._onto.data_of(self._onto.values[name])
+        if point.copied.revision is not None:
+            values[records.PART] = point.copied.revision
+        edits = self._edits(self._onto)
+        edits.restore(logs, values)
+        self._add(edits, label, point.copied)
+
+    async def edit(self, point: _Point, change: Change) -> None:
+        """Exactly the edits, as a version of their own: what differs there was said by somebody."""
+        if not change.edits:
+            return
+        edits = self._edits(point.parts)
+        known = (*point.parts.logs, *point.parts.values)
+        logs: Collection[str] = point.parts.logs
+        if any(name not in known for name in change.edits):
+            # What the run made of such a part later says which kind it is.
+            later = (await load_newest(self._context, point.run.run_id)).parts.logs
+            logs = {*logs, *(name for name in later if name not in known)}
+        for name, value in change.edits.items():
+            edits.replace(name, value, is_log=name in logs)
+        self._add(edits, "edited", point.copied)
+
+    def _edits(self, parts: Parts) -> Edits:
+        return Edits(parts, max_bytes=self._context.settings.max_body_bytes)
+
+    def _add(self, edits: Edits, label: str, copied: Copied) -> None:
+        delta, values = edits.split(self._seq + len(self.drafts))
+        if values:
+            self.drafts.append(Draft(Kind.STATE_VALUES, NoFacts(), values))
+        created = checkpoints.Created(
+            ids.uuid7(),
+            self._newest + 1,
+            self._parent,
+            self._onto.base_seq,
+            phase=copied.phase,
+            agent=copied.agent,
+            label=label,
+            record=copied.told,
+        )
+        self._newest = self._parent = self._newest + 1
+        body = checkpoints.encode_body(delta)
+        self.drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
+
+
+async def _find(context: Context, run: Run, version: int) -> _Point:
+    """A version of a run and what came after it; raises CheckpointNotFound if there is none."""
+    names.check_count(version, what="version")
+    found = await context.store.checkpoints.get(run.run_id, version) if version else None
+    if found is None:
+        await Checkpoints(context).load(run.run_id, version)  # says what is missing
+        seq, at, parts, copied = 0, 0, Parts(), NOTHING
+    else:
+        seq, at, parts = found.seq, found.created_at, await load_parts(context, found)
+        copied = await last_told(context, found)
+    left = [msgspec.convert(item, PastItem) for item in parts.decode_part(PAST, [])]
+    before = (
+        Done([], await pasts.effects_of(context, left), await pasts.calls_of(context, left))
+        if version
+        else await pasts.done_before_fork(context, run)
+    )
+    later = await pasts.done_after(context, run.run_id, seq=seq, at=at)
+    past = travel.past_of(left, [*before.items, *later.items])
+    keys = parts.decode_part(RESEND, {}) | await pasts.keys_of(context, run.run_id)
+    return _Point(run, version, seq, parts, past, Done.join([before, later]), keys, copied)
+
+
+def _freshness(point: _Point, *, is_answered: bool) -> Fresh | None:
+    """Whether the agent finds its input, or the next message of a session, untouched."""
+    if point.version == 0:
+        return "start"
+    stored: Fresh | None = point.parts.decode_part(FRESH)
+    return stored or ("message" if is_answered else None)
+
+
+async def _get(context: Context, run_id: str) -> Run:
+    found = await context.store.runs.get(names.check(run_id, what="run id"))
+    if found is None:
+        raise _no_run(run_id)
+    return found
+
+
+def _no_run(run_id: str) -> RunNotFound:
+    return RunNotFound(f"there is no run {run_id!r}; `holdfast runs list` shows those that are")
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(codec.encode(value))

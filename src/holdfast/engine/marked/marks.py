@@ -1,0 +1,137 @@
+"""Marked runs: opening them, and reading what a framework has stored in them."""
+
+import contextlib
+from collections.abc import Collection, Sequence
+
+from holdfast import names
+from holdfast.engine.context import Context
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.marked import pruning
+from holdfast.engine.marked.marked_run import MarkedRun
+from holdfast.engine.reading.folding import Items, Named, View
+from holdfast.engine.reading.versions import load_entries, load_views
+from holdfast.engine.writing import beginning
+from holdfast.errors import InputDiffers, RunExists
+from holdfast.kernel import checkpoints, indexes, journal, runs, state
+from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.marks import Marked, Written, WrittenAt
+from holdfast.kernel.runs import Run
+from holdfast.stores.reads import MarkFilter
+
+
+class Marks:
+    """The marked runs of one agent's name, which no worker works on."""
+
+    def __init__(self, context: Context, leases: Leases, agent: str) -> None:
+        self._context = context
+        self._leases = leases
+        self._agent = agent
+
+    async def open(self, run_id: str, *, note: str = "") -> MarkedRun:
+        """A run to write to; it is created, with a note, if there is none."""
+        if await self.find(run_id) is None:
+            await self._create(run_id, runs.Created(agent=self._agent, note=note))
+        return await MarkedRun.open(self._context, self._leases, run_id)
+
+    async def open_copy(self, run_id: str, source_id: str, *, note: str = "") -> None:
+        """Let a run that is to be a copy be of its source's lineage, unless it is there already."""
+        source = await self.find(source_id)
+        if source is not None and await self.find(run_id) is None:
+            root, newest = (
+                source.root_id,
+                await self._context.store.checkpoints.page(source_id, before=2**62, limit=1),
+            )
+            facts = runs.Created(
+                agent=self._agent,
+                root_id=root,
+                forked_from=source_id,
+                forked_version=newest[0].version if newest else 0,
+                note=note,
+                owner=source.owner,
+            )
+            await self._create(run_id, facts)
+
+    async def _create(self, run_id: str, facts: runs.Created) -> None:
+        with contextlib.suppress(RunExists):
+            await beginning.begin(self._context, run_id, [Draft(Kind.RUN_CREATED, facts)])
+
+    async def note(self, run_id: str) -> str:
+        """The note that a run was created with."""
+        first = await self._context.store.journal.read(run_id, after=0, limit=1)
+        return indexes.facts_of(first[0]).note if first else ""
+
+    async def find(self, run_id: str) -> Run | None:
+        """The row of a run; raises InputDiffers if it is something else."""
+        run = await self._context.store.runs.get(names.check(run_id, what="thread id"))
+        if run is not None and run.agent != self._agent:
+            raise InputDiffers(
+                f"{run_id!r} is a run of agent {run.agent!r}, not a thread of {self._agent}; "
+                "choose another id"
+            )
+        return run
+
+    async def get(self, run_id: str, space: str, name: str) -> Marked | None:
+        return await self._context.store.marks.get(run_id, space, name)
+
+    async def latest(self, run_id: str, space: str) -> Marked | None:
+        """The mark that was made last in a space, whatever its name."""
+        return await self._context.store.marks.latest(run_id, space)
+
+    async def page(self, wanted: MarkFilter) -> list[Marked]:
+        return await self._context.store.marks.page(wanted)
+
+    async def of_run(self, run_id: str) -> list[Marked]:
+        """All marks of a run in the order they were made."""
+        return await self._context.store.marks.of_run(run_id)
+
+    async def tagged(self, tag: str, values: Sequence[str]) -> list[Marked]:
+        """The marks of any run whose tag is one of the values."""
+        return await self._context.store.marks.tagged(tag, values)
+
+    async def idle(self, before: int, limit: int) -> list[str]:
+        """Runs in which nothing was marked since a moment, and that wait for nobody."""
+        return await self._context.store.marks.idle_runs(self._agent, before, limit)
+
+    async def writes(self, run_id: str, keys: Sequence[tuple[str, str]]) -> list[WrittenAt]:
+        """Where the writes after marks lie, in order."""
+        return await self._context.store.writes.of_marks(run_id, keys)
+
+    async def read_writes(
+        self, run_id: str, seqs: Sequence[int]
+    ) -> dict[int, tuple[Written, Items]]:
+        """Entries of writes by their seqs, every token as it was given."""
+        entries = await load_entries(self._context, run_id, seqs)
+        bodies = {entry.seq: journal.body_of(entry) for entry in entries}
+        raws = {seq: list(checkpoints.decode_values(body).values()) for seq, body in bodies.items()}
+        refs = {ref.seq for items in raws.values() for ref in map(state.as_ref, items) if ref}
+        for entry in await load_entries(self._context, run_id, sorted(refs - bodies.keys())):
+            bodies[entry.seq] = journal.body_of(entry)
+        named = Named(bodies)
+        for items in raws.values():
+            for index, raw in enumerate(items):
+                if (ref := state.as_ref(raw)) is not None:
+                    items[index] = named.raw_of(ref)
+        return {entry.seq: (indexes.facts_of(entry), raws[entry.seq]) for entry in entries}
+
+    async def prune(
+        self, run: MarkedRun, drop: Collection[int], *, note: str, token: int = 0
+    ) -> None:
+        """Take versions away; see pruning.prune."""
+        await pruning.prune(self._context, run, drop, note=note, token=token)
+
+    async def erase(self, run: MarkedRun, *, note: str, token: int = 0) -> None:
+        """Take every version away, and erase every body; see pruning.erase."""
+        await pruning.erase(self._context, run, note=note, token=token)
+
+    async def views(
+        self, run_id: str, versions: Collection[int], known: MarkedRun | None = None
+    ) -> dict[int, View]:
+        """The states at versions; those that are known need not be read."""
+        found: dict[int, View] = {}
+        if known is not None and not known.is_stale:
+            views = known.fold.views
+            found = {version: views[version] for version in versions if version in views}
+        missing = set(versions) - found.keys()
+        if missing:
+            found |= await load_views(self._context, run_id, missing)
+        return found

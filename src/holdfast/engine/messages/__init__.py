@@ -1,0 +1,1 @@
+"""Messages between runs: queues, the outbox, and what peers reply."""

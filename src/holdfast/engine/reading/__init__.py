@@ -1,0 +1,1 @@
+"""Reading journals and what they add up to: entries, versions, the feed; and checking rows."""

@@ -1,0 +1,165 @@
+"""Rows of waits compared with the journal: who waits for what, until when, and how that ended.
+
+What peers say beside the journal is a hint and cannot be compared: signs of life, claims, and a
+deadline that a sign of life has moved. A sign of life from before the wait is none.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.clock import MICROSECONDS
+from holdfast.engine.context import Context
+from holdfast.engine.reading.proving import is_intact
+from holdfast.errors import IndexCorrupted, JournalCorrupted
+from holdfast.kernel import indexes, peers, runs, waits
+from holdfast.kernel.journal import Header, Kind
+from holdfast.kernel.waits import Wait, WaitStatus
+
+_PAGE: Final = 1000
+_CLOCKS_DIFFER: Final = 60 * MICROSECONDS
+
+
+async def check_waits(context: Context, found: Sequence[Wait]) -> None:
+    """Raise IndexCorrupted unless the rows of waits say what the journal does.
+
+    JournalCorrupted if it is the journal that was changed.
+    """
+    try:
+        await _check_waits(context, found)
+    except IndexCorrupted:
+        for wait in found:
+            await _check_entries(context, wait)
+        raise
+
+
+async def _check_entries(context: Context, wait: Wait) -> None:
+    """Raise JournalCorrupted if an entry that a row leads to is not what was written."""
+    seqs = sorted({wait.opened_seq, wait.result_seq} - {0})
+    for linked in await context.store.journal.named(wait.run_id, seqs):
+        if not is_intact(linked):
+            raise JournalCorrupted(
+                f"entry {linked.entry.seq} of run {wait.run_id}, which tells of wait "
+                f"{wait.wait_id}, is damaged; nothing of it was used, "
+                f"`holdfast runs recover {wait.run_id} --plan` says what can be done"
+            )
+
+
+async def _check_waits(context: Context, found: Sequence[Wait]) -> None:
+    entries = await _entries(context, found)
+    for wait in found:
+        check_opened(wait, entries.get((wait.run_id, wait.opened_seq)))
+        if wait.status is WaitStatus.OPEN:
+            if wait.result_seq or wait.settled_by or wait.settled_at:
+                raise wrong(wait, "says that it is open, and how it ended")
+        else:
+            _check_settled(wait, entries.get((wait.run_id, wait.result_seq)))
+    for run_id in {wait.run_id for wait in found if wait.status is WaitStatus.OPEN}:
+        is_open = {w.wait_id: w for w in found if w.run_id == run_id}
+        is_open = {k: w for k, w in is_open.items() if w.status is WaitStatus.OPEN}
+        await _check_open(context, run_id, is_open)
+
+
+async def with_right_deadlines(context: Context, found: Sequence[Wait]) -> dict[str, Wait]:
+    """Those waits whose rows say of their opening what the journal does, by their ids."""
+    entries = await _entries(context, found)
+    right: dict[str, Wait] = {}
+    for wait in found:
+        try:
+            check_opened(wait, entries.get((wait.run_id, wait.opened_seq)))
+        except IndexCorrupted:
+            continue
+        right[wait.wait_id] = wait
+    return right
+
+
+def check_opened(wait: Wait, entry: Header | None) -> None:
+    """Raise IndexCorrupted unless a row tells of a wait as it was opened."""
+    facts = indexes.facts_of(entry) if entry is not None else None
+    if entry is None or not isinstance(facts, waits.Opened):
+        raise wrong(wait, f"leads to entry {wait.opened_seq}, which opens no wait")
+    told = next((each for each in facts.waits if each.wait_id == wait.wait_id), None)
+    if told is None:
+        raise wrong(wait, f"leads to entry {wait.opened_seq}, which opens another wait")
+    # One that joined a call lasts as long as whoever made it waits.
+    is_moved = wait.progress_at >= entry.at - _CLOCKS_DIFFER or bool(peers.call_at(told.address))
+    expected = msgspec.structs.replace(
+        wait,
+        group_id=facts.group_id,
+        kind=told.kind,
+        name=told.name,
+        deadline=wait.deadline if is_moved else told.deadline,
+        opened_at=entry.at,
+        address=told.address,
+        patience=told.patience,
+    )
+    if expected != wait:
+        raise wrong(wait, "does not say what the entry does that opened it")
+
+
+def wrong(wait: Wait, what: str) -> IndexCorrupted:
+    """The error that says so of a row."""
+    return IndexCorrupted(
+        f"the index row of wait {wait.wait_id} of run {wait.run_id} {what}; nothing of it was "
+        f"used, `holdfast store reindex {wait.run_id}` makes the rows anew"
+    )
+
+
+async def _entries(context: Context, found: Sequence[Wait]) -> dict[tuple[str, int], Header]:
+    places = {(wait.run_id, wait.opened_seq) for wait in found}
+    places |= {(wait.run_id, wait.result_seq) for wait in found if wait.result_seq}
+    headers = await context.store.journal.headers(sorted(places)) if places else []
+    return {(header.run_id, header.seq): header for header in headers}
+
+
+def _check_settled(wait: Wait, entry: Header | None) -> None:
+    status = None if entry is None else _status_after(wait, entry)
+    is_told = entry is not None and (wait.settled_by, wait.settled_at) == (entry.actor, entry.at)
+    if status is not wait.status or not is_told:
+        raise wrong(wait, "does not say how it ended")
+
+
+async def _check_open(context: Context, run_id: str, found: dict[str, Wait]) -> None:
+    """Raise IndexCorrupted if one of these was settled."""
+    after = min(wait.opened_seq for wait in found.values())
+    while page := await context.store.journal.headers_after(run_id, after=after, limit=_PAGE):
+        for entry in page:
+            for wait in _named(entry, found):
+                is_over = entry.seq > wait.opened_seq and _status_after(wait, entry) is not None
+                # It may have ended after its row was read.
+                if is_over and await context.store.waits.get(wait.wait_id) == wait:
+                    raise wrong(wait, f"says that it is open, and entry {entry.seq} settled it")
+        after = page[-1].seq
+
+
+def _named(entry: Header, found: dict[str, Wait]) -> list[Wait]:
+    """The waits that an entry may settle."""
+    if entry.kind in waits.STATUS_OF:
+        wait = found.get(indexes.facts_of(entry).wait_id)
+        return [] if wait is None else [wait]
+    return list(found.values()) if entry.kind in _CLOSING else []
+
+
+_CLOSING: Final = frozenset(
+    {
+        Kind.GROUP_CLOSED,
+        Kind.RUN_COMPLETED,
+        Kind.RUN_FAILED,
+        Kind.RUN_CANCELLED,
+        Kind.RUN_REWOUND,
+    }
+)
+
+
+def _status_after(wait: Wait, entry: Header) -> WaitStatus | None:
+    """What an entry makes of an open wait; None if nothing."""
+    match indexes.facts_of(entry):
+        case waits.Settled(wait_id) if wait_id == wait.wait_id:
+            return waits.STATUS_OF[Kind(entry.kind)]
+        case waits.Closed(group_id) if group_id == wait.group_id:
+            return WaitStatus.CANCELLED
+        case runs.Ended() | runs.Rewound(keeps_waits=False):
+            return WaitStatus.CANCELLED
+        case _:
+            return None

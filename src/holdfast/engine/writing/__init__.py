@@ -1,0 +1,1 @@
+"""The only builder of commits above the stores: a journal's head, and what is staged for it."""

@@ -1,0 +1,325 @@
+"""The head of a run's journal, as its one writer knows it.
+
+`advance` runs a pure decision on the known state and commits what it asks for. If somebody else was
+first, what came between is folded in and the decision is made anew: a cancel that arrived means
+stop, a later lease means fenced. A commit whose outcome is unknown is resent before anything else.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from holdfast.engine.context import Context
+from holdfast.engine.reading.journal import read_after
+from holdfast.errors import (
+    Fenced,
+    HoldfastError,
+    OutcomeUnknown,
+    SpoolUnusable,
+    UnavailableError,
+)
+from holdfast.kernel import indexes, leases, signals, waits
+from holdfast.kernel.indexes import Change
+from holdfast.kernel.journal import ORIGIN, Draft, Entry, Origin, Position
+from holdfast.kernel.runs import Run
+from holdfast.stores.contract import Applied, BegunRun, Commit, Conflict, Outcome, Refused
+from holdfast.stores.sealing import seal_all
+from holdfast.telemetry import COMMIT_CONFLICT
+
+
+class Beginning(NamedTuple):
+    """A run that is to begin with a commit of another."""
+
+    run_id: str
+    drafts: Sequence[Draft]
+
+
+class Plan(NamedTuple):
+    """What a decision asks for, and what to do once it is stored."""
+
+    drafts: Sequence[Draft]
+    on_applied: Callable[[Sequence[Entry], Sequence[Draft]], None] | None = None
+    begins: Sequence[Beginning] = ()
+
+
+Decide = Callable[[Run, int], Plan]
+
+
+class ConditionFailed(HoldfastError):
+    """A condition on an index did not hold."""
+
+    def __init__(self, change: Change) -> None:
+        super().__init__(f"a condition did not hold: {type(change).__name__}")
+        self.change = change
+
+
+class _Pending(NamedTuple):
+    commit: Commit
+    run: Run
+    plan: Plan
+    before: tuple[Run, int]
+
+
+class Head:
+    """Where one writer is in one run.
+
+    With `on_later` the run is not this writer's alone: what others appended is given to it, and no
+    lease of theirs fences this head. `on_stored` is called after the first commit.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        run: Run,
+        position: Position,
+        *,
+        on_later: Callable[[Sequence[Entry]], Awaitable[None]] | None = None,
+        on_stored: Callable[[], None] | None = None,
+    ) -> None:
+        self.run = run
+        self.position = position
+        self.closed_groups: set[str] = set()
+        self.signalled: dict[str, int] = {}
+        """The seq of the last signal of each name that was folded in."""
+        self._context = context
+        self._lease_seq = run.lease_seq
+        self._on_later = on_later
+        self._on_stored = on_stored
+        self._pending: _Pending | None = None
+        self._spooled = 0
+        self._superseded: HoldfastError | None = None
+        self._is_busy = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the outcome of every commit is known."""
+        return self._pending is None
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether some of what this head has committed is in the local spool only."""
+        return self._spooled > 0
+
+    async def settle(self) -> Sequence[Entry]:
+        """Find out what became of a commit whose answer nobody saw; its entries if it is stored."""
+        await self._enter()
+        try:
+            return await self._settle()
+        finally:
+            self._leave()
+
+    async def advance(self, decide: Decide) -> Sequence[Entry]:
+        """Commit what `decide(run, next seq)` asks for; the entries, once they are on disk.
+
+        Nothing is written when it asks for nothing.
+        """
+        if self._is_busy or self._pending is not None:
+            settled = await self._settle_before(decide)
+            if settled:
+                return settled
+        else:
+            self._is_busy = True
+        try:
+            while True:
+                plan = decide(self.run, self.position.seq + 1)
+                if not plan.drafts:
+                    return ()
+                pending = self._seal(plan)
+                outcome = await self._submit(pending)
+                if isinstance(outcome, Applied):
+                    return pending.commit.entries
+                if isinstance(outcome, Refused):
+                    raise ConditionFailed(outcome.change)
+                await self._catch_up()
+        finally:
+            self._leave()
+
+    async def _settle_before(self, decide: Decide) -> Sequence[Entry]:
+        """Wait for one's turn and settle what is pending.
+
+        If `decide` asks for just what turns out to be stored, its caller tries again what has
+        succeeded: the entries are given back, and the turn is over. Else it is the caller's turn.
+        """
+        await self._enter()
+        try:
+            pending = self._pending
+            asked = None if pending is None else _drafts_of(decide, pending)
+            settled = await self._settle()
+            if settled and pending and pending.plan.drafts == asked:
+                self._leave()
+                return settled
+        except BaseException:
+            self._leave()
+            raise
+        return ()
+
+    async def _enter(self) -> None:
+        """Wait until nobody else uses this head. Tasks take turns in the order they came."""
+        while self._is_busy:
+            # In a fork, whoever has the turn does not exist.
+            self._context.store.home.check()
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled() and not self._is_busy:
+                    self._leave()  # it was this task's turn: the next one has it now
+                raise
+        self._is_busy = True
+
+    def _leave(self) -> None:
+        self._is_busy = False
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    def _seal(self, plan: Plan) -> _Pending:
+        context, before = self._context, self.run
+        origin = Origin(before.tenant, before.run_id, context.worker, context.now())
+        # What is not stored yet is made of its first entry, whenever that is sealed.
+        known = before if self.position.seq else None
+        sealed = seal_all(known, self.position, plan.drafts, origin)
+        run = sealed.run or before
+        commit = Commit(
+            run.tenant,
+            run.run_id,
+            self.position,
+            tuple(sealed.entries),
+            None if run is before else run,
+            tuple(sealed.changes),
+            tuple(self._begun(each, origin) for each in plan.begins),
+        )
+        return _Pending(commit, run, plan, (before, self.position.seq + 1))
+
+    def _begun(self, beginning: Beginning, origin: Origin) -> BegunRun:
+        own = Origin(origin.tenant, beginning.run_id, origin.actor, origin.at)
+        sealed = seal_all(None, ORIGIN, beginning.drafts, own)
+        assert sealed.run is not None, "a run that begins is created"
+        return BegunRun(sealed.run, tuple(sealed.entries))
+
+    async def _submit(self, pending: _Pending) -> Outcome:
+        # Until the answer is here, the commit may or may not be stored: whoever uses this head
+        # next finds it in `_pending` and settles it first.
+        is_first_time = self._pending is None
+        self._pending = pending
+        try:
+            outcome = await self._send_or_spool(pending.commit)
+        except OutcomeUnknown:
+            raise
+        except HoldfastError:
+            # This sending stored nothing; an earlier one may have.
+            if is_first_time:
+                self._pending = None
+            raise
+        self._answered(pending, outcome)
+        return outcome
+
+    async def _send_or_spool(self, commit: Commit) -> Outcome:
+        """Submit a commit after those that are spooled; spool it too if the store is away."""
+        spool = self._context.spool
+        if spool is None:
+            return await self._context.store.submit(commit)
+        # One that is not its writer's alone would be superseded by whoever writes next.
+        can_spool = self._on_later is None and spool.takes(commit)
+        is_away = spool.is_away and not spool.is_broken
+        if can_spool and is_away and self._superseded is None:
+            return await self._spool(commit)
+        try:
+            await self._drain()
+            return await self._context.store.submit(commit)
+        except UnavailableError as error:
+            if not can_spool:
+                raise
+            try:
+                return await self._spool(commit)
+            except SpoolUnusable as unusable:
+                raise error from unusable
+
+    async def _spool(self, commit: Commit) -> Outcome:
+        spool = self._context.spool
+        assert spool is not None, "whoever calls has looked"
+        # Before it is written: it may be drained before this task goes on.
+        self._spooled += 1
+        try:
+            await spool.add(commit, self._drained)
+        except SpoolUnusable:
+            self._spooled -= 1
+            raise
+        return Applied()
+
+    def _drained(self, error: HoldfastError | None) -> None:
+        self._spooled -= 1
+        self._superseded = self._superseded or error
+
+    async def _drain(self) -> None:
+        """Let the store take what is spooled; raises SpoolSuperseded if it never will."""
+        if self._spooled and self._context.spool is not None:
+            await self._context.spool.drain()
+        if self._superseded is not None:
+            raise self._superseded
+
+    def _answered(self, pending: _Pending, outcome: Outcome) -> None:
+        self._pending = None
+        if isinstance(outcome, Applied):
+            self.run = pending.run
+            self.position = pending.commit.entries[-1].position
+            if self._on_stored is not None:
+                self._on_stored()
+                self._on_stored = None
+            if pending.plan.on_applied is not None:
+                pending.plan.on_applied(pending.commit.entries, pending.plan.drafts)
+
+    async def _settle(self) -> Sequence[Entry]:
+        """The commit is sent again unchanged: if it is there already, that is success."""
+        if self._pending is None:
+            return ()
+        pending = self._pending
+        outcome = await self._submit(pending)
+        if isinstance(outcome, Conflict):
+            await self._catch_up()
+        return pending.commit.entries if isinstance(outcome, Applied) else ()
+
+    async def _catch_up(self) -> None:
+        """Fold in what others appended; raises Fenced if the lease is another's now."""
+        self._context.telemetry.count(COMMIT_CONFLICT)
+        await self._fold_later()
+
+    async def look(self) -> None:
+        """Fold in what others appended meanwhile, without writing anything."""
+        await self._enter()
+        try:
+            if not await self._settle() and self._pending is None:
+                await self._fold_later()
+        finally:
+            self._leave()
+
+    async def _fold_later(self) -> None:
+        await self._drain()
+        later = await read_after(self._context, self.run.run_id, self.position)
+        if later and not self.position.seq:
+            raise Fenced(f"run {self.run.run_id} was begun by somebody else: stop working on it")
+        if self._on_later is None:
+            leases.check_not_fenced(self._lease_seq, later)
+        else:
+            await self._on_later(later)
+        for entry in later:
+            facts = indexes.facts_of(entry)
+            self.run = indexes.fold_run(self.run, entry, facts)
+            self.position = entry.position
+            if isinstance(facts, waits.Closed):
+                self.closed_groups.add(facts.group_id)
+            elif isinstance(facts, signals.Received):
+                self.signalled[facts.name] = entry.seq
+
+
+def _drafts_of(decide: Decide, pending: _Pending) -> Sequence[Draft] | None:
+    """What a decision would have asked for in place of a commit; None if it refuses."""
+    try:
+        return decide(*pending.before).drafts
+    except HoldfastError:
+        return None
