@@ -7,7 +7,7 @@ from benchmarks.contract import Place
 from benchmarks.report import Row, tenfold
 from benchmarks.samples import Stopwatch
 from benchmarks.sizes import Sizes
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 
 NAMES = ("record_write_p99", "record_read_p99", "record_history_p99")
 _HISTORY = 100

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.cli.exits import Exit
-from holdfast.sync.recovery import CheckpointService
+from holdfast.sync.records import CheckpointService
 from tests.acceptance.test_cli import ask, run
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "how-to" / "recovery.md"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import sync
-from holdfast.sync.recovery import CheckpointService
+from holdfast.sync.records import CheckpointService
 from tests.acceptance.test_demo import HOLDFAST, run
 
 DEMO = [*HOLDFAST, "demo", "handoff"]

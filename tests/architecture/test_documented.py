@@ -31,7 +31,7 @@ from holdfast.kernel.indexes import FACTS
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.waits import WaitFacts
 from holdfast.peers import CheckpointService, TaskExecutionContext
-from holdfast.recovery import CheckpointService as RecordService
+from holdfast.records import CheckpointService as RecordService
 from holdfast.settings import Settings
 from holdfast.subscribers.webhooks import Webhooks
 from tests.docs.examples import ROOT, pages

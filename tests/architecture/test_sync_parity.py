@@ -31,9 +31,9 @@ from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits, WaitSpec
 from holdfast.errors import RunNotFound, StoreClosed
 from holdfast.peers import CheckpointService
-from holdfast.recovery import CheckpointService as RecordService
+from holdfast.records import CheckpointService as RecordService
 from holdfast.subscribers.webhooks import Webhooks
-from holdfast.sync.recovery import CheckpointService as BlockingRecordService
+from holdfast.sync.records import CheckpointService as BlockingRecordService
 from holdfast.sync.workflows import Workflows as BlockingWorkflows
 from holdfast.workflows import Workflows
 

@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 import holdfast
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 
 
 async def serve(url: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast import HandoffPolicy, RecoveryPolicy
 from holdfast.errors import RunBlocked
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.handoff.relays import Seen, builder

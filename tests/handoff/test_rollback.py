@@ -15,7 +15,7 @@ from holdfast.handoff.rollback import (
     rollback_instructions,
 )
 from holdfast.kernel.effects import Effect, Status
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import holdfast
 from holdfast import Settings
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 

@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import HandoffPolicy
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 from holdfast.stores import contract
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend

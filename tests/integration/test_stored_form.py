@@ -16,7 +16,7 @@ import zstandard
 import holdfast
 from holdfast import codec
 from holdfast.errors import IntegrityError, UnsupportedValue
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend, Raw
 from tests.integration.test_tampering import flips, make_run

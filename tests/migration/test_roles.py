@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast.engine.maintenance.erasing import erase_run
 from holdfast.errors import IntegrityError, StoreNotPermitted
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test
 from tests.backends import PostgresRaw
 from tests.conftest import DATABASE, new_database

@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast.errors import JournalCorrupted, RunBlocked
 from holdfast.kernel import indexes
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 

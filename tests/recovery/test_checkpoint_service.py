@@ -23,7 +23,7 @@ from holdfast.errors import (
     ValueTooLarge,
 )
 from holdfast.kernel import indexes
-from holdfast.recovery import (
+from holdfast.records import (
     CheckpointQuery,
     CheckpointService,
     Compliance,
@@ -41,7 +41,7 @@ from holdfast.recovery import (
     hash_of,
 )
 from holdfast.settings import Settings
-from holdfast.sync.recovery import CheckpointService as BlockingService
+from holdfast.sync.records import CheckpointService as BlockingService
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend

@@ -15,8 +15,8 @@ from holdfast.kernel import records
 from holdfast.kernel.checkpoints import Created, Delta, encode_body
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.record_schema import fields_of
-from holdfast.recovery import CheckpointService, StoredRecord, hash_of
-from holdfast.recovery.reading import moment
+from holdfast.records import CheckpointService, StoredRecord, hash_of
+from holdfast.records.reading import moment
 from holdfast.stores.reads import RunAtHead
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import advance

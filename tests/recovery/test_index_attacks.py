@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast.errors import CheckpointFinal, ConflictError, IntegrityError
 from holdfast.kernel import checkpoints, records
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend, Raw
 

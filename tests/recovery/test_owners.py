@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConflictError, Fenced
-from holdfast.recovery import CheckpointService, StoredRecord
+from holdfast.records import CheckpointService, StoredRecord
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import advance

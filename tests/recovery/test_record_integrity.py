@@ -12,7 +12,7 @@ import holdfast
 from holdfast.engine.maintenance.erasing import erase_run
 from holdfast.errors import CheckpointCorrupted, IndexCorrupted
 from holdfast.kernel import indexes
-from holdfast.recovery import CheckpointService, hash_of
+from holdfast.records import CheckpointService, hash_of
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.recovery.test_checkpoint_service import EVERYTHING

@@ -8,7 +8,7 @@ from holdfast.engine.marked.marks import Marks
 from holdfast.engine.reading.folding import View
 from holdfast.errors import CheckpointFinal
 from holdfast.kernel.marks import Mark
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import RunNotFound
-from holdfast.recovery import CheckpointService, Record
+from holdfast.records import CheckpointService, Record
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.processes import Child

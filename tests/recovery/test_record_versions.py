@@ -15,7 +15,7 @@ from holdfast.kernel import record_schema as schema
 from holdfast.kernel.checkpoints import Created, Delta
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.records import Told
-from holdfast.recovery import CheckpointService, Decision, Item
+from holdfast.records import CheckpointService, Decision, Item
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 

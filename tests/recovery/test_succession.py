@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast.errors import CheckpointFinal, ConflictError, IllegalMove
 from holdfast.kernel.records import Phase
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend

@@ -10,7 +10,7 @@ from typing import Any
 
 import holdfast
 from holdfast.errors import CheckpointConflict, HoldfastError
-from holdfast.recovery import CheckpointService
+from holdfast.records import CheckpointService
 from holdfast.testing import faults
 
 

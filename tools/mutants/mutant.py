@@ -123,7 +123,7 @@ WEIGHTS = {
     "stores": 110,
     "engine": 80,
     "agents": 50,
-    "recovery": 25,
+    "records": 25,
     "peers": 25,
     "handoff": 15,
     "workflows": 35,

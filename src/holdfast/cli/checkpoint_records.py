@@ -12,8 +12,8 @@ from holdfast.cli.options import Options, Ordinal, common
 from holdfast.cli.output import write
 from holdfast.cli.records import Record
 from holdfast.errors import CheckpointNotFound
-from holdfast.recovery.stored import CheckpointQuery, StoredRecord
-from holdfast.sync.recovery import CheckpointService
+from holdfast.records.stored import CheckpointQuery, StoredRecord
+from holdfast.sync.records import CheckpointService
 
 _COLUMNS = {
     "ID": "checkpoint_id",

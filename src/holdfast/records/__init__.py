@@ -14,8 +14,8 @@ from holdfast.kernel.records import (
     Recovery,
     TestsStatus,
 )
-from holdfast.recovery.checkpoint_service import CheckpointService
-from holdfast.recovery.stored import (
+from holdfast.records.checkpoint_service import CheckpointService
+from holdfast.records.stored import (
     CheckpointQuery,
     HandoffResult,
     RecoveryResult,

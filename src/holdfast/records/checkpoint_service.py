@@ -27,17 +27,17 @@ from holdfast.kernel import record_schema as schema
 from holdfast.kernel import records
 from holdfast.kernel.checkpoints import COPIES, Checkpoint
 from holdfast.kernel.records import AGENT_TYPES, MAX_SUMMARY, Record
-from holdfast.recovery.owners import Owners
-from holdfast.recovery.reading import Reading
-from holdfast.recovery.stored import (
+from holdfast.records.owners import Owners
+from holdfast.records.reading import Reading
+from holdfast.records.stored import (
     CheckpointQuery,
     HandoffResult,
     RecoveryResult,
     SearchResult,
     StoredRecord,
 )
-from holdfast.recovery.succession import Succession
-from holdfast.recovery.writing import Creating, Writing
+from holdfast.records.succession import Succession
+from holdfast.records.writing import Creating, Writing
 from holdfast.stores.reads import FoundRecord, RecordFilter
 
 _NO_LIMIT = 2**62
@@ -328,7 +328,7 @@ def _context_of(hf: object) -> Context:
         raise MisuseError(
             f"CheckpointService is made of a holdfast.Holdfast, not of {type(hf).__module__}."
             f"{type(hf).__name__}; for holdfast.sync.Holdfast there is "
-            "holdfast.sync.recovery.CheckpointService, which blocks"
+            "holdfast.sync.records.CheckpointService, which blocks"
         )
     return context
 

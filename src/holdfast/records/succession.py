@@ -17,10 +17,10 @@ from holdfast.kernel import handoffs
 from holdfast.kernel.handoffs import Findings, Offer, Selection, Verification
 from holdfast.kernel.journal import Draft
 from holdfast.kernel.records import Phase
-from holdfast.recovery.owners import Owners
-from holdfast.recovery.reading import Reading
-from holdfast.recovery.stored import HandoffResult, RecoveryResult, StoredRecord
-from holdfast.recovery.writing import Writing
+from holdfast.records.owners import Owners
+from holdfast.records.reading import Reading
+from holdfast.records.stored import HandoffResult, RecoveryResult, StoredRecord
+from holdfast.records.writing import Writing
 from holdfast.stores.reads import FoundRecord, RunAtHead
 
 _NO_LIMIT = 2**62

@@ -19,7 +19,7 @@ from holdfast.kernel.record_proofs import verified, with_hash
 from holdfast.kernel.record_schema import Fields
 from holdfast.kernel.records import Compliance, Metadata, Phase, Record, Recovery
 from holdfast.kernel.state import Parts
-from holdfast.recovery.stored import StoredRecord
+from holdfast.records.stored import StoredRecord
 from holdfast.stores.reads import FoundRecord, Linked
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

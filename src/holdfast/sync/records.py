@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.kernel.records import AGENT_TYPES, Record
-from holdfast.recovery import checkpoint_service
-from holdfast.recovery.stored import (
+from holdfast.records import checkpoint_service
+from holdfast.records.stored import (
     CheckpointQuery,
     HandoffResult,
     RecoveryResult,

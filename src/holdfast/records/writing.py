@@ -33,9 +33,9 @@ from holdfast.kernel.record_proofs import with_hash
 from holdfast.kernel.record_schema import Fields
 from holdfast.kernel.records import Finalized, LinkedTo, Phase, Record, RecordRow, Told, Updated
 from holdfast.kernel.runs import Run
-from holdfast.recovery.owners import Owners
-from holdfast.recovery.reading import Reading, moment, place, stored_record
-from holdfast.recovery.stored import StoredRecord
+from holdfast.records.owners import Owners
+from holdfast.records.reading import Reading, moment, place, stored_record
+from holdfast.records.stored import StoredRecord
 from holdfast.stores.reads import FoundRecord, RunAtHead
 
 _NO_LIMIT = 2**62
