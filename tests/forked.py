@@ -56,7 +56,7 @@ KINDS: dict[str, list[str]] = {
         "holdfast.wakeups.sqlite",
         "holdfast.wakeups.postgres",
     ],
-    "mcp": ["holdfast.edges.mcp", "holdfast.cli.mcp", "mcp.server.mcpserver", "uvicorn"],
+    "mcp": ["holdfast.edges.mcp", "holdfast.cli.mcp.commands", "mcp.server.mcpserver", "uvicorn"],
     "langgraph": [
         "holdfast.integrations.langgraph",
         "holdfast.integrations.langgraph.importing",

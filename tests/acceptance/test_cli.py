@@ -19,10 +19,10 @@ import pytest
 
 import holdfast
 from holdfast import Run, agent, cli, errors, sync
-from holdfast.cli import exits, progress
-from holdfast.cli.output import Output
 from holdfast.engine.effects import EffectRequest
 from holdfast.engine.waits import WaitSpec
+from holdfast.terminal import exits, progress
+from holdfast.terminal.output import Output
 from tests import forked_cli
 from tests.forked import PIPE, Forked
 
@@ -168,7 +168,9 @@ def test_help_lists_every_command_and_loads_none() -> None:
     assert done.returncode == 0
     assert all(re.search(rf"^  {name} ", done.stdout, re.MULTILINE) for name in cli.COMMANDS)
     loaded = set(done.stderr.split())
-    assert loaded & {"rich", "anyio", "apsw", "holdfast.sync", "holdfast.cli.runs"} == set()
+    assert (
+        loaded & {"rich", "anyio", "apsw", "holdfast.sync", "holdfast.cli.runs.commands"} == set()
+    )
 
 
 @pytest.mark.parametrize("module", ["msgspec", "click", "rich"])

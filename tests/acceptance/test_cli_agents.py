@@ -14,9 +14,9 @@ from typing import Any, Self
 import pytest
 
 from holdfast import sync
-from holdfast.cli.exits import Exit
 from holdfast.engine.effects import EffectRequest
 from holdfast.kernel.runs import Run
+from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import HOLDFAST, LIMIT_SECONDS, MOMENT, environment, keys_of, run
 from tests.forked import PIPE, Forked
 

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import ToolCall, sync
-from holdfast.cli.exits import Exit
+from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import ask, keys_of, run
 from tests.agents.crashing import advance, start
 

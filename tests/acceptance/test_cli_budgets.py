@@ -7,8 +7,8 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Cost, Message, Usage, sync
-from holdfast.cli.exits import Exit
 from holdfast.errors import RunBlocked
+from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import ask, run
 
 

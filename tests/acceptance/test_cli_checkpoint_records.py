@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import sync
-from holdfast.cli.exits import Exit
 from holdfast.kernel import indexes
+from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import ask, keys_of, run
 from tests.forked_cli import MAIN
 

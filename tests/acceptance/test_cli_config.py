@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Settings, config, sync
-from holdfast.cli.exits import Exit
+from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import ROOT, keys_of, run
 from tests.acceptance.test_cli_agents import Place, Worker, poll
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import sync
-from holdfast.cli.exits import Exit
+from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import HOLDFAST, LIMIT_SECONDS, ask, environment, keys_of, run
 from tests.forked import PIPE, Forked
 

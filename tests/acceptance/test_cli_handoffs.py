@@ -8,8 +8,8 @@ import apsw
 import pytest
 
 from holdfast import sync
-from holdfast.cli.exits import Exit
 from holdfast.sync.records import CheckpointService
+from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import ask, run
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "how-to" / "recovery.md"

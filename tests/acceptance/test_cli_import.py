@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from holdfast.cli import loading
-from holdfast.cli.exits import Exit
 from holdfast.errors import MisuseError
 from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.terminal import loading
+from holdfast.terminal.exits import Exit
 from tests import forked
 from tests.acceptance.test_cli import HOLDFAST, LIMIT_SECONDS, ask, environment, keys_of, run
 from tests.forked import PIPE, Forked

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.cli.exits import Exit
 from holdfast.engine.messages.queues import Queues
 from holdfast.kernel.messages import OUTGOING
 from holdfast.settings import Settings
+from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import ask, keys_of, run
 from tests.agents.crashing import advance, start
 from tests.backends import SQLiteRaw

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import sync
-from holdfast.cli.exits import Exit
+from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import MOMENT, ask, keys_of, run
 
 

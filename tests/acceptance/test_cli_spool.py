@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.exits import Exit
+from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import ask, keys_of, run
 from tests.backends import SQLiteBackend
 from tests.integration.test_spool import left_behind, taken_over, versions

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import EffectRequest, WaitSpec, sync
-from holdfast.cli.exits import Exit
+from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import ask, keys_of, run
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import sync
-from holdfast.cli.exits import Exit
+from holdfast.terminal.exits import Exit
 from tests.acceptance import workflow_files
 from tests.acceptance.test_cli import keys_of, run
 

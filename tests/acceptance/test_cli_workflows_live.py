@@ -11,7 +11,7 @@ from typing import IO
 import pytest
 
 from holdfast import sync
-from holdfast.cli.exits import Exit
+from holdfast.terminal.exits import Exit
 from tests.acceptance.terminal import Terminal
 from tests.acceptance.test_cli import HOLDFAST, LIMIT_SECONDS, environment, run
 from tests.acceptance.test_cli_agents import poll

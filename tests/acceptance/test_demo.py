@@ -17,10 +17,13 @@ from typing import Any
 import pytest
 
 from holdfast import sync
-from holdfast.cli import demo, demo_bank, demo_process, demo_show
-from holdfast.cli.demo_process import Child
-from holdfast.cli.demo_show import Plan, Showing
-from holdfast.cli.demo_stage import Timeline
+from holdfast.cli import demo
+from holdfast.demos import bank as demo_bank
+from holdfast.demos import process as demo_process
+from holdfast.demos import show as demo_show
+from holdfast.demos.process import Child
+from holdfast.demos.show import Plan, Showing
+from holdfast.demos.stage import Timeline
 from holdfast.errors import HoldfastError
 from holdfast.kernel.runs import Status
 from tests import forked

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import sync
-from holdfast.cli import demo, demo_peers_count
-from holdfast.cli.demo_peers_instance import answer_of
+from holdfast.cli import demo
+from holdfast.demos import peers_count
+from holdfast.demos.peers_instance import answer_of
 from holdfast.testing.nats import nats_server
 from tests.acceptance.test_demo import (
     HOLDFAST,
@@ -114,7 +115,7 @@ def test_ctrl_c_ends_the_demo_and_all_its_instances(tmp_path: Path) -> None:
 def test_demo_fails_if_an_answer_is_not_the_one_that_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_peers_count, "answer_of", lambda task, number: f"{task}.{number}")
+    monkeypatch.setattr(peers_count, "answer_of", lambda task, number: f"{task}.{number}")
     options = ["peers", "--tasks", "1", "--peers", "1", "--kills", "0", "-o", "json"]
     done = CliRunner().invoke(demo.command, options, standalone_mode=False)
     assert done.return_value == 1
@@ -134,7 +135,7 @@ def test_answers_that_are_missing_or_twice_are_found_in_the_store(tmp_path: Path
     with sync.open(str(tmp_path / "s.db"), agents=[peer, twice]) as hf:
         hf.run(twice, run_id="r", timeout=LIMIT_SECONDS)
         hf.start(twice, run_id="open")
-        counted = demo_peers_count.count(hf, hf, {"r": 1, "open": 2}, peers=2)
+        counted = peers_count.count(hf, hf, {"r": 1, "open": 2}, peers=2)
         assert (counted["final_answers"], counted["peer_results"]) == (1, 3)
         assert [problem.partition(",")[0] for problem in counted["problems"]] == [
             f"task 1: its answer is {[answer_of(1, 1)]}".removesuffix("]"),

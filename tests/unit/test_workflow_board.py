@@ -1,7 +1,7 @@
 """The rows that a workflow's progress is drawn from, for every order in which events may come."""
 
-from holdfast.cli.workflow_board import Board, Row, shown_below
-from holdfast.cli.workflow_progress import duration
+from holdfast.cli.workflows.board import Board, Row, shown_below
+from holdfast.cli.workflows.progress import duration
 from holdfast.workflows.events import BlockBegan, BlockEnded, BlockWaits, LoopBegan, WaveBegan
 from holdfast.workflows.outcome import Outcome
 from holdfast.workflows.state import Result

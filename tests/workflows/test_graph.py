@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.cli import workflow_graph
+from holdfast.cli.workflows import graph as workflow_graph
 from holdfast.errors import MisuseError
 from holdfast.workflows import Block, Dependency, Kit, Outcome, Waiting, Workflow
 from holdfast.workflows.graph import mermaid, states_of

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
-from holdfast.cli.exits import Exit
-from holdfast.cli.workflow_check import schema, validate
+from holdfast.cli.workflows.check import schema, validate
+from holdfast.terminal.exits import Exit
 from holdfast.workflows.blocks import BUILT_IN
 from holdfast.workflows.reading import parse
 from holdfast.workflows.schema import schema_of

@@ -10,8 +10,8 @@ from typing import Final, cast
 
 import click
 
-from holdfast.cli import exits
-from holdfast.cli.exits import Exit
+from holdfast.terminal import exits
+from holdfast.terminal.exits import Exit
 
 COMMANDS: Final = {
     "runs": "Start, list, watch, hand over, recover, cancel and rewind runs.",

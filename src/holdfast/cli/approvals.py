@@ -6,13 +6,13 @@ import click
 
 from holdfast.agents.approvals import Asked, said_of
 from holdfast.agents.questions import APPROVAL
-from holdfast.cli import inputs, output
-from holdfast.cli.options import Count, Options, common
-from holdfast.cli.output import say, write
-from holdfast.cli.records import Record, record_of
-from holdfast.cli.text import printable, short
 from holdfast.kernel.waits import WaitStatus
 from holdfast.sync import Holdfast
+from holdfast.terminal import inputs, output
+from holdfast.terminal.options import Count, Options, common
+from holdfast.terminal.output import say, write
+from holdfast.terminal.records import Record, record_of
+from holdfast.terminal.text import printable, short
 
 _COLUMNS = {
     "ID": "wait_id",

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from holdfast.cli import output, progress
-from holdfast.cli.exits import Exit
-from holdfast.cli.options import Options, common
-from holdfast.cli.output import say, write
-from holdfast.cli.records import Record
-from holdfast.cli.text import count, printable
 from holdfast.errors import HoldfastError, IntegrityError, NotFoundError, SchemaMismatch
 from holdfast.kernel.journal import Flaw, Problem
 from holdfast.sync import Holdfast
+from holdfast.terminal import output, progress
+from holdfast.terminal.exits import Exit
+from holdfast.terminal.options import Options, common
+from holdfast.terminal.output import say, write
+from holdfast.terminal.records import Record
+from holdfast.terminal.text import count, printable
 
 
 @click.group()

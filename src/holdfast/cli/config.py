@@ -6,14 +6,14 @@ from dataclasses import asdict
 import click
 
 from holdfast import config
-from holdfast.cli import output
-from holdfast.cli.exits import Exit
-from holdfast.cli.options import printing
-from holdfast.cli.output import Output, say, write
-from holdfast.cli.records import Record
-from holdfast.cli.text import count, printable
 from holdfast.config import Config, Problem
 from holdfast.settings import shown_store
+from holdfast.terminal import output
+from holdfast.terminal.exits import Exit
+from holdfast.terminal.options import printing
+from holdfast.terminal.output import Output, say, write
+from holdfast.terminal.records import Record
+from holdfast.terminal.text import count, printable
 
 
 @click.group()

@@ -14,13 +14,15 @@ from typing import Final
 import click
 
 from holdfast import settings
-from holdfast.cli import demo_handoff, demo_peers, demo_stage
-from holdfast.cli.demo_agent import LIMIT_SECONDS
-from holdfast.cli.demo_show import Plan, Showing, Worker
-from holdfast.cli.options import Options, common
-from holdfast.cli.output import say, write
-from holdfast.cli.records import Record
-from holdfast.cli.text import count, printable
+from holdfast.demos import handoff as demo_handoff
+from holdfast.demos import peers as demo_peers
+from holdfast.demos import stage as demo_stage
+from holdfast.demos.agent import LIMIT_SECONDS
+from holdfast.demos.show import Plan, Showing, Worker
+from holdfast.terminal.options import Options, common
+from holdfast.terminal.output import say, write
+from holdfast.terminal.records import Record
+from holdfast.terminal.text import count, printable
 
 MOMENTS: Final = ("before", "during", "after")
 

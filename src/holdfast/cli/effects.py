@@ -4,17 +4,17 @@ from collections.abc import Iterable
 
 import click
 
-from holdfast.cli import inputs, output
-from holdfast.cli.options import Count, Options, common
-from holdfast.cli.output import say, write
-from holdfast.cli.records import Record, readable_body, record_of
-from holdfast.cli.text import short
 from holdfast.clock import MICROSECONDS, SystemClock
 from holdfast.errors import IntegrityError
 from holdfast.kernel import effects, indexes
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.journal import Entry
 from holdfast.sync import Holdfast
+from holdfast.terminal import inputs, output
+from holdfast.terminal.options import Count, Options, common
+from holdfast.terminal.output import say, write
+from holdfast.terminal.records import Record, readable_body, record_of
+from holdfast.terminal.text import short
 
 _COLUMNS = {
     "EFFECT": "effect_id",

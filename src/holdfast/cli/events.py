@@ -6,12 +6,12 @@ from itertools import islice
 import click
 
 from holdfast import ids
-from holdfast.cli import output
-from holdfast.cli.options import Count, Options, common
-from holdfast.cli.output import Output, say
-from holdfast.cli.records import Record
-from holdfast.cli.text import printable, short
 from holdfast.kernel.events import TYPE, Event
+from holdfast.terminal import output
+from holdfast.terminal.options import Count, Options, common
+from holdfast.terminal.output import Output, say
+from holdfast.terminal.records import Record
+from holdfast.terminal.text import printable, short
 
 _SAID = ("taskId", "agentId", "actor")
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from holdfast import settings
-from holdfast.cli import exits, loading, output, progress
-from holdfast.cli.exits import Exit
-from holdfast.cli.options import Count, Options, common
-from holdfast.cli.output import say, write
-from holdfast.cli.records import Record
-from holdfast.cli.text import count, printable
 from holdfast.errors import HoldfastError, InvalidSetting, NotFoundError, TypeNotAllowed
+from holdfast.terminal import exits, loading, output, progress
+from holdfast.terminal.exits import Exit
+from holdfast.terminal.options import Count, Options, common
+from holdfast.terminal.output import say, write
+from holdfast.terminal.records import Record
+from holdfast.terminal.text import count, printable
 
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph import HoldfastSaver

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator
 import click
 
 from holdfast import ids
-from holdfast.cli import output
-from holdfast.cli.options import Count, Options, Ordinal, common
-from holdfast.cli.output import Output, say
-from holdfast.cli.records import Record, entry_record
-from holdfast.cli.text import printable, short, to_json
 from holdfast.engine.reading.erasures import is_among
 from holdfast.kernel import journal
 from holdfast.kernel.journal import GENESIS, Entry, Flaw, Problem
 from holdfast.sync import Holdfast
+from holdfast.terminal import output
+from holdfast.terminal.options import Count, Options, Ordinal, common
+from holdfast.terminal.output import Output, say
+from holdfast.terminal.records import Record, entry_record
+from holdfast.terminal.text import printable, short, to_json
 
 
 @click.group()

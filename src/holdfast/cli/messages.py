@@ -2,10 +2,10 @@
 
 import click
 
-from holdfast.cli import output
-from holdfast.cli.options import Options, common
-from holdfast.cli.records import record_of
 from holdfast.errors import NotFoundError
+from holdfast.terminal import output
+from holdfast.terminal.options import Options, common
+from holdfast.terminal.records import record_of
 
 _COLUMNS = {
     "MESSAGE": "message_id",

@@ -3,13 +3,13 @@
 import click
 
 from holdfast.agents.schedules import Schedule
-from holdfast.cli import inputs, output
-from holdfast.cli.options import Count, Options, common
-from holdfast.cli.output import say
-from holdfast.cli.records import Record, record_of
-from holdfast.cli.text import count as counted
-from holdfast.cli.text import moment, printable
 from holdfast.clock import from_datetime
+from holdfast.terminal import inputs, output
+from holdfast.terminal.options import Count, Options, common
+from holdfast.terminal.output import say
+from holdfast.terminal.records import Record, record_of
+from holdfast.terminal.text import count as counted
+from holdfast.terminal.text import moment, printable
 
 _COLUMNS = {
     "SCHEDULE": "name",

@@ -8,16 +8,16 @@ from typing import Final
 import click
 
 from holdfast import settings
-from holdfast.cli import output
-from holdfast.cli.exits import Exit
-from holdfast.cli.options import Options, common
-from holdfast.cli.output import Output, say
-from holdfast.cli.records import Record
-from holdfast.cli.text import count, moment
 from holdfast.errors import InvalidSetting, NotFoundError
 from holdfast.settings import Settings
 from holdfast.stores import spool_files
 from holdfast.stores.spool_files import EVIDENCE
+from holdfast.terminal import output
+from holdfast.terminal.exits import Exit
+from holdfast.terminal.options import Options, common
+from holdfast.terminal.output import Output, say
+from holdfast.terminal.records import Record
+from holdfast.terminal.text import count, moment
 
 _COLUMNS: Final = {
     "FILE": "file",

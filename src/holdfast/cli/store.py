@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from holdfast.cli import exits, output, progress
-from holdfast.cli.exits import Exit
-from holdfast.cli.options import Options, common
-from holdfast.cli.output import say
-from holdfast.cli.records import Record, record_of
-from holdfast.cli.text import count, printable
 from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.sync import Holdfast
+from holdfast.terminal import exits, output, progress
+from holdfast.terminal.exits import Exit
+from holdfast.terminal.options import Options, common
+from holdfast.terminal.output import say
+from holdfast.terminal.records import Record, record_of
+from holdfast.terminal.text import count, printable
 
 
 @click.group()

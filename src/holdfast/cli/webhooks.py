@@ -7,14 +7,15 @@ import click
 
 from holdfast import config
 from holdfast.app import Holdfast
-from holdfast.cli import inputs, output, worker
-from holdfast.cli.exits import Exit
-from holdfast.cli.options import Options, common
-from holdfast.cli.output import say
-from holdfast.cli.records import Record, record_of
-from holdfast.cli.text import count as counted
-from holdfast.cli.text import moment, printable
+from holdfast.cli import worker
 from holdfast.subscribers.webhooks import DAY_SECONDS, Webhook
+from holdfast.terminal import inputs, output
+from holdfast.terminal.exits import Exit
+from holdfast.terminal.options import Options, common
+from holdfast.terminal.output import say
+from holdfast.terminal.records import Record, record_of
+from holdfast.terminal.text import count as counted
+from holdfast.terminal.text import moment, printable
 
 _COLUMNS = {
     "WEBHOOK": "name",

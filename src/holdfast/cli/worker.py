@@ -14,13 +14,13 @@ import click
 from holdfast import config
 from holdfast.agents.worker import Worker
 from holdfast.app import Holdfast
-from holdfast.cli import exits, loading
-from holdfast.cli.exits import Exit
-from holdfast.cli.options import printing
-from holdfast.cli.output import Output, say
-from holdfast.cli.records import Record
-from holdfast.cli.text import count
 from holdfast.errors import MisuseError
+from holdfast.terminal import exits, loading
+from holdfast.terminal.exits import Exit
+from holdfast.terminal.options import printing
+from holdfast.terminal.output import Output, say
+from holdfast.terminal.records import Record
+from holdfast.terminal.text import count
 
 _AT_ONCE_SECONDS: Final = 5.0
 

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 
 import click
 
-from holdfast.cli import output
-from holdfast.cli.options import Options, common
-from holdfast.cli.output import say
-from holdfast.cli.records import Record, record_of
 from holdfast.clock import SystemClock
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.runs import Run
 from holdfast.kernel.serving import agents_of, unserved
 from holdfast.sync import Holdfast
+from holdfast.terminal import output
+from holdfast.terminal.options import Options, common
+from holdfast.terminal.output import say
+from holdfast.terminal.records import Record, record_of
 
 _COLUMNS = {
     "WORKER": "worker",

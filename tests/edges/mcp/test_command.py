@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from holdfast import sync
-from holdfast.cli.exits import Exit
+from holdfast.terminal.exits import Exit
 from holdfast.testing.store_suite import async_test
 from tests import forked, forked_cli
 from tests.edges.mcp.driving import WIRES, told

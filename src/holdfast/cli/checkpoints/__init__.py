@@ -1,0 +1,5 @@
+"""`holdfast checkpoints`."""
+
+from holdfast.cli.checkpoints.commands import command
+
+__all__ = ["command"]

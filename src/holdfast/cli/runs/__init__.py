@@ -1,0 +1,5 @@
+"""`holdfast runs`."""
+
+from holdfast.cli.runs.commands import command
+
+__all__ = ["command"]

@@ -1,0 +1,5 @@
+"""`holdfast workflows`."""
+
+from holdfast.cli.workflows.commands import command
+
+__all__ = ["command"]

@@ -1,0 +1,1 @@
+"""What `holdfast demo` shows: real processes, killed while they work."""

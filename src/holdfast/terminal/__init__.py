@@ -1,0 +1,1 @@
+"""What the command line and the demos share: options, output, tables, exit codes."""
