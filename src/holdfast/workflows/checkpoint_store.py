@@ -131,7 +131,7 @@ class InMemoryCheckpointStore(CheckpointStore):
         return in_order(each.state() for each in found)
 
     def cleanup_expired(self, max_age_hours: float = 24, *, even_waiting: bool = False) -> int:
-        age = hours(max_age_hours)
+        age = clock.hours(max_age_hours)
         with self._lock:
             now = self._clock.now()
             claims = self._claims_here().ids
@@ -158,12 +158,6 @@ class _Stored:
 
     def state(self) -> CheckpointState:
         return state_of(codec.decode(self.body))
-
-
-def hours(amount: float) -> int:
-    """So many hours in microseconds; raises MisuseError for what is no length of time."""
-    is_number = type(amount) in (int, float)
-    return clock.seconds(amount * 3600 if is_number else amount)
 
 
 def check_workflow(state: CheckpointState, known: str) -> None:

@@ -6,6 +6,7 @@ person, or for an operator, is kept however old it is.
 
 from typing import Final
 
+from holdfast import clock
 from holdfast.engine.context import Context
 from holdfast.engine.maintenance import erasing
 from holdfast.errors import HoldfastError
@@ -13,7 +14,6 @@ from holdfast.kernel import runs
 from holdfast.kernel.runs import Run
 from holdfast.stores.reads import RunFilter
 from holdfast.telemetry import log
-from holdfast.workflows.checkpoint_store import hours
 from holdfast.workflows.kit import AGENT
 
 MAX_AGE_HOURS: Final = 24
@@ -27,7 +27,7 @@ async def remove_expired(context: Context, max_age_hours: float = MAX_AGE_HOURS)
     The runs below one are erased before it is: whoever dies in between leaves it for the next
     time. What cannot be erased is logged, and tried again the next time.
     """
-    before = context.now() - hours(max_age_hours)
+    before = context.now() - clock.hours(max_age_hours)
     removed = 0
     after = (0, "")
     while page := await context.store.runs.expired(AGENT, before, after=after, limit=_PAGE):

@@ -29,7 +29,7 @@ from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.runs import Run, Status
 from holdfast.telemetry import log
 from holdfast.workflows.checkpoint_state import CheckpointState, parts_of, state_of
-from holdfast.workflows.checkpoint_store import check_workflow, held_elsewhere, hours, in_order
+from holdfast.workflows.checkpoint_store import check_workflow, held_elsewhere, in_order
 
 AGENT: Final = "workflow-checkpoint"
 """The agent of the runs that are checkpoints; no worker serves it."""
@@ -128,7 +128,7 @@ class StoredCheckpoints:
         One that waits for an answer stays unless `even_waiting`, as does one that is being resumed.
         What cannot be removed is logged, and tried again the next time.
         """
-        age = hours(max_age_hours)
+        age = clock.hours(max_age_hours)
         await self._leases.expire_lost()
         removed = 0
         async for run in self._alive(None):
