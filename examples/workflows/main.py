@@ -16,7 +16,7 @@ from typing import Any
 
 import holdfast
 from holdfast.workflows import Kit, Outcome
-from holdfast.workflows.events import BlockBegan, BlockEnded, BlockWaits, Event, WaveBegan
+from holdfast.workflows.execution.events import BlockBegan, BlockEnded, BlockWaits, Event, WaveBegan
 
 HERE = Path(__file__).parent
 LIMIT_SECONDS = 60

@@ -51,7 +51,7 @@ from holdfast.telemetry import Sink, Telemetry
 from holdfast.wakeups import open_wakeups
 
 if TYPE_CHECKING:
-    from holdfast.workflows.kit import Kit
+    from holdfast.workflows.execution.kit import Kit
     from holdfast.workflows.workflows import Workflows
 
 R = TypeVar("R")
@@ -184,7 +184,7 @@ class Holdfast:
     def workflows(self) -> "Workflows":
         """Workflows in this store, with what the Kit given to this Holdfast lets them use."""
         # Here, so that those who have no workflows need nothing that they need.
-        from holdfast.workflows.kit import Kit
+        from holdfast.workflows.execution.kit import Kit
         from holdfast.workflows.workflows import Workflows
 
         return Workflows(self._context, self._work, self.runs, self._kit or Kit())

@@ -125,3 +125,9 @@ def seconds(amount: float) -> int:
     if type(amount) not in (int, float) or not 0 <= amount <= LONGEST_SECONDS:
         raise MisuseError(f"{amount!r} seconds is not a length of time from 0 to 1,000 years")
     return round(amount * MICROSECONDS)
+
+
+def hours(amount: float) -> int:
+    """So many hours in microseconds; raises MisuseError for what is no length of time."""
+    is_number = type(amount) in (int, float)
+    return seconds(amount * 3600 if is_number else amount)

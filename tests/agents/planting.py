@@ -7,8 +7,9 @@ from typing import Any
 import holdfast
 from holdfast import Key, ToolCall
 from holdfast.errors import IntegrityError
-from holdfast.workflows import Block, Kit, Workflow, definition
-from holdfast.workflows.state import Start
+from holdfast.workflows import Block, Kit, Workflow
+from holdfast.workflows.definitions import definition
+from holdfast.workflows.execution.state import Start
 from tests.agents.crashing import Crash, advance
 
 _TURNS = 400

@@ -83,7 +83,7 @@ asyncio.run(main())
 READS_A_FILE = """
 from pathlib import Path
 from holdfast.errors import BlockFailed
-from holdfast.workflows.files import Folder
+from holdfast.workflows.access.files import Folder
 try:
     Folder(Path(sys.argv[1]).parent).read("a.txt", at_most=10)
 except BlockFailed as error:

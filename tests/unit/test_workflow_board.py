@@ -2,9 +2,15 @@
 
 from holdfast.cli.workflows.board import Board, Row, shown_below
 from holdfast.cli.workflows.progress import duration
-from holdfast.workflows.events import BlockBegan, BlockEnded, BlockWaits, LoopBegan, WaveBegan
-from holdfast.workflows.outcome import Outcome
-from holdfast.workflows.state import Result
+from holdfast.workflows.execution.events import (
+    BlockBegan,
+    BlockEnded,
+    BlockWaits,
+    LoopBegan,
+    WaveBegan,
+)
+from holdfast.workflows.execution.outcome import Outcome
+from holdfast.workflows.execution.state import Result
 
 NEW = Outcome(run_id="r", workflow="w", status="ready", waves=[["a", "fan"], ["z"]])
 

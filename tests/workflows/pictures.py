@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 
 from holdfast.workflows import Block, Dependency, Workflow
-from holdfast.workflows.looks import BlockState
-from holdfast.workflows.svg import svg
+from holdfast.workflows.drawing.looks import BlockState
+from holdfast.workflows.drawing.svg import svg
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURE = DOCS / "images" / "release.svg"

@@ -10,7 +10,7 @@ import holdfast
 from holdfast import faults
 from holdfast.settings import Settings
 from holdfast.workflows import Block, Kit, Outcome, Workflow
-from holdfast.workflows.state import Result
+from holdfast.workflows.execution.state import Result
 from tests.agents.crashing import Crash
 
 LEASE_SECONDS = 0.5

@@ -15,8 +15,8 @@ from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Input, Workflow
 from holdfast.workflows.blocks import outside
 from holdfast.workflows.blocks.contract import BlockRun
-from holdfast.workflows.library import collect
-from holdfast.workflows.pruning import Uses
+from holdfast.workflows.checks.library import collect
+from holdfast.workflows.execution.pruning import Uses
 from tests.workflows.reaching import block, carry_out, flow, opened
 from tests.workflows.test_shell import is_alive
 

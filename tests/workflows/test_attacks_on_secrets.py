@@ -9,8 +9,9 @@ import holdfast
 from holdfast.errors import BlockFailed, WorkflowInvalid
 from holdfast.settings import Settings
 from holdfast.testing.store_suite import async_test
-from holdfast.workflows import Input, Kit, expressions
-from holdfast.workflows.secrets import Secrets
+from holdfast.workflows import Input, Kit
+from holdfast.workflows.access.secrets import Secrets
+from holdfast.workflows.definitions import expressions
 from tests.backends import Backend
 from tests.workflows.reaching import block, flow, opened, result
 from tests.workflows.unchecked import started_unchecked

@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.workflows import Block, BlockRun, Input, Problem, Workflow, loads
 from holdfast.workflows.blocks import BUILT_IN
-from holdfast.workflows.checking import problems_of
-from holdfast.workflows.library import examine
-from holdfast.workflows.reading import parse
+from holdfast.workflows.checks.checking import problems_of
+from holdfast.workflows.checks.library import examine
+from holdfast.workflows.checks.reading import parse
 
 
 class Inner(msgspec.Struct, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ import holdfast
 from holdfast.errors import InputDiffers, WorkflowInvalid
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block, BlockRun, Dependency, Input, Output
-from holdfast.workflows.events import BlockEnded, Event, WaveBegan
+from holdfast.workflows.execution.events import BlockEnded, Event, WaveBegan
 from tests.workflows.flows import Notes, call, flow, opened, prompt
 
 HERE = "memory://"

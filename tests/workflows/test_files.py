@@ -11,8 +11,8 @@ import pytest
 from holdfast.errors import BlockFailed
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Dependency, Kit
-from holdfast.workflows.edits import Edit, apply
-from holdfast.workflows.files import Folder
+from holdfast.workflows.access.files import Folder
+from holdfast.workflows.blocks.edits import Edit, apply
 from tests.agents.crashing import advance
 from tests.workflows.reaching import block, carry_out, crashing, flow, opened, result
 

@@ -17,10 +17,10 @@ import holdfast
 from holdfast.cli.workflows import graph as workflow_graph
 from holdfast.errors import MisuseError
 from holdfast.workflows import Block, Dependency, Kit, Outcome, Waiting, Workflow
-from holdfast.workflows.graph import mermaid, states_of
-from holdfast.workflows.looks import FAINT_INK, INK, STATES, BlockState
-from holdfast.workflows.state import Result
-from holdfast.workflows.svg import svg
+from holdfast.workflows.drawing.graph import mermaid, states_of
+from holdfast.workflows.drawing.looks import FAINT_INK, INK, STATES, BlockState
+from holdfast.workflows.drawing.svg import svg
+from holdfast.workflows.execution.state import Result
 from tests.workflows import pictures
 from tests.workflows.drawn import Drawing, read_mermaid, read_svg
 

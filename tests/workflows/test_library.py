@@ -8,7 +8,7 @@ from holdfast.errors import WorkflowInvalid
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block, Kit, Workflow, load
 from holdfast.workflows.blocks import BUILT_IN
-from holdfast.workflows.library import collect, examine
+from holdfast.workflows.checks.library import collect, examine
 from tests.workflows.flows import opened
 
 TYPES = {kind.name: kind for kind in BUILT_IN}

@@ -17,7 +17,7 @@ from holdfast import faults
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.settings import Settings
 from holdfast.workflows import Block, Dependency, Input, Kit, Outcome, Workflow
-from holdfast.workflows.waves import cycle_in, waves_of
+from holdfast.workflows.definitions.waves import cycle_in, waves_of
 from tests.workflows.direct import Flow, Step, answer_to, outcome_of
 
 SETTINGS = Settings(lease_seconds=0.5, wakeup_poll_seconds=0.05)

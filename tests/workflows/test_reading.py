@@ -12,21 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import WorkflowInvalid
-from holdfast.workflows import (
-    Block,
-    Dependency,
-    Input,
-    Problem,
-    Workflow,
-    load,
-    loads,
-    reading,
-    shape,
-)
+from holdfast.workflows import Block, Dependency, Input, Problem, Workflow, load, loads
 from holdfast.workflows.blocks import BUILT_IN
-from holdfast.workflows.checking import mistakes_of, problems_of
-from holdfast.workflows.definition import plain
-from holdfast.workflows.sources import UNKNOWN, source_of
+from holdfast.workflows.checks import reading, shape
+from holdfast.workflows.checks.checking import mistakes_of, problems_of
+from holdfast.workflows.definitions.definition import plain
+from holdfast.workflows.definitions.sources import UNKNOWN, source_of
 
 TYPES = {kind.name: kind for kind in BUILT_IN}
 RELEASE = """

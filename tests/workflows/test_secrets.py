@@ -18,7 +18,7 @@ from holdfast import codec
 from holdfast.errors import BlockFailed, NotDone, WorkflowInvalid
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block
-from holdfast.workflows.secrets import Secrets, environment_secrets, file_secrets, named_in
+from holdfast.workflows.access.secrets import Secrets, environment_secrets, file_secrets, named_in
 from tests.backends import Backend
 from tests.workflows.reaching import block, flow, opened, result
 from tests.workflows.unchecked import started_unchecked

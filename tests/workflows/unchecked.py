@@ -2,8 +2,9 @@
 
 import holdfast
 from holdfast.agents import shapes
-from holdfast.workflows import Outcome, Workflow, definition
-from holdfast.workflows.state import Start
+from holdfast.workflows import Outcome, Workflow
+from holdfast.workflows.definitions import definition
+from holdfast.workflows.execution.state import Start
 
 SEAL = "5ea15ea15ea15ea1"
 

@@ -37,7 +37,7 @@ from holdfast.telemetry import Sink
 
 if TYPE_CHECKING:
     from holdfast.sync.workflows import Workflows
-    from holdfast.workflows.kit import Kit
+    from holdfast.workflows.execution.kit import Kit
 
 R = TypeVar("R")
 A = TypeVar("A")

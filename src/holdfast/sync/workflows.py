@@ -8,10 +8,10 @@ from holdfast.agents.approvals import Asked
 from holdfast.kernel.runs import Run, Status
 from holdfast.sync.loop import Face, blocking
 from holdfast.workflows import workflows
-from holdfast.workflows.definition import Workflow
-from holdfast.workflows.events import Observer
-from holdfast.workflows.expiring import MAX_AGE_HOURS
-from holdfast.workflows.outcome import Outcome
+from holdfast.workflows.definitions.definition import Workflow
+from holdfast.workflows.execution.events import Observer
+from holdfast.workflows.execution.expiring import MAX_AGE_HOURS
+from holdfast.workflows.execution.outcome import Outcome
 
 
 @blocking(workflows.Workflows)

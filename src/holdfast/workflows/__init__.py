@@ -6,17 +6,17 @@ async with hf:
     outcome = await hf.workflows.resume(outcome.run_id, {"approve": "yes"})
 """
 
+from holdfast.workflows.access.secrets import environment_secrets, file_secrets
 from holdfast.workflows.blocks.contract import BlockRun, BlockType
 from holdfast.workflows.checkpoint_state import CheckpointState, PauseMetadata
 from holdfast.workflows.checkpoint_store import CheckpointStore, InMemoryCheckpointStore
+from holdfast.workflows.checks.problems import Problem
+from holdfast.workflows.checks.reading import load, loads
 from holdfast.workflows.cleaning import Cleaner, periodic_cleanup, periodic_cleanup_async
 from holdfast.workflows.continuing import Result, WorkflowExecutor
-from holdfast.workflows.definition import Block, Dependency, Input, Output, Workflow
-from holdfast.workflows.kit import Kit
-from holdfast.workflows.outcome import Outcome, Waiting
-from holdfast.workflows.problems import Problem
-from holdfast.workflows.reading import load, loads
-from holdfast.workflows.secrets import environment_secrets, file_secrets
+from holdfast.workflows.definitions.definition import Block, Dependency, Input, Output, Workflow
+from holdfast.workflows.execution.kit import Kit
+from holdfast.workflows.execution.outcome import Outcome, Waiting
 from holdfast.workflows.stored_checkpoints import StoredCheckpoints
 from holdfast.workflows.workflows import Workflows
 

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import codec, names
 from holdfast.errors import MisuseError, UnsupportedValue
-from holdfast.workflows.definition import Block
+from holdfast.workflows.definitions.definition import Block
 
 _HEAD: Final = "checkpoint"
 _INPUTS: Final = "workflow_inputs"

@@ -14,7 +14,7 @@ from holdfast import ids
 from holdfast.errors import LeaseHeld
 from holdfast.workflows.checkpoint_state import CheckpointState, PauseMetadata, has_ended
 from holdfast.workflows.checkpoint_store import CheckpointStore
-from holdfast.workflows.definition import Block
+from holdfast.workflows.definitions.definition import Block
 
 
 class WorkflowExecutor(Protocol):

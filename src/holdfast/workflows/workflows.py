@@ -31,15 +31,16 @@ from holdfast.kernel import indexes, journal
 from holdfast.kernel.checkpoints import Step
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import WaitStatus
-from holdfast.workflows import definition, inputs, library
-from holdfast.workflows.asking import meant, questions_of
-from holdfast.workflows.definition import Workflow
-from holdfast.workflows.events import Observer
-from holdfast.workflows.expiring import MAX_AGE_HOURS, remove_expired
-from holdfast.workflows.kit import AGENT, Kit
-from holdfast.workflows.outcome import Outcome, Waiting
-from holdfast.workflows.state import ENDED, Ended, Result, Start, block_of, part_of
-from holdfast.workflows.waves import waves_of
+from holdfast.workflows.checks import library
+from holdfast.workflows.definitions import definition, inputs
+from holdfast.workflows.definitions.definition import Workflow
+from holdfast.workflows.definitions.waves import waves_of
+from holdfast.workflows.execution.asking import meant, questions_of
+from holdfast.workflows.execution.events import Observer
+from holdfast.workflows.execution.expiring import MAX_AGE_HOURS, remove_expired
+from holdfast.workflows.execution.kit import AGENT, Kit
+from holdfast.workflows.execution.outcome import Outcome, Waiting
+from holdfast.workflows.execution.state import ENDED, Ended, Result, Start, block_of, part_of
 
 
 class Workflows:

@@ -16,7 +16,8 @@ import holdfast
 from holdfast.edges.mcp import McpServer
 from holdfast.settings import Settings
 from holdfast.testing.store_suite.marking import commit_late, erased
-from holdfast.workflows import Kit, reading
+from holdfast.workflows import Kit
+from holdfast.workflows.checks import reading
 from tests.agents.crashing import advance
 from tests.backends import SQLiteBackend
 

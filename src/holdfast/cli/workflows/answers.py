@@ -11,7 +11,7 @@ from holdfast.sync.app import Holdfast
 from holdfast.terminal import inputs
 from holdfast.terminal.output import say
 from holdfast.terminal.text import printable, to_json
-from holdfast.workflows.outcome import Waiting
+from holdfast.workflows.execution.outcome import Waiting
 
 _VERDICTS: Final = ["yes", "no"]
 

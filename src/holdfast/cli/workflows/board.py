@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.workflows.events import (
+from holdfast.workflows.execution.events import (
     BlockBegan,
     BlockEnded,
     BlockWaits,
@@ -13,7 +13,7 @@ from holdfast.workflows.events import (
     LoopBegan,
     WaveBegan,
 )
-from holdfast.workflows.outcome import Outcome
+from holdfast.workflows.execution.outcome import Outcome
 
 ENDED: Final = ("completed", "failed", "skipped")
 

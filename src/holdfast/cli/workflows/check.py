@@ -14,7 +14,7 @@ from holdfast.terminal.records import Record
 from holdfast.terminal.text import count, printable, to_json
 
 if TYPE_CHECKING:
-    from holdfast.workflows.kit import Kit
+    from holdfast.workflows.execution.kit import Kit
 
 
 _APP = click.option(
@@ -52,7 +52,7 @@ def schema(out: Output, *, app: str | None) -> None:
     with the line `# yaml-language-server: $schema=workflow.schema.json`.
     """
     # Here, so that the other commands need not have what workflows need.
-    from holdfast.workflows.schema import schema_of
+    from holdfast.workflows.checks.schema import schema_of
 
     made = schema_of(_kit(app).types.values())
     out.one(made, ids="title", draw=lambda record: write(to_json(record, indent=2)))
@@ -60,13 +60,13 @@ def schema(out: Output, *, app: str | None) -> None:
 
 def _kit(app: str | None) -> "Kit":
     """What blocks may use: that of an app, or nothing but the types that come with Holdfast."""
-    from holdfast.workflows.kit import Kit
+    from holdfast.workflows.execution.kit import Kit
 
     return Kit() if app is None else loading.load(app).workflows.kit
 
 
 def _examined(file: str, kit: "Kit") -> Record:
-    from holdfast.workflows import library
+    from holdfast.workflows.checks import library
 
     tools = kit.tools or None
     found = library.examine(file, kit.definitions, types=kit.types, tools=tools)
@@ -80,7 +80,7 @@ def _draw_all(records: Iterable[Record]) -> None:
 
 
 def _draw(record: Record) -> None:
-    from holdfast.workflows.problems import Problem
+    from holdfast.workflows.checks.problems import Problem
 
     for each in record["problems"]:
         write(printable(str(Problem(**each))))

@@ -38,12 +38,12 @@ from holdfast.terminal.options import Count, Options, common
 from holdfast.terminal.output import say, write
 from holdfast.terminal.records import Record, record_of
 from holdfast.terminal.text import count, printable, short
-from holdfast.workflows import definition
-from holdfast.workflows import inputs as workflow_inputs
-from holdfast.workflows.definition import Input, Workflow
-from holdfast.workflows.graph import states_of
-from holdfast.workflows.kit import Kit
-from holdfast.workflows.outcome import Outcome
+from holdfast.workflows.definitions import definition
+from holdfast.workflows.definitions import inputs as workflow_inputs
+from holdfast.workflows.definitions.definition import Input, Workflow
+from holdfast.workflows.drawing.graph import states_of
+from holdfast.workflows.execution.kit import Kit
+from holdfast.workflows.execution.outcome import Outcome
 
 _RUN_COLUMNS: Final = {
     "RUN": "run_id",

@@ -59,9 +59,9 @@ def _format_of(file: str | None) -> str:
 def _drawn(options: Options, target: str, wanted: str) -> Record:
     # Here, since these need what only the extra `workflows` brings.
     from holdfast.cli.workflows.use import NO_RUNS, asking_for
-    from holdfast.workflows.graph import mermaid, states_of
-    from holdfast.workflows.reading import load
-    from holdfast.workflows.svg import svg
+    from holdfast.workflows.checks.reading import load
+    from holdfast.workflows.drawing.graph import mermaid, states_of
+    from holdfast.workflows.drawing.svg import svg
 
     states = None
     if Path(target).is_file() or target.endswith(_FILES):

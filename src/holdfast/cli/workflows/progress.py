@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from holdfast.cli.workflows.board import Board, Row, Wave, shown_below
 from holdfast.terminal.output import Output, say
 from holdfast.terminal.text import printable, short
-from holdfast.workflows.events import BlockEnded, BlockWaits, Event, WaveBegan
-from holdfast.workflows.outcome import Outcome
+from holdfast.workflows.execution.events import BlockEnded, BlockWaits, Event, WaveBegan
+from holdfast.workflows.execution.outcome import Outcome
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,8 +15,8 @@ from holdfast.terminal.exits import Exit
 from holdfast.terminal.output import say, write
 from holdfast.terminal.records import Record, record_of
 from holdfast.terminal.text import count, moment, printable, short, to_json
-from holdfast.workflows.outcome import Outcome, Waiting
-from holdfast.workflows.state import Result
+from holdfast.workflows.execution.outcome import Outcome, Waiting
+from holdfast.workflows.execution.state import Result
 
 _COMMAND: Final = re.compile("`[^`]+`")
 _CODES: Final = {

@@ -16,10 +16,10 @@ from holdfast.sync.app import Holdfast, around
 from holdfast.terminal import loading
 from holdfast.terminal.options import Options
 from holdfast.terminal.text import HINTS
-from holdfast.workflows import library
-from holdfast.workflows.definition import Workflow
-from holdfast.workflows.kit import Kit
-from holdfast.workflows.secrets import Source, environment_secrets, file_secrets
+from holdfast.workflows.access.secrets import Source, environment_secrets, file_secrets
+from holdfast.workflows.checks import library
+from holdfast.workflows.definitions.definition import Workflow
+from holdfast.workflows.execution.kit import Kit
 
 NO_RUNS: Final = "name that in which the run is with --store or HOLDFAST_STORE"
 

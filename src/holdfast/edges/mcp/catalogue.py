@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import NotFoundError, WorkflowInvalid
-from holdfast.workflows import library, reading
-from holdfast.workflows.definition import Workflow
-from holdfast.workflows.kit import Kit
-from holdfast.workflows.library import Found
+from holdfast.workflows.checks import library, reading
+from holdfast.workflows.checks.library import Found
+from holdfast.workflows.definitions.definition import Workflow
+from holdfast.workflows.execution.kit import Kit
 
 _SUFFIXES: Final = (".yaml", ".yml")
 _MOST: Final = 1000

@@ -8,7 +8,7 @@ from holdfast.agents import shapes
 from holdfast.agents.agent import Agent
 from holdfast.edges.mcp.contract import Begun, Call, ServedTool, Tasks
 from holdfast.errors import MisuseError
-from holdfast.workflows.kit import AGENT as WORKFLOW
+from holdfast.workflows.execution.kit import AGENT as WORKFLOW
 
 AS_TOOL: Final = "mcp-tool"
 """The subject of runs that a tool of their agent's own has begun: their results are told alone."""

@@ -25,7 +25,7 @@ from holdfast.edges.mcp.meta import RUN_ID
 from holdfast.edges.mcp.views import Question, RunView, question_of, view_of
 from holdfast.errors import AlreadyAnswered, MisuseError, WaitNotFound
 from holdfast.kernel.runs import ENDED, Run, Status
-from holdfast.workflows.kit import AGENT as WORKFLOW
+from holdfast.workflows.execution.kit import AGENT as WORKFLOW
 
 Reply = types.CallToolResult | types.InputRequiredResult | task_views.Task
 

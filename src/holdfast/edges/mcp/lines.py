@@ -15,7 +15,7 @@ from holdfast.kernel import budgets, checkpoints, effects, indexes, journal, run
 from holdfast.kernel.journal import Entry, Kind
 from holdfast.kernel.peers import PEER
 from holdfast.kernel.signals import WAIT_KIND as SIGNAL
-from holdfast.workflows.state import ENDED, Ended
+from holdfast.workflows.execution.state import ENDED, Ended
 
 MOST_CHARACTERS: Final = 300
 _BEGINNINGS: Final = frozenset({Kind.EFFECT_ISSUED, Kind.WAITS_OPENED})

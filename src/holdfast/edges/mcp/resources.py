@@ -17,7 +17,7 @@ from holdfast.edges.mcp.contract import Request
 from holdfast.edges.mcp.lines import in_a_line, moment
 from holdfast.errors import ConflictError, HoldfastError, MisuseError, NotFoundError
 from holdfast.kernel.runs import Run, Status
-from holdfast.workflows import definition
+from holdfast.workflows.definitions import definition
 
 PAGE: Final = 50
 _NOT_FOUND_BEFORE_2026: Final = -32002

@@ -19,9 +19,9 @@ from holdfast.edges.mcp.lines import in_a_line
 from holdfast.errors import BodyErased, HoldfastError, IntegrityError
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import WaitStatus
-from holdfast.workflows.asking import Question, questions_of
-from holdfast.workflows.kit import AGENT as WORKFLOW
-from holdfast.workflows.state import Result
+from holdfast.workflows.execution.asking import Question, questions_of
+from holdfast.workflows.execution.kit import AGENT as WORKFLOW
+from holdfast.workflows.execution.state import Result
 
 MOST_CHARACTERS: Final = 200_000
 """A transcript is not longer: its oldest pieces are left out."""

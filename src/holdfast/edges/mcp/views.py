@@ -10,7 +10,7 @@ from holdfast.agents.approvals import Asked
 from holdfast.app import Holdfast
 from holdfast.edges.mcp import addresses
 from holdfast.kernel.runs import ENDED, BlockedReason, Run, Status
-from holdfast.workflows.kit import AGENT as WORKFLOW
+from holdfast.workflows.execution.kit import AGENT as WORKFLOW
 
 MOST_BYTES: Final = 256 * 1024
 """Larger values are left out of a result; the run's resource has them."""

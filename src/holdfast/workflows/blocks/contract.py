@@ -24,8 +24,8 @@ from holdfast.agents.leaving import Block as Blocked
 from holdfast.agents.run import Run
 from holdfast.agents.tools import Tool
 from holdfast.kernel.runs import BlockedReason
-from holdfast.workflows.files import Folder
-from holdfast.workflows.secrets import Secrets
+from holdfast.workflows.access.files import Folder
+from holdfast.workflows.access.secrets import Secrets
 
 DEFAULT_SECONDS: Final = 300.0
 """How long a block that reaches outside may take, if it does not say."""

@@ -7,12 +7,11 @@ from typing import Any, ClassVar, Final, Literal
 import msgspec
 
 from holdfast.errors import BlockFailed
-from holdfast.workflows import edits
-from holdfast.workflows.blocks import outside
+from holdfast.workflows.access.files import Folder
+from holdfast.workflows.access.secrets import Secrets
+from holdfast.workflows.blocks import edits, outside
 from holdfast.workflows.blocks.contract import BlockRun
-from holdfast.workflows.edits import Edit
-from holdfast.workflows.files import Folder
-from holdfast.workflows.secrets import Secrets
+from holdfast.workflows.blocks.edits import Edit
 
 Encoding = Literal["text", "base64"]
 

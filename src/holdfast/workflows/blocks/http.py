@@ -11,10 +11,10 @@ import msgspec
 
 from holdfast.agents.tools import Happened
 from holdfast.errors import BlockFailed, NotDone
+from holdfast.workflows.access.commands import Captured
 from holdfast.workflows.blocks import outside
 from holdfast.workflows.blocks.contract import BlockRun
 from holdfast.workflows.blocks.outside import EffectClass
-from holdfast.workflows.commands import Captured
 
 if TYPE_CHECKING:
     import httpx

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, cast
 
 from holdfast.agents.tools import Policy, Tool, text_of
 from holdfast.errors import BlockFailed, NotDone, ToolFailed
+from holdfast.workflows.access.secrets import Secrets
 from holdfast.workflows.blocks.contract import BlockRun
-from holdfast.workflows.secrets import Secrets
 
 EffectClass = Literal["read", "idempotent", "mutate"]
 MARGIN_SECONDS: Final = 6.0

@@ -12,13 +12,13 @@ from holdfast import settings
 from holdfast.agents.takes import Key
 from holdfast.agents.tools import Happened
 from holdfast.errors import BlockFailed, NotDone
-from holdfast.workflows import commands
+from holdfast.workflows.access import commands
+from holdfast.workflows.access.commands import Command, Ended
+from holdfast.workflows.access.files import Folder
+from holdfast.workflows.access.secrets import Secrets
 from holdfast.workflows.blocks import outside
 from holdfast.workflows.blocks.contract import BlockRun
 from holdfast.workflows.blocks.outside import CutOff, EffectClass
-from holdfast.workflows.commands import Command, Ended
-from holdfast.workflows.files import Folder
-from holdfast.workflows.secrets import Secrets
 
 KEY_VARIABLE: Final = "HOLDFAST_EFFECT_KEY"
 """What a command finds its idempotency key in; its `verify` finds the same."""

@@ -8,8 +8,8 @@ import msgspec
 from holdfast.agents import shapes
 from holdfast.agents.tools import Happened, Tool
 from holdfast.errors import BlockFailed, MisuseError, NotDone, UnsupportedValue
+from holdfast.workflows.access.secrets import Secrets
 from holdfast.workflows.blocks.contract import BlockRun
-from holdfast.workflows.secrets import Secrets
 
 
 class ToolInputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

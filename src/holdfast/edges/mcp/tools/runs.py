@@ -24,7 +24,7 @@ from holdfast.edges.mcp.tools.workflows import NewId
 from holdfast.edges.mcp.views import RunView, view_of
 from holdfast.errors import AgentNotFound, RunCancelled
 from holdfast.kernel.runs import Run
-from holdfast.workflows.kit import AGENT as WORKFLOW
+from holdfast.workflows.execution.kit import AGENT as WORKFLOW
 
 States = Literal["ready", "running", "waiting", "blocked", "completed", "failed", "cancelled"]
 

@@ -15,13 +15,13 @@ from holdfast.edges.mcp.contract import (
     served,
 )
 from holdfast.errors import RunNotFound, WorkflowInvalid
-from holdfast.workflows import reading
-from holdfast.workflows.definition import Input, Workflow
-from holdfast.workflows.kit import AGENT as WORKFLOW
-from holdfast.workflows.library import Found
-from holdfast.workflows.problems import Problem
-from holdfast.workflows.schema import schema_of
-from holdfast.workflows.waves import waves_of
+from holdfast.workflows.checks import reading
+from holdfast.workflows.checks.library import Found
+from holdfast.workflows.checks.problems import Problem
+from holdfast.workflows.checks.schema import schema_of
+from holdfast.workflows.definitions.definition import Input, Workflow
+from holdfast.workflows.definitions.waves import waves_of
+from holdfast.workflows.execution.kit import AGENT as WORKFLOW
 
 Name = Annotated[str, Meta(description="The name of a workflow: see list_workflows.")]
 Yaml = Annotated[

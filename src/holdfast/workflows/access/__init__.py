@@ -1,0 +1,1 @@
+"""What blocks may use outside: a folder, processes, secrets."""

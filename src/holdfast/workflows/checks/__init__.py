@@ -1,0 +1,1 @@
+"""Reading definitions, and finding every mistake in them before anything runs."""

@@ -1,0 +1,1 @@
+"""What a workflow is: blocks, inputs, expressions, and the order of waves."""

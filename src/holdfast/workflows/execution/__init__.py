@@ -1,0 +1,1 @@
+"""Carrying out a workflow: one turn a wave, its results stored at the end of the turn."""

@@ -1,0 +1,94 @@
+"""How the questions in a tree of runs are named, so that an answer finds the one it is meant for.
+
+What a workflow asks goes by the path of the block. What an agent asks goes by the block that called
+the agent, and its own name: `help/approve`. An agent may ask under one name again, and a late or
+repeated answer must not count for the next question: that one is `help/approve~2`.
+"""
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from holdfast.agents.questions import FOR_PEOPLE
+from holdfast.engine.runs import Runs
+from holdfast.engine.waits import Waits
+from holdfast.errors import AnswerRefused
+from holdfast.kernel.runs import ENDED, Run
+from holdfast.kernel.waits import Wait, WaitStatus
+from holdfast.workflows.execution.kit import AGENT
+
+_PAGE: Final = 1000
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Something that was asked, whatever became of it, and what names its answer."""
+
+    name: str
+    wait: Wait
+
+    @property
+    def is_open(self) -> bool:
+        return self.wait.status is WaitStatus.OPEN
+
+    def is_called(self, name: str) -> bool:
+        return name in (self.name, self.wait.wait_id)
+
+
+async def questions_of(
+    runs: Runs, waits: Waits, run_id: str, *, ended: bool = True
+) -> list[Question]:
+    """What was ever asked in a tree of runs, also by those that have ended if they are wanted."""
+    found: list[Question] = []
+    ahead = [(run_id, "")]
+    while ahead:
+        asker, path = ahead.pop()
+        asked = [wait for wait in await waits.of_run(asker) if wait.kind in FOR_PEOPLE]
+        found += _named(asked, path)
+        below = await _below(runs, asker)
+        ahead += [
+            (run.run_id, _path_of(run, path)) for run in below if ended or run.status not in ENDED
+        ]
+    return found
+
+
+def meant(questions: list[Question]) -> Question:
+    """The one of several of a name that is open, or else the last; two open ones are too many."""
+    asking = [each for each in questions if each.is_open]
+    if len(asking) > 1:
+        listed = ", ".join(sorted(each.wait.wait_id for each in asking))
+        raise AnswerRefused(
+            f"{len(asking)} open questions are named {asking[0].name!r}, so nobody knows which is "
+            f"meant; answer by their ids: {listed}"
+        )
+    return asking[0] if asking else max(questions, key=lambda each: each.wait.opened_at)
+
+
+def _path_of(run: Run, path: str) -> str:
+    """What stands before the names of a run's questions: its block, or that of its caller."""
+    return "" if run.agent == AGENT else path or run.subject
+
+
+def _named(asked: list[Wait], path: str) -> list[Question]:
+    if not path:
+        return [Question(wait.name or wait.wait_id, wait) for wait in asked]
+    counts: Counter[str] = Counter()
+    found: list[Question] = []
+    for wait in sorted(asked, key=lambda wait: (wait.opened_seq, wait.wait_id)):
+        name = f"{path}/{wait.name or wait.wait_id}"
+        counts[name] += 1
+        found.append(Question(name if counts[name] == 1 else f"{name}~{counts[name]}", wait))
+    return found
+
+
+async def _below(runs: Runs, run_id: str) -> list[Run]:
+    found: list[Run] = []
+    page = await runs.list(parent_id=run_id, limit=_PAGE)
+    while page:
+        found += page
+        page = (
+            await runs.list(parent_id=run_id, limit=_PAGE, before=page[-1])
+            if len(page) == _PAGE
+            else []
+        )
+    return found
