@@ -15,6 +15,7 @@ import holdfast
 from holdfast import errors, faults, telemetry
 from holdfast.agents.approvals import Approvals
 from holdfast.agents.schedules import Schedules
+from holdfast.compat.mesh import CheckpointService, TaskExecutionContext
 from holdfast.engine.budgets.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
@@ -30,7 +31,6 @@ from holdfast.kernel import effects, indexes, runs, signals, waits
 from holdfast.kernel.indexes import FACTS
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.waits import WaitFacts
-from holdfast.peers import CheckpointService, TaskExecutionContext
 from holdfast.records import CheckpointService as RecordService
 from holdfast.settings import Settings
 from holdfast.subscribers.webhooks import Webhooks

@@ -18,6 +18,7 @@ from holdfast.agents.handles import Handle
 from holdfast.agents.schedules import Schedules
 from holdfast.agents.sessions import Session
 from holdfast.agents.worker import Worker
+from holdfast.compat.mesh import CheckpointService
 from holdfast.engine.budgets.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.effects import Effects
@@ -30,7 +31,6 @@ from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import Waits, WaitSpec
 from holdfast.errors import RunNotFound, StoreClosed
-from holdfast.peers import CheckpointService
 from holdfast.records import CheckpointService as RecordService
 from holdfast.subscribers.webhooks import Webhooks
 from holdfast.sync.records import CheckpointService as BlockingRecordService

@@ -6,7 +6,7 @@ The judge reads the tables by itself.
 import pytest
 
 import holdfast
-from holdfast.peers import CheckpointService
+from holdfast.compat.mesh import CheckpointService
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.peers.tasks import task

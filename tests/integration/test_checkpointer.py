@@ -28,16 +28,16 @@ from holdfast import (
     ToolCall,
     ToolResult,
 )
-from holdfast.agents.call_log import CallLog
-from holdfast.agents.checkpointer import Checkpointer, check_pending_tool_calls
-from holdfast.agents.registry import ToolRegistry
-from holdfast.agents.serde import (
+from holdfast.agents.tools import effect_of
+from holdfast.compat.loops.call_log import CallLog
+from holdfast.compat.loops.checkpointer import Checkpointer, check_pending_tool_calls
+from holdfast.compat.loops.registry import ToolRegistry
+from holdfast.compat.loops.serde import (
     deserialize_plan,
     deserialize_transcript,
     serialize_plan,
     serialize_transcript,
 )
-from holdfast.agents.tools import effect_of
 from holdfast.errors import (
     CheckpointCorrupted,
     CheckpointNotFound,
@@ -59,8 +59,8 @@ from tests.holding import holder_of
 
 SCRIPT = """
 import asyncio, sys
-from holdfast.agents.call_log import CallLog
-from holdfast.agents.checkpointer import Checkpointer
+from holdfast.compat.loops.call_log import CallLog
+from holdfast.compat.loops.checkpointer import Checkpointer
 
 async def main():
     checkpointer = Checkpointer(sys.argv[1])

@@ -16,11 +16,11 @@ import pytest
 
 import holdfast
 from holdfast import Message, ToolCall
-from holdfast.agents.checkpointer import Checkpointer
+from holdfast.compat.loops.checkpointer import Checkpointer
+from holdfast.compat.workflow_stores import StoredCheckpoints
 from holdfast.engine.messages.queues import Queues
 from holdfast.stores.sqlite import connection
 from holdfast.testing.store_suite import async_test
-from holdfast.workflows import StoredCheckpoints
 from tests.backends import PostgresRaw, SQLiteRaw
 from tests.disks import Disk, losing_power
 from tests.postgres import Spare, pooled, save

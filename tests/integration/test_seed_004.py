@@ -17,9 +17,9 @@ import pytest
 
 import holdfast
 from holdfast import Happened, Message, NotDone, ToolCall, ToolResult
-from holdfast.agents.checkpointer import Checkpointer, check_pending_tool_calls
-from holdfast.agents.registry import ToolRegistry
-from holdfast.agents.serde import (
+from holdfast.compat.loops.checkpointer import Checkpointer, check_pending_tool_calls
+from holdfast.compat.loops.registry import ToolRegistry
+from holdfast.compat.loops.serde import (
     deserialize_plan,
     deserialize_transcript,
     serialize_plan,

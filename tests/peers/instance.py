@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 import holdfast
-from holdfast.peers import CheckpointService, Resolution
+from holdfast.compat.mesh import CheckpointService, Resolution
 from holdfast.testing import faults
 from tests.peers.tasks import task
 

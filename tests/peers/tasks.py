@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.peers import TaskExecutionContext
+from holdfast.compat.mesh import TaskExecutionContext
 
 REFERENCE = "secret://sam/auth_token"
 

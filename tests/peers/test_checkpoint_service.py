@@ -15,15 +15,15 @@ from psycopg.sql import SQL, Identifier
 
 import holdfast
 from holdfast import sync
-from holdfast.engine.reading.journal import body_of
-from holdfast.errors import IndexCorrupted
-from holdfast.peers import (
+from holdfast.compat.mesh import (
     CheckpointService,
     ParallelInvocation,
     PausedTask,
     PeerSubTask,
     TaskExecutionContext,
 )
+from holdfast.engine.reading.journal import body_of
+from holdfast.errors import IndexCorrupted
 from holdfast.stores.sqlfiles import load_queries
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test

@@ -5,8 +5,8 @@ import signal
 import pytest
 
 import holdfast
+from holdfast.compat.mesh import CheckpointService
 from holdfast.errors import RunNotFound
-from holdfast.peers import CheckpointService
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend

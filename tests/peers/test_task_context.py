@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.peers import TaskExecutionContext
-from holdfast.peers.security import LEFT_OUT
+from holdfast.compat.mesh import TaskExecutionContext
+from holdfast.compat.mesh.security import LEFT_OUT
 from tests.peers.tasks import REFERENCE, call, sub_task, task
 
 TOKEN = "eyJhbGciOi.J0b2tlbi1ieXRlcw.c2lnbmF0dXJl"

@@ -11,8 +11,8 @@ import pytest
 
 import holdfast
 from holdfast import codec
+from holdfast.compat.mesh import CheckpointService, TaskExecutionContext
 from holdfast.errors import Fenced, LeaseHeld, MisuseError, RunEnded, WaitExists
-from holdfast.peers import CheckpointService, TaskExecutionContext
 from holdfast.testing import ManualClock
 from holdfast.testing.clocks import outlive
 from holdfast.testing.store_suite import async_test

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from holdfast.compat.workflow_stores import CheckpointState, CheckpointStore, PauseMetadata, Result
 from holdfast.sync.checkpoint_store import pause_workflow
-from holdfast.workflows import Block, CheckpointState, CheckpointStore, PauseMetadata, Result
+from holdfast.workflows import Block
 
 HOUR = 3600.0
 NOW = datetime(2027, 1, 15, 8, tzinfo=UTC)

@@ -16,18 +16,18 @@ from uuid import UUID
 import pytest
 
 from holdfast import errors, sync
-from holdfast.settings import Settings
-from holdfast.stores.sqlfiles import load_queries
-from holdfast.sync.checkpoint_store import SqlCheckpointStore, pause_workflow, resume_workflow
-from holdfast.testing import ManualClock
-from holdfast.workflows import (
+from holdfast.compat.workflow_stores import (
     CheckpointState,
     CheckpointStore,
     InMemoryCheckpointStore,
     PauseMetadata,
     Result,
 )
-from holdfast.workflows.stored_checkpoints import AGENT
+from holdfast.compat.workflow_stores.stored_checkpoints import AGENT
+from holdfast.settings import Settings
+from holdfast.stores.sqlfiles import load_queries
+from holdfast.sync.checkpoint_store import SqlCheckpointStore, pause_workflow, resume_workflow
+from holdfast.testing import ManualClock
 from tests.backends import Backend, PostgresBackend, SQLiteBackend
 from tests.processes import Child
 from tests.workflows.checkpointing import (

@@ -8,15 +8,15 @@ import pytest
 
 import holdfast
 from holdfast import errors
-from holdfast.sync.checkpoint_store import SqlCheckpointStore, open_checkpoint_store
-from holdfast.testing.store_suite import async_test
-from holdfast.workflows import (
+from holdfast.compat.workflow_stores import (
     Cleaner,
     InMemoryCheckpointStore,
     StoredCheckpoints,
     periodic_cleanup,
     periodic_cleanup_async,
 )
+from holdfast.sync.checkpoint_store import SqlCheckpointStore, open_checkpoint_store
+from holdfast.testing.store_suite import async_test
 from tests.workflows.checkpointing import aged, state
 
 SOON = 0.0001

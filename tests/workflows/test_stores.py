@@ -14,11 +14,12 @@ import pytest
 
 import holdfast
 from holdfast.clock import to_datetime
+from holdfast.compat.workflow_stores import periodic_cleanup_async
 from holdfast.errors import RunNotFound, WaitNotFound
 from holdfast.settings import Settings
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
-from holdfast.workflows import Kit, periodic_cleanup_async
+from holdfast.workflows import Kit
 from tests import forked_cli
 from tests.backends import Backend
 from tests.disks import losing_power

@@ -122,9 +122,10 @@ WEIGHTS = {
     "kernel": 80,
     "stores": 110,
     "engine": 80,
-    "agents": 50,
+    "agents": 45,
     "records": 25,
     "peers": 25,
     "handoff": 15,
     "workflows": 35,
+    "compat": 20,
 }

@@ -8,14 +8,17 @@ from types import TracebackType
 from typing import Final, ParamSpec, Self, TypeVar
 
 from holdfast.clock import Clock
+from holdfast.compat.workflow_stores import continuing
+from holdfast.compat.workflow_stores.checkpoint_state import CheckpointState
+from holdfast.compat.workflow_stores.checkpoint_store import (
+    CheckpointStore,
+    InMemoryCheckpointStore,
+)
+from holdfast.compat.workflow_stores.continuing import MakeExecutor, Result, WorkflowExecutor
+from holdfast.compat.workflow_stores.stored_checkpoints import StoredCheckpoints
 from holdfast.errors import StoreClosed
 from holdfast.settings import Settings, checkpoint_store_url
 from holdfast.sync.app import Holdfast
-from holdfast.workflows import continuing
-from holdfast.workflows.checkpoint_state import CheckpointState
-from holdfast.workflows.checkpoint_store import CheckpointStore, InMemoryCheckpointStore
-from holdfast.workflows.continuing import MakeExecutor, Result, WorkflowExecutor
-from holdfast.workflows.stored_checkpoints import StoredCheckpoints
 
 P = ParamSpec("P")
 T = TypeVar("T")

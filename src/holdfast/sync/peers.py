@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from holdfast.engine.waits import CLAIM_SECONDS
-from holdfast.peers import checkpoint_service
-from holdfast.peers.records import (
+from holdfast.compat.mesh import checkpoint_service
+from holdfast.compat.mesh.records import (
     ParallelInvocation,
     PausedTask,
     PeerSubTask,
     Resolution,
     RestoredTask,
 )
-from holdfast.peers.security import Remint
-from holdfast.peers.task_context import TaskExecutionContext
+from holdfast.compat.mesh.security import Remint
+from holdfast.compat.mesh.task_context import TaskExecutionContext
+from holdfast.engine.waits import CLAIM_SECONDS
 from holdfast.sync.app import Holdfast
 from holdfast.sync.loop import Face, blocking
 

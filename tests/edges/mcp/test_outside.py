@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import ToolCall, ToolResult
-from holdfast.agents import Checkpointer, ToolRegistry
+from holdfast.compat.loops import Checkpointer, ToolRegistry
 from holdfast.edges.mcp import McpTools, mcp_tools
 from holdfast.edges.mcp.connection import Lost
 from holdfast.errors import McpUnavailable, MisuseError, RunBlocked, RunFailed

@@ -11,9 +11,13 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast import ids
+from holdfast.compat.workflow_stores.checkpoint_state import (
+    CheckpointState,
+    PauseMetadata,
+    has_ended,
+)
+from holdfast.compat.workflow_stores.checkpoint_store import CheckpointStore
 from holdfast.errors import LeaseHeld
-from holdfast.workflows.checkpoint_state import CheckpointState, PauseMetadata, has_ended
-from holdfast.workflows.checkpoint_store import CheckpointStore
 from holdfast.workflows.definitions.definition import Block
 
 

@@ -15,15 +15,15 @@ import msgspec
 
 from holdfast import faults
 from holdfast.agents import doubt
-from holdfast.agents.call_log import CallLog
 from holdfast.agents.calls import attempt, error_text, usable_id
-from holdfast.agents.checkpointer import Checkpointer, check_pending_tool_calls
 from holdfast.agents.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.agents.interruptions import EndedLate
 from holdfast.agents.messages import ToolResult
 from holdfast.agents.rules import Permission, Refused, Repeats, Rules
 from holdfast.agents.takes import Key
 from holdfast.agents.tools import Arguments, Happened, Place, Tool, text_of, tool
+from holdfast.compat.loops.call_log import CallLog
+from holdfast.compat.loops.checkpointer import Checkpointer, check_pending_tool_calls
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.errors import IllegalMove, MisuseError, NotDone, UnsupportedValue
 from holdfast.kernel.effects import Effect, Status

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.clock import MICROSECONDS
+from holdfast.compat.mesh.records import PeerSubTask
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of
 from holdfast.errors import IntegrityError
@@ -13,7 +14,6 @@ from holdfast.kernel import journal
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.peers import PEER
 from holdfast.kernel.waits import Wait, WaitStatus
-from holdfast.peers.records import PeerSubTask
 
 _KEPT: Final = 256
 

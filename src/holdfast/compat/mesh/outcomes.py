@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.clock import MICROSECONDS
+from holdfast.compat.mesh import answers
+from holdfast.compat.mesh.records import ParallelInvocation, PausedTask
+from holdfast.compat.mesh.rows import Calls, Row
 from holdfast.engine.context import Context
 from holdfast.engine.reading.versions import load_newest
 from holdfast.engine.waits import results_of
 from holdfast.kernel import runs
 from holdfast.kernel.waits import Result, WaitStatus
-from holdfast.peers import answers
-from holdfast.peers.records import ParallelInvocation, PausedTask
-from holdfast.peers.rows import Calls, Row
 
 
 class Outcomes:

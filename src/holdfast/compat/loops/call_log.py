@@ -11,9 +11,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast.agents.calls import usable_id
-from holdfast.agents.held_sessions import Engine, HeldSessions
 from holdfast.agents.tools import text_of
 from holdfast.clock import SystemClock, to_datetime
+from holdfast.compat.loops.held_sessions import Engine, HeldSessions
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.reading.journal import body_of

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
+from holdfast.compat.mesh import answers
+from holdfast.compat.mesh.rows import Call
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import MisuseError
 from holdfast.kernel.peers import PEER
-from holdfast.peers import answers
-from holdfast.peers.rows import Call
 
 _TASK_CONTEXT: Final = "original_task_context"
 

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from holdfast.agents import shapes
-from holdfast.agents.call_log import CallLog, as_json, iso, storable
 from holdfast.agents.calls import usable_id
-from holdfast.agents.held_sessions import Engine, HeldSessions, OwnEngine, check_is_session
+from holdfast.compat.loops.call_log import CallLog, as_json, iso, storable
+from holdfast.compat.loops.held_sessions import Engine, HeldSessions, OwnEngine, check_is_session
 from holdfast.engine.checkpoints import State
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.held.leased_run import LeasedRun

@@ -10,6 +10,18 @@ from typing import Any, Protocol
 
 from holdfast import codec, ids, names
 from holdfast.clock import MICROSECONDS
+from holdfast.compat.mesh import security
+from holdfast.compat.mesh.outcomes import Outcomes
+from holdfast.compat.mesh.pauses import Timing, parts_of, specs_of
+from holdfast.compat.mesh.records import (
+    ParallelInvocation,
+    PausedTask,
+    PeerSubTask,
+    Resolution,
+    RestoredTask,
+)
+from holdfast.compat.mesh.rows import Calls, Row
+from holdfast.compat.mesh.task_context import TaskExecutionContext
 from holdfast.engine import sweeper
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
@@ -31,18 +43,6 @@ from holdfast.kernel import runs
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.peers import PEER
 from holdfast.kernel.runs import Run, Status
-from holdfast.peers import security
-from holdfast.peers.outcomes import Outcomes
-from holdfast.peers.pauses import Timing, parts_of, specs_of
-from holdfast.peers.records import (
-    ParallelInvocation,
-    PausedTask,
-    PeerSubTask,
-    Resolution,
-    RestoredTask,
-)
-from holdfast.peers.rows import Calls, Row
-from holdfast.peers.task_context import TaskExecutionContext
 from holdfast.stores.contract import Decision, Snapshot
 from holdfast.telemetry import log
 

@@ -9,6 +9,12 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from holdfast import clock, names
+from holdfast.compat.workflow_stores.checkpoint_state import CheckpointState, parts_of, state_of
+from holdfast.compat.workflow_stores.checkpoint_store import (
+    check_workflow,
+    held_elsewhere,
+    in_order,
+)
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.held import pausing
@@ -28,8 +34,6 @@ from holdfast.kernel import runs
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.runs import Run, Status
 from holdfast.telemetry import log
-from holdfast.workflows.checkpoint_state import CheckpointState, parts_of, state_of
-from holdfast.workflows.checkpoint_store import check_workflow, held_elsewhere, in_order
 
 AGENT: Final = "workflow-checkpoint"
 """The agent of the runs that are checkpoints; no worker serves it."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.peers.task_context import TaskExecutionContext
+from holdfast.compat.mesh.task_context import TaskExecutionContext
 
 
 class PausedTask(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
 from holdfast.clock import MICROSECONDS, Clock, SystemClock
-from holdfast.peers import security
-from holdfast.peers.answers import timed_out
+from holdfast.compat.mesh import security
+from holdfast.compat.mesh.answers import timed_out
 from holdfast.telemetry import log
 
 _IDS: Final = frozenset({"task_id", "current_invocation_id"})

@@ -12,8 +12,8 @@ from typing import Final
 
 from holdfast import clock, codec, names
 from holdfast.clock import Clock, SystemClock
+from holdfast.compat.workflow_stores.checkpoint_state import CheckpointState, parts_of, state_of
 from holdfast.errors import InputDiffers, LeaseHeld
-from holdfast.workflows.checkpoint_state import CheckpointState, parts_of, state_of
 
 
 class CheckpointStore(ABC):
