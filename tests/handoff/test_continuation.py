@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents.handing_over import estimate
+from holdfast.agents.tokens import estimate
 from holdfast.errors import ContextTooSmall
 from holdfast.handoff.continuation import (
     DROPPED,

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.agents.handing_over import ContextNumbers, HandingOver, Wish
+from holdfast.agents.handing_over import HandingOver
+from holdfast.agents.handoff_rules import ContextNumbers, Wish
 from holdfast.agents.messages import Message, ToolResult, Usage
 from holdfast.agents.progress import Progress
 from holdfast.agents.tokens import PER_MESSAGE, estimate

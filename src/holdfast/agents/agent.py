@@ -19,7 +19,7 @@ from holdfast import names
 from holdfast.agents import cadence as cadences
 from holdfast.agents import shapes
 from holdfast.agents.cadence import Cadence
-from holdfast.agents.handing_over import HandoffRules, check_rules
+from holdfast.agents.handoff_rules import HandoffRules, check_rules
 from holdfast.agents.peer_tools import Known, Peer, peers_by_tool
 from holdfast.agents.recovering import RecoveryPolicy, check_policy
 from holdfast.agents.rules import Permission, Rules

@@ -6,100 +6,25 @@ memory at once and are stored with the next checkpoint, so a turn that is repeat
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Self, cast
 
 import msgspec
 
 from holdfast import codec, names
+from holdfast.agents.handoff_rules import ContextNumbers, HandoffRules, Trigger, Wish, asked_for
 from holdfast.agents.messages import Message, Usage
 from holdfast.agents.progress import Progress
+from holdfast.agents.rules import Rules
 from holdfast.agents.tokens import PER_MESSAGE, estimate, text_of_message
 from holdfast.agents.views import Log, Value
 from holdfast.engine.held.leased_run import LeasedRun
-from holdfast.errors import MisuseError, UnsupportedValue
+from holdfast.errors import UnsupportedValue
 
 CONTEXT: Final = "holdfast.context"
 WISH: Final = "holdfast.wish"
 _IMPLAUSIBLE: Final = 3
 """A usage below this part of what was counted is not believed: caches are left out of some."""
 _LEAST_RESULTS: Final = 256
-
-TriggerKind = Literal["context", "context_hard", "phase_complete", "errors", "explicit"]
-
-
-class Trigger(msgspec.Struct, frozen=True):
-    """Why a context should end; `text` says it to people. `to` is whoever shall go on, if told."""
-
-    kind: TriggerKind
-    text: str
-    to: str = ""
-
-
-class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody asks for a handoff: to an agent, or to whoever the selector finds."""
-
-    to: str = ""
-    note: str = ""
-    is_asked: bool = False
-
-
-class ContextNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a context has used, in tokens. `turn_began_at` is `used` at the end of the last turn.
-
-    `largest_turn` is the most that a turn has added: a reply, and what its tools answered.
-    `turn_replies` are those of the turn that is not over yet.
-    """
-
-    used: int = 0
-    largest_turn: int = 0
-    turn_began_at: int = 0
-    turns: int = 0
-    replies: int = 0
-    turn_replies: int = 0
-    errors: int = 0
-    max_utilization: float = 0.0
-
-
-class HandoffRules(Protocol):
-    """What a policy of handoffs must offer; `holdfast.HandoffPolicy` does."""
-
-    @property
-    def window_tokens(self) -> int: ...
-    @property
-    def limit_tokens(self) -> int: ...
-    @property
-    def to(self) -> str: ...
-    @property
-    def prompt_tokens(self) -> int: ...
-    @property
-    def context_parts(self) -> tuple[str, ...]: ...
-    @property
-    def acknowledge_seconds(self) -> float: ...
-    def tokens_of(self, text: str) -> int:
-        """How many tokens a text has, or a little more."""
-        ...
-
-    def for_model(self, model: str, windows: Mapping[str, int]) -> "HandoffRules":
-        """The same rules with the window and the tokenizer of a model, where they leave it open."""
-        ...
-
-    def judge(
-        self, numbers: ContextNumbers, *, finished_phase: str, wish: Wish | None
-    ) -> Trigger | None:
-        """Whether the context should end now, and why."""
-        ...
-
-
-def check_rules(given: HandoffRules | None) -> HandoffRules | None:
-    """A policy as it can be used; a forgotten call of the class would be found too late."""
-    if given is None or (callable(getattr(given, "judge", None)) and not isinstance(given, type)):
-        return given
-    raise MisuseError(f"handoff is a holdfast.HandoffPolicy, not {given!r}")
-
-
-def asked_for(wish: Wish) -> Trigger:
-    """The trigger that needs no policy: somebody asks for it."""
-    return Trigger("explicit", wish.note or "a handoff was asked for", wish.to)
 
 
 class HandoffWish:
@@ -146,6 +71,16 @@ class HandingOver:
         self._counted: dict[str, list[tuple[object, int]]] = {}
         self.wish = HandoffWish(held)
         self._numbers = Value(held, CONTEXT, ContextNumbers, ContextNumbers())
+
+    @classmethod
+    def of(
+        cls, rules: Rules, held: LeasedRun, progress: Progress, windows: Mapping[str, int]
+    ) -> Self:
+        """What a context of an agent's run counts, in the window of the agent's model."""
+        policy = rules.handoff
+        if policy is not None:
+            policy = policy.for_model(rules.versions.model, windows)
+        return cls(held, policy, progress, fixed=lambda: rules.fixed_text)
 
     @property
     def numbers(self) -> ContextNumbers:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 import msgspec
 
 from holdfast.agents import shapes
-from holdfast.agents.handing_over import HandoffRules, Trigger, Wish, asked_for
+from holdfast.agents.handoff_rules import HandoffRules, Trigger, Wish, asked_for
 from holdfast.agents.leaving import Block, Gate, HandedOver, Suspend
 from holdfast.agents.memo import Memo
 from holdfast.agents.rules import Rules

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent, rules_of
 from holdfast.agents.cadence import Cadence
-from holdfast.agents.handing_over import HandoffRules
+from holdfast.agents.handoff_rules import HandoffRules
 from holdfast.agents.messages import Message, Text
 from holdfast.agents.peer_tools import Known, Peer
 from holdfast.agents.recovering import RecoveryPolicy

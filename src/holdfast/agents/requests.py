@@ -18,7 +18,8 @@ from holdfast.agents.messages import Message, ToolCall, ToolResult
 from holdfast.agents.peers import Peers
 from holdfast.agents.people import ask_person
 from holdfast.agents.progress import Progress
-from holdfast.agents.progress_tools import UNCOUNTED, is_noting, note
+from holdfast.agents.progress_notes import note
+from holdfast.agents.progress_tools import UNCOUNTED, is_noting
 from holdfast.agents.record import Record
 from holdfast.agents.rules import Refused, Repeats, Rules
 from holdfast.agents.tokens import fitting, shares

@@ -10,14 +10,12 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.cadence import Cadence
-from holdfast.agents.handing_over import HandingOver, HandoffRules
+from holdfast.agents.handoff_rules import HandoffRules
 from holdfast.agents.peer_tools import Peer
-from holdfast.agents.progress import Progress
 from holdfast.agents.recovering import RecoveryPolicy
 from holdfast.agents.tools import Arguments, Tool
 from holdfast.agents.versions import OnChange
 from holdfast.engine.budgets.costs import Budget, Cost
-from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import UnsupportedValue
 from holdfast.kernel.versions import Versions
 
@@ -67,15 +65,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         """What a model is told with every call: the prompt, and the schemas of the tools."""
         tools = [[t.name, t.description, t.input_schema] for t in self.tools.values()]
         return f"{self.prompt}\n{msgspec.json.encode(tools).decode()}" if tools else self.prompt
-
-    def handing_over(
-        self, held: LeasedRun, progress: Progress, windows: Mapping[str, int]
-    ) -> HandingOver:
-        """What a context of a run counts, in the window of the agent's model."""
-        policy = self.handoff
-        if policy is not None:
-            policy = policy.for_model(self.versions.model, windows)
-        return HandingOver(held, policy, progress, fixed=lambda: self.fixed_text)
 
     def find(self, name: str) -> Tool[..., Any]:
         tool = self.tools.get(name)

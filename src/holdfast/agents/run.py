@@ -19,6 +19,7 @@ from holdfast.agents.cadence import Pace
 from holdfast.agents.calls import Call
 from holdfast.agents.containing import carried, first_error
 from holdfast.agents.effects import Effects
+from holdfast.agents.handing_over import HandingOver
 from holdfast.agents.handover import Departing, Handover, left_in
 from holdfast.agents.interruptions import finish_first
 from holdfast.agents.leaving import (
@@ -124,7 +125,7 @@ class Run:
         self._blobs = Blobs(context, held, self.record)
         self.progress = Progress(held, counts=rules.handoff is not None)
         """How far the work is, for whoever goes on with it."""
-        self.handing_over = rules.handing_over(held, self.progress, context.settings.windows)
+        self.handing_over = HandingOver.of(rules, held, self.progress, context.settings.windows)
         self.continuation = left_in(held)
         """What the context before this one left, if it handed the run over; else None."""
         self.departing = Departing(self, held, gate, rules=rules, handover=handover, memo=memo)

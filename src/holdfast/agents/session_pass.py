@@ -4,7 +4,7 @@ A message is a signal. Its answer is stored in one commit with the state that le
 between means that the message is answered again, never that it is lost or answered twice.
 """
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -15,6 +15,7 @@ from holdfast.agents.executor import Ending, Pass, run_agent
 from holdfast.agents.leaving import HandBack, Suspend
 from holdfast.agents.memo import Memo
 from holdfast.agents.run import Run
+from holdfast.agents.session_input import MESSAGE, is_session
 from holdfast.engine.signals import Signals
 from holdfast.errors import (
     ConflictError,
@@ -27,10 +28,8 @@ from holdfast.errors import (
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.travel import FRESH
 
-MESSAGE: Final = "message"
 CLOSE: Final = "close"
 CLOSE_ID: Final = "holdfast.close"
-_MARK: Final = "holdfast.session"
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -38,19 +37,6 @@ class Reply(msgspec.Struct, frozen=True):
 
     result: Any = None
     error: str = ""
-
-
-def session_input(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The input that makes a run a session."""
-    return {_MARK: metadata}
-
-
-def is_session(given: object) -> bool:
-    return isinstance(given, dict) and _MARK in given
-
-
-def metadata_of(given: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", given)[_MARK] if is_session(given) else {}
 
 
 class SessionPass(Pass):

@@ -8,14 +8,8 @@ from typing import Any, Generic, TypeVar
 from holdfast import ids
 from holdfast.agents import shapes
 from holdfast.agents.agent import Agent
-from holdfast.agents.session_pass import (
-    CLOSE,
-    CLOSE_ID,
-    MESSAGE,
-    Reply,
-    metadata_of,
-    session_input,
-)
+from holdfast.agents.session_input import MESSAGE, metadata_of, session_input
+from holdfast.agents.session_pass import CLOSE, CLOSE_ID, Reply
 from holdfast.agents.work import Work
 from holdfast.engine.checkpoints import Checkpoints, State
 from holdfast.engine.reading import turns

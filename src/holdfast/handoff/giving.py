@@ -12,7 +12,7 @@ from holdfast.agents.handover import Giving
 from holdfast.agents.progress import Work
 from holdfast.agents.questions import FOR_PEOPLE
 from holdfast.agents.run import Run, items_of
-from holdfast.agents.session_pass import MESSAGE, is_session
+from holdfast.agents.session_input import MESSAGE, is_session
 from holdfast.agents.tokens import fitting
 from holdfast.agents.tools import Tool
 from holdfast.clock import to_datetime

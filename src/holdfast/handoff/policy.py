@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast import names
-from holdfast.agents.handing_over import ContextNumbers, Trigger, Wish
+from holdfast.agents.handoff_rules import ContextNumbers, Trigger, Wish
 from holdfast.agents.model_windows import DEFAULT as DEFAULT_WINDOW
 from holdfast.agents.model_windows import window_of
 from holdfast.agents.tokens import counter_for, estimate

@@ -17,13 +17,14 @@ from holdfast import codec, faults, ids, names
 from holdfast.agents.agent import Agents
 from holdfast.agents.calls import describe, storable_text
 from holdfast.agents.containing import contained
-from holdfast.agents.handing_over import CONTEXT, WISH, HandoffRules
+from holdfast.agents.handing_over import CONTEXT, WISH
+from holdfast.agents.handoff_rules import HandoffRules
 from holdfast.agents.handover import PART, TAKEN, Giving, Taken
 from holdfast.agents.model_windows import window_of
 from holdfast.agents.progress import PART as WORK
 from holdfast.agents.progress import Progress, work_of
 from holdfast.agents.run import items_of
-from holdfast.agents.session_pass import is_session
+from holdfast.agents.session_input import is_session
 from holdfast.agents.versions import PART as VERSIONS
 from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Given, Handoffs, Offering

@@ -7,7 +7,7 @@ trigger.
 
 import msgspec
 
-from holdfast.agents.handing_over import ContextNumbers, Trigger, Wish, asked_for
+from holdfast.agents.handoff_rules import ContextNumbers, Trigger, Wish, asked_for
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
