@@ -26,7 +26,7 @@ from benchmarks.report import TIMES, Row, judged
 from benchmarks.samples import Stopwatch
 from benchmarks.sizes import Sizes
 from benchmarks.turns import TurnMaker, as_json
-from holdfast.agents.cadence import Cadence
+from holdfast.agents.definitions.cadence import Cadence
 from holdfast.telemetry import BATCH_COMMITTED, log
 
 NAMES = tuple(f"cadence_{name}" for name in CADENCES)

@@ -12,7 +12,7 @@ from typing import Any
 
 import holdfast
 from holdfast import Agent, Happened, Key, NotDone, Run, Settings, every
-from holdfast.agents.cadence import Cadence
+from holdfast.agents.definitions.cadence import Cadence
 
 EVERY_TURNS = 10
 CADENCES: dict[str, Cadence] = {

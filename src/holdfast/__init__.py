@@ -1,12 +1,9 @@
 """Holdfast: durable state for AI agents."""
 
 from holdfast import errors
-from holdfast.agents.agent import Agent, agent
-from holdfast.agents.approvals import Asked
-from holdfast.agents.cadence import Every, every
-from holdfast.agents.handles import Handle, PeerUpdate
-from holdfast.agents.loop import AgentLoop
-from holdfast.agents.messages import (
+from holdfast.agents.definitions.agent import Agent, agent
+from holdfast.agents.definitions.cadence import Every, every
+from holdfast.agents.definitions.messages import (
     Message,
     Reasoning,
     Text,
@@ -14,18 +11,22 @@ from holdfast.agents.messages import (
     ToolResult,
     Usage,
 )
-from holdfast.agents.peer_tools import Peer
-from holdfast.agents.people import ask_person
-from holdfast.agents.progress import Progress
-from holdfast.agents.progress_tools import hand_over, progress_tools
-from holdfast.agents.recovering import RecoveryPolicy
+from holdfast.agents.definitions.peer_tools import Peer
+from holdfast.agents.definitions.people import ask_person
+from holdfast.agents.definitions.progress_tools import hand_over, progress_tools
+from holdfast.agents.definitions.recovering import RecoveryPolicy
+from holdfast.agents.definitions.takes import Key
+from holdfast.agents.definitions.tools import Approval, Happened, Tool, tool
+from holdfast.agents.handoff.policy import HandoffPolicy
+from holdfast.agents.loop import AgentLoop
 from holdfast.agents.run import Run
-from holdfast.agents.schedules import Schedule
-from holdfast.agents.sessions import Session
-from holdfast.agents.takes import Key
-from holdfast.agents.tools import Approval, Happened, Tool, tool
-from holdfast.agents.views import Log, Value
-from holdfast.agents.worker import Worker
+from holdfast.agents.turn.approvals import Asked
+from holdfast.agents.turn.progress import Progress
+from holdfast.agents.turn.views import Log, Value
+from holdfast.agents.work.handles import Handle, PeerUpdate
+from holdfast.agents.work.schedules import Schedule
+from holdfast.agents.work.sessions import Session
+from holdfast.agents.work.worker import Worker
 from holdfast.app import Holdfast, open
 from holdfast.codec import Ref
 from holdfast.engine.budgets.costs import Budget, Cost, Costs
@@ -39,7 +40,6 @@ from holdfast.engine.messages.owed import Owed
 from holdfast.engine.messages.replies import PeerReply
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import NotDone
-from holdfast.handoff.policy import HandoffPolicy
 from holdfast.kernel.budgets import Account, Amounts, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect

@@ -8,14 +8,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from holdfast import config, ids
-from holdfast.agents.agent import Agent, Agents, Taking0, Taking1, Taking2, Taking3
-from holdfast.agents.approvals import Approvals
-from holdfast.agents.handles import Handle
-from holdfast.agents.schedules import SCHEDULE, Schedule, Schedules
-from holdfast.agents.sessions import Session
-from holdfast.agents.ticks import CatchUp, Overlap
-from holdfast.agents.work import Work
-from holdfast.agents.worker import Worker
+from holdfast.agents.definitions.agent import Agent, Agents, Taking0, Taking1, Taking2, Taking3
+from holdfast.agents.handoff.protocol import HandoffProtocol
+from holdfast.agents.turn.approvals import Approvals
+from holdfast.agents.work.handles import Handle
+from holdfast.agents.work.schedules import SCHEDULE, Schedule, Schedules
+from holdfast.agents.work.sessions import Session
+from holdfast.agents.work.ticks import CatchUp, Overlap
+from holdfast.agents.work.work import Work
+from holdfast.agents.work.worker import Worker
 from holdfast.clock import Clock
 from holdfast.engine.budgets.budgets import Budgets
 from holdfast.engine.budgets.costs import Budget
@@ -35,7 +36,6 @@ from holdfast.engine.signals import Signals
 from holdfast.engine.spool import Spool
 from holdfast.engine.waits import Waits
 from holdfast.errors import MisuseError
-from holdfast.handoff.protocol import HandoffProtocol
 from holdfast.kernel.events import Event
 from holdfast.kernel.peers import STORE
 from holdfast.kernel.signals import Receipt

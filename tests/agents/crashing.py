@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import holdfast
-from holdfast.agents import containing
-from holdfast.agents.executor import Ending
+from holdfast.agents.exits import containing
+from holdfast.agents.work.executor import Ending
 
 
 class Crash(BaseException):

@@ -6,7 +6,7 @@ from typing import Any
 
 import holdfast
 from holdfast import every
-from holdfast.agents.cadence import Cadence
+from holdfast.agents.definitions.cadence import Cadence
 from tests.agents.ledger import Ledger
 from tests.agents.victims import spender
 

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import AgentLoop, Message, ToolCall, Usage, every
-from holdfast.agents.cadence import Cadence
+from holdfast.agents.definitions.cadence import Cadence
 from holdfast.errors import MisuseError, TurnDiverged
 from holdfast.telemetry import BATCH_COMMITTED
 from holdfast.testing import ManualClock

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import EffectStatus, RunStatus, Settings
-from holdfast.agents import work
+from holdfast.agents.work import work
 from holdfast.errors import RunBlocked
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 
 import holdfast
 from holdfast import Message, ToolCall, ids
-from holdfast.agents.messages import Reasoning, Text
+from holdfast.agents.definitions.messages import Reasoning, Text
 from holdfast.errors import MisuseError, RunFailed
 from holdfast.testing.store_suite import async_test
 

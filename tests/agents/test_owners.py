@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from holdfast import sync
-from holdfast.agents.schedules import AGENT, Change
-from holdfast.agents.ticks import Spec
+from holdfast.agents.work.schedules import AGENT, Change
+from holdfast.agents.work.ticks import Spec
 from holdfast.clock import from_datetime
 from holdfast.errors import InputDiffers, InvalidIdentifier
 from holdfast.stores.sqlfiles import load_queries

@@ -7,8 +7,8 @@ import pytest
 
 import holdfast
 from holdfast import HandoffPolicy, Message, Phase, ToolCall, Usage
-from holdfast.agents.handing_over import CONTEXT, WISH
-from holdfast.agents.progress import MAX_BYTES, MAX_ENTRIES, PART, Work, work_of
+from holdfast.agents.turn.handing_over import CONTEXT, WISH
+from holdfast.agents.turn.progress import MAX_BYTES, MAX_ENTRIES, PART, Work, work_of
 from holdfast.errors import InvalidIdentifier, MisuseError, RunFailed, ValueTooLarge
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, kinds, start

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Schedule, faults, sync
-from holdfast.agents.schedules import AGENT
+from holdfast.agents.work.schedules import AGENT
 from holdfast.clock import MICROSECONDS, from_datetime
 from holdfast.errors import (
     ConflictError,

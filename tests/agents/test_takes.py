@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agents.takes import Described
-from holdfast.agents.tools import Tool, make_tool
+from holdfast.agents.definitions.takes import Described
+from holdfast.agents.definitions.tools import Tool, make_tool
 from holdfast.errors import MisuseError
 
 SCHEMA: dict[str, Any] = {

@@ -7,8 +7,8 @@ import pytest
 
 import holdfast
 from holdfast import AgentLoop, Message, Versions
-from holdfast.agents.leaving import Suspend, Wait
-from holdfast.agents.versions import OnChange
+from holdfast.agents.definitions.versions import OnChange
+from holdfast.agents.exits.leaving import Suspend, Wait
 from holdfast.engine.reading.journal import body_of
 from holdfast.errors import MisuseError, RunBlocked
 from holdfast.kernel import indexes

@@ -22,7 +22,7 @@ from typing import Any
 
 import holdfast
 from holdfast import Happened, Key, Message, NotDone, Settings, ToolCall
-from holdfast.agents.cadence import Cadence
+from holdfast.agents.definitions.cadence import Cadence
 from holdfast.faults import install
 from holdfast.testing import arm
 from tests.agents.ledger import Ledger

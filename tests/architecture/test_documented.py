@@ -13,8 +13,8 @@ import pytest
 
 import holdfast
 from holdfast import errors, faults, telemetry
-from holdfast.agents.approvals import Approvals
-from holdfast.agents.schedules import Schedules
+from holdfast.agents.turn.approvals import Approvals
+from holdfast.agents.work.schedules import Schedules
 from holdfast.compat.mesh import CheckpointService, TaskExecutionContext
 from holdfast.engine.budgets.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints

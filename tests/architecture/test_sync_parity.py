@@ -13,11 +13,11 @@ import pytest
 
 import holdfast
 from holdfast import app, sync
-from holdfast.agents.approvals import Approvals
-from holdfast.agents.handles import Handle
-from holdfast.agents.schedules import Schedules
-from holdfast.agents.sessions import Session
-from holdfast.agents.worker import Worker
+from holdfast.agents.turn.approvals import Approvals
+from holdfast.agents.work.handles import Handle
+from holdfast.agents.work.schedules import Schedules
+from holdfast.agents.work.sessions import Session
+from holdfast.agents.work.worker import Worker
 from holdfast.compat.mesh import CheckpointService
 from holdfast.engine.budgets.budgets import Budgets
 from holdfast.engine.checkpoints import Checkpoints
@@ -115,9 +115,9 @@ def answer(member: Any) -> str:
         "holdfast.sync.agents.",
         "holdfast.sync.engine.",
         "holdfast.sync.leases.",
-        "holdfast.agents.handles.",
-        "holdfast.agents.sessions.",
-        "holdfast.agents.worker.",
+        "holdfast.agents.work.handles.",
+        "holdfast.agents.work.sessions.",
+        "holdfast.agents.work.worker.",
         "holdfast.app.",
         "Async",
     ):

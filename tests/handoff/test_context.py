@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import AgentLoop, HandoffPolicy, Message, ToolCall, Usage
-from holdfast.agents import tokens
-from holdfast.agents.model_windows import window_of
-from holdfast.agents.tokens import counter_for, estimate, fitting, shares
+from holdfast.agents.definitions import tokens
+from holdfast.agents.definitions.model_windows import window_of
+from holdfast.agents.definitions.tokens import counter_for, estimate, fitting, shares
 from holdfast.errors import InvalidSetting, RunBlocked
 from holdfast.settings import Settings
 from holdfast.testing.store_suite import async_test
@@ -346,7 +346,7 @@ def test_process_ends_while_a_tokenizer_hangs(tmp_path: Path) -> None:
     )
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from holdfast.agents.tokens import counter_for\n"
+        "from holdfast.agents.definitions.tokens import counter_for\n"
         "print(counter_for('gpt-4o')('abc' * 5))\n"
     )
 

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents.tokens import estimate
-from holdfast.errors import ContextTooSmall
-from holdfast.handoff.continuation import (
+from holdfast.agents.definitions.tokens import estimate
+from holdfast.agents.handoff.continuation import (
     DROPPED,
     Continuation,
     Pending,
     budget_left,
     continuation_of,
 )
+from holdfast.errors import ContextTooSmall
 from holdfast.kernel.budgets import Account
 from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.records import (

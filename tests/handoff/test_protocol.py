@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast import AgentLoop, Budget, HandoffPolicy, Message, Phase, ToolCall, Usage
+from holdfast.agents.handoff.policy import Succession
 from holdfast.errors import RunBlocked, StoreUnavailable
-from holdfast.handoff.policy import Succession
 from holdfast.kernel.records import Record
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test

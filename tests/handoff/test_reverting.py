@@ -10,9 +10,9 @@ import pytest
 
 import holdfast
 from holdfast import HandoffPolicy, Settings
-from holdfast.agents.handover import left_in
+from holdfast.agents.handoff import giving
+from holdfast.agents.turn.handover import left_in
 from holdfast.errors import ConflictError, Fenced, IllegalMove, RunBlocked, RunCancelled
-from holdfast.handoff import giving
 from holdfast.kernel import record_proofs
 from holdfast.kernel.records import Record
 from holdfast.testing.store_suite import async_test

@@ -6,14 +6,14 @@ from uuid import UUID
 import pytest
 
 import holdfast
-from holdfast.errors import MisuseError
-from holdfast.handoff.rollback import (
+from holdfast.agents.handoff.rollback import (
     NOTHING,
     Consequence,
     consequence,
     consequences,
     rollback_instructions,
 )
+from holdfast.errors import MisuseError
 from holdfast.kernel.effects import Effect, Status
 from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.agents.handing_over import HandingOver
-from holdfast.agents.handoff_rules import ContextNumbers, Wish
-from holdfast.agents.messages import Message, ToolResult, Usage
-from holdfast.agents.progress import Progress
-from holdfast.agents.tokens import PER_MESSAGE, estimate
+from holdfast.agents.definitions.handoff_rules import ContextNumbers, Wish
+from holdfast.agents.definitions.messages import Message, ToolResult, Usage
+from holdfast.agents.definitions.tokens import PER_MESSAGE, estimate
+from holdfast.agents.handoff.policy import HandoffPolicy
+from holdfast.agents.handoff.triggers import Limits, evaluate
+from holdfast.agents.turn.handing_over import HandingOver
+from holdfast.agents.turn.progress import Progress
 from holdfast.errors import MisuseError
-from holdfast.handoff.policy import HandoffPolicy
-from holdfast.handoff.triggers import Limits, evaluate
 
 
 class Parts:

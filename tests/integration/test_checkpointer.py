@@ -28,7 +28,7 @@ from holdfast import (
     ToolCall,
     ToolResult,
 )
-from holdfast.agents.tools import effect_of
+from holdfast.agents.definitions.tools import effect_of
 from holdfast.compat.loops.call_log import CallLog
 from holdfast.compat.loops.checkpointer import Checkpointer, check_pending_tool_calls
 from holdfast.compat.loops.registry import ToolRegistry

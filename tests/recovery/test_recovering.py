@@ -8,8 +8,8 @@ import pytest
 
 import holdfast
 from holdfast import Settings
-from holdfast.agents.breaker import AgentBreaker
-from holdfast.agents.recovering import RecoveryPolicy
+from holdfast.agents.definitions.recovering import RecoveryPolicy
+from holdfast.agents.work.breaker import AgentBreaker
 from holdfast.engine.maintenance import travel
 from holdfast.engine.maintenance.scrubber import Scrubber
 from holdfast.errors import (

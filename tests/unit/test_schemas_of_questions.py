@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents import questions
+from holdfast.agents.definitions import questions
 from holdfast.errors import AnswerRefused, MisuseError
 
 

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from holdfast.agents import ticks
-from holdfast.agents.ticks import Plan, Skip, Spec
+from holdfast.agents.work import ticks
+from holdfast.agents.work.ticks import Plan, Skip, Spec
 from holdfast.clock import MICROSECONDS, from_datetime, to_datetime
 from holdfast.errors import MisuseError
 

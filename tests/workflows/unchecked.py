@@ -1,7 +1,7 @@
 """Runs of definitions that nobody checked, as other versions and other programs may store them."""
 
 import holdfast
-from holdfast.agents import shapes
+from holdfast.agents.conversion import shapes
 from holdfast.workflows import Outcome, Workflow
 from holdfast.workflows.definitions import definition
 from holdfast.workflows.execution.state import Start

@@ -122,10 +122,9 @@ WEIGHTS = {
     "kernel": 80,
     "stores": 110,
     "engine": 80,
-    "agents": 45,
+    "agents": 60,
     "records": 25,
     "peers": 25,
-    "handoff": 15,
     "workflows": 35,
     "compat": 20,
 }

@@ -8,17 +8,17 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 
-from holdfast.agents import shapes
-from holdfast.agents.agent import Agent, rules_of
-from holdfast.agents.cadence import Cadence
-from holdfast.agents.handoff_rules import HandoffRules
-from holdfast.agents.messages import Message, Text
-from holdfast.agents.peer_tools import Known, Peer
-from holdfast.agents.recovering import RecoveryPolicy
-from holdfast.agents.rules import Permission
+from holdfast.agents.conversion import shapes
+from holdfast.agents.definitions.agent import Agent, rules_of
+from holdfast.agents.definitions.cadence import Cadence
+from holdfast.agents.definitions.handoff_rules import HandoffRules
+from holdfast.agents.definitions.messages import Message, Text
+from holdfast.agents.definitions.peer_tools import Known, Peer
+from holdfast.agents.definitions.recovering import RecoveryPolicy
+from holdfast.agents.definitions.rules import Permission
+from holdfast.agents.definitions.tools import Tool
+from holdfast.agents.definitions.versions import OnChange
 from holdfast.agents.run import Run
-from holdfast.agents.tools import Tool
-from holdfast.agents.versions import OnChange
 from holdfast.engine.budgets.costs import Budget, Cost
 from holdfast.errors import MisuseError, RunFailed
 

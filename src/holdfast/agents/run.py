@@ -11,41 +11,34 @@ from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from holdfast import codec, faults
-from holdfast.agents import shapes
-from holdfast.agents.agent import Agent
-from holdfast.agents.approvals import Gatekeeper
-from holdfast.agents.blobs import Blobs
-from holdfast.agents.cadence import Pace
-from holdfast.agents.calls import Call
-from holdfast.agents.containing import carried, first_error
-from holdfast.agents.effects import Effects
-from holdfast.agents.handing_over import HandingOver
-from holdfast.agents.handover import Departing, Handover, left_in
-from holdfast.agents.interruptions import finish_first
-from holdfast.agents.leaving import (
-    Gate,
-    HandBack,
-    Suspend,
-    end_all,
-    first_of,
-    ways_of,
-)
-from holdfast.agents.memo import Memo
-from holdfast.agents.messages import Message, ToolCall, Usage, usage_of
-from holdfast.agents.past import Past, take_freshness
-from holdfast.agents.peers import Peers
-from holdfast.agents.places import Places, enter_branch
-from holdfast.agents.progress import Progress
-from holdfast.agents.record import Record
-from holdfast.agents.recovering import TurnClock
-from holdfast.agents.requests import Requests
-from holdfast.agents.rules import Rules
-from holdfast.agents.spending import Spending
-from holdfast.agents.steps import Steps
-from holdfast.agents.tools import Tool
-from holdfast.agents.versions import PART, part_of
-from holdfast.agents.views import UNSET, Log, Value
-from holdfast.agents.waiting import Waiting
+from holdfast.agents.conversion import shapes
+from holdfast.agents.definitions.agent import Agent
+from holdfast.agents.definitions.cadence import Pace
+from holdfast.agents.definitions.messages import Message, ToolCall, Usage, usage_of
+from holdfast.agents.definitions.recovering import TurnClock
+from holdfast.agents.definitions.rules import Rules
+from holdfast.agents.definitions.tools import Tool
+from holdfast.agents.definitions.versions import PART, part_of
+from holdfast.agents.exits.containing import carried, first_error
+from holdfast.agents.exits.interruptions import finish_first
+from holdfast.agents.exits.leaving import Gate, HandBack, Suspend, end_all, first_of, ways_of
+from holdfast.agents.turn.approvals import Gatekeeper
+from holdfast.agents.turn.blobs import Blobs
+from holdfast.agents.turn.calls import Call
+from holdfast.agents.turn.effects import Effects
+from holdfast.agents.turn.handing_over import HandingOver
+from holdfast.agents.turn.handover import Departing, Handover, left_in
+from holdfast.agents.turn.memo import Memo
+from holdfast.agents.turn.past import Past, take_freshness
+from holdfast.agents.turn.peers import Peers
+from holdfast.agents.turn.places import Places, enter_branch
+from holdfast.agents.turn.progress import Progress
+from holdfast.agents.turn.record import Record
+from holdfast.agents.turn.requests import Requests
+from holdfast.agents.turn.spending import Spending
+from holdfast.agents.turn.steps import Steps
+from holdfast.agents.turn.views import UNSET, Log, Value
+from holdfast.agents.turn.waiting import Waiting
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.maintenance.pasts import Prepared

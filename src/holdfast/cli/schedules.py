@@ -2,7 +2,7 @@
 
 import click
 
-from holdfast.agents.schedules import Schedule
+from holdfast.agents.work.schedules import Schedule
 from holdfast.clock import from_datetime
 from holdfast.terminal import inputs, output
 from holdfast.terminal.options import Count, Options, common

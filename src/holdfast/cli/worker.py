@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from holdfast import config
-from holdfast.agents.worker import Worker
+from holdfast.agents.work.worker import Worker
 from holdfast.app import Holdfast
 from holdfast.errors import MisuseError
 from holdfast.terminal import exits, loading

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from holdfast.agents.agent import Agent, agent
-from holdfast.agents.messages import Message, ToolCall, ToolResult, Usage
+from holdfast.agents.definitions.agent import Agent, agent
+from holdfast.agents.definitions.messages import Message, ToolCall, ToolResult, Usage
+from holdfast.agents.definitions.takes import Key
+from holdfast.agents.definitions.tools import Happened, Tool, text_of, tool
 from holdfast.agents.run import Run
-from holdfast.agents.takes import Key
-from holdfast.agents.tools import Happened, Tool, text_of, tool
 from holdfast.errors import NotDone, ToolFailed
 
 NAME: Final = "holdfast-demo"

@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
+from holdfast.agents.definitions.messages import Message, ToolCall, Usage
+from holdfast.agents.definitions.progress_tools import progress_tools
+from holdfast.agents.definitions.tools import tool
+from holdfast.agents.handoff.policy import HandoffPolicy
 from holdfast.agents.loop import AgentLoop
-from holdfast.agents.messages import Message, ToolCall, Usage
-from holdfast.agents.progress_tools import progress_tools
-from holdfast.agents.tools import tool
 from holdfast.app import Holdfast
 from holdfast.demos import voice
-from holdfast.handoff.policy import HandoffPolicy
 from holdfast.settings import Settings
 
 AGENT: Final = "holdfast-demo-builder"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.agents.agent import Agent, agent
+from holdfast.agents.definitions.agent import Agent, agent
 from holdfast.agents.run import Run
 from holdfast.app import Holdfast
 from holdfast.demos import voice

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.messages import Message
-from holdfast.agents.tools import Tool
+from holdfast.agents.definitions.messages import Message
+from holdfast.agents.definitions.tools import Tool
 from holdfast.app import Holdfast
 from holdfast.demos import agent, voice
 from holdfast.demos.agent import Bank

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from holdfast.agents.work import Work
+from holdfast.agents.work.work import Work
 from holdfast.engine.context import Context
 from holdfast.errors import HoldfastError
 from holdfast.kernel.peers import at_queue

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from holdfast import faults
-from holdfast.agents.work import Work
+from holdfast.agents.work.work import Work
 from holdfast.engine.context import Context
 from holdfast.engine.messages import peers
 from holdfast.engine.messages.outbox import lost

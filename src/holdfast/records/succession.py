@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast import clock, ids
+from holdfast.agents.handoff.continuation import continuation_of
+from holdfast.agents.handoff.policy import HandoffPolicy
 from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.maintenance import gaps
 from holdfast.engine.maintenance.recoveries import Recoveries
 from holdfast.engine.reading import proving
 from holdfast.errors import ConflictError, IllegalMove, JournalCorrupted
-from holdfast.handoff.continuation import continuation_of
-from holdfast.handoff.policy import HandoffPolicy
 from holdfast.kernel import handoffs
 from holdfast.kernel.handoffs import Findings, Offer, Selection, Verification
 from holdfast.kernel.journal import Draft

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import clock, faults
-from holdfast.agents.calls import storable_text
+from holdfast.agents.turn.calls import storable_text
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun

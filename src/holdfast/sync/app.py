@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from holdfast import app, config
-from holdfast.agents.agent import Agent, Taking0, Taking1, Taking2, Taking3
-from holdfast.agents.schedules import Schedule
-from holdfast.agents.ticks import CatchUp, Overlap
+from holdfast.agents.definitions.agent import Agent, Taking0, Taking1, Taking2, Taking3
+from holdfast.agents.work.schedules import Schedule
+from holdfast.agents.work.ticks import CatchUp, Overlap
 from holdfast.clock import Clock
 from holdfast.engine.budgets.costs import Budget
 from holdfast.kernel.events import Event

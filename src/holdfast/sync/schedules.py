@@ -3,10 +3,10 @@
 from datetime import datetime
 from typing import Any
 
-from holdfast.agents import schedules
-from holdfast.agents.agent import Agent
-from holdfast.agents.schedules import Schedule
-from holdfast.agents.ticks import CatchUp, Overlap
+from holdfast.agents.definitions.agent import Agent
+from holdfast.agents.work import schedules
+from holdfast.agents.work.schedules import Schedule
+from holdfast.agents.work.ticks import CatchUp, Overlap
 from holdfast.sync.loop import Face, blocking
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, cast
 
 import click
 
-from holdfast.agents.questions import check_answer
+from holdfast.agents.definitions.questions import check_answer
 from holdfast.errors import AnswerRefused
 
 _PAIR: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)

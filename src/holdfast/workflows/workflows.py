@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from holdfast import clock, codec, names
-from holdfast.agents import questions, shapes
-from holdfast.agents.advancing import advance
-from holdfast.agents.approvals import Approvals, Asked, is_said, verdict_of
-from holdfast.agents.questions import APPROVAL
-from holdfast.agents.work import Work
+from holdfast.agents.conversion import shapes
+from holdfast.agents.definitions import questions
+from holdfast.agents.definitions.questions import APPROVAL
+from holdfast.agents.turn.approvals import Approvals, Asked, is_said, verdict_of
+from holdfast.agents.work.advancing import advance
+from holdfast.agents.work.work import Work
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.reading import turns

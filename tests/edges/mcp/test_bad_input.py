@@ -16,7 +16,7 @@ import anyio
 import pytest
 from mcp.server.stdio import stdio_server
 
-from holdfast.agents import schedules
+from holdfast.agents.work import schedules
 from holdfast.edges.mcp.contract import BadArguments
 from holdfast.testing.store_suite import async_test
 from tests.edges.mcp.scene import FLOW, Scene, scene

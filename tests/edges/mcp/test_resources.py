@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
 import holdfast
-from holdfast.agents.messages import Message, ToolCall, ToolResult
+from holdfast.agents.definitions.messages import Message, ToolCall, ToolResult
 from holdfast.edges.mcp import (
     McpServer,
     addresses,

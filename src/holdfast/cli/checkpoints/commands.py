@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from holdfast.agents.versions import PART as VERSIONS
+from holdfast.agents.definitions.versions import PART as VERSIONS
 from holdfast.cli.checkpoints import records as checkpoint_records
 from holdfast.engine.checkpoints import ToldCheckpoint
 from holdfast.kernel.state import StateDiff

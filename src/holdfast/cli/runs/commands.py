@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, cast
 import click
 
 from holdfast import codec, names
-from holdfast.agents.questions import FOR_PEOPLE
+from holdfast.agents.definitions.questions import FOR_PEOPLE
 from holdfast.cli import workers
 from holdfast.cli.runs import blocked, budgets, called, handoffs, travel
 from holdfast.engine.budgets.costs import Budget

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from holdfast.agents.questions import APPROVAL, check_answer
+from holdfast.agents.definitions.questions import APPROVAL, check_answer
 from holdfast.errors import AnswerRefused
 from holdfast.sync.app import Holdfast
 from holdfast.terminal import inputs

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.agents.questions import APPROVAL
+from holdfast.agents.definitions.questions import APPROVAL
 from holdfast.clock import from_datetime
 from holdfast.kernel.runs import Status
 from holdfast.terminal import output

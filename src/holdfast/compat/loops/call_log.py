@@ -10,8 +10,8 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.agents.calls import usable_id
-from holdfast.agents.tools import text_of
+from holdfast.agents.definitions.tools import text_of
+from holdfast.agents.turn.calls import usable_id
 from holdfast.clock import SystemClock, to_datetime
 from holdfast.compat.loops.held_sessions import Engine, HeldSessions
 from holdfast.engine.effects import Begun, EffectRequest

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from holdfast.agents import shapes
-from holdfast.agents.calls import usable_id
+from holdfast.agents.conversion import shapes
+from holdfast.agents.turn.calls import usable_id
 from holdfast.compat.loops.call_log import CallLog, as_json, iso, storable
 from holdfast.compat.loops.held_sessions import Engine, HeldSessions, OwnEngine, check_is_session
 from holdfast.engine.checkpoints import State

@@ -14,14 +14,14 @@ from typing import Any, Final, cast
 import msgspec
 
 from holdfast import faults
-from holdfast.agents import doubt
-from holdfast.agents.calls import attempt, error_text, usable_id
-from holdfast.agents.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
-from holdfast.agents.interruptions import EndedLate
-from holdfast.agents.messages import ToolResult
-from holdfast.agents.rules import Permission, Refused, Repeats, Rules
-from holdfast.agents.takes import Key
-from holdfast.agents.tools import Arguments, Happened, Place, Tool, text_of, tool
+from holdfast.agents.definitions.messages import ToolResult
+from holdfast.agents.definitions.rules import Permission, Refused, Repeats, Rules
+from holdfast.agents.definitions.takes import Key
+from holdfast.agents.definitions.tools import Arguments, Happened, Place, Tool, text_of, tool
+from holdfast.agents.exits.interruptions import EndedLate
+from holdfast.agents.turn import doubt
+from holdfast.agents.turn.calls import attempt, error_text, usable_id
+from holdfast.agents.turn.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.compat.loops.call_log import CallLog
 from holdfast.compat.loops.checkpointer import Checkpointer, check_pending_tool_calls
 from holdfast.engine.effects import Begun, EffectRequest

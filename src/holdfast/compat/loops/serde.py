@@ -7,8 +7,8 @@ error, never passed over: a message that lost a part would be another message.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
-from holdfast.agents import shapes
-from holdfast.agents.messages import Message
+from holdfast.agents.conversion import shapes
+from holdfast.agents.definitions.messages import Message
 from holdfast.errors import MisuseError
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ import msgspec
 from jsonschema import Draft202012Validator
 
 from holdfast import names
-from holdfast.agents import shapes
+from holdfast.agents.conversion import shapes
 from holdfast.app import Holdfast
 from holdfast.edges.mcp.catalogue import Catalogue
 from holdfast.edges.mcp.principals import Principal

@@ -4,8 +4,8 @@ import inspect
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.agents import shapes
-from holdfast.agents.agent import Agent
+from holdfast.agents.conversion import shapes
+from holdfast.agents.definitions.agent import Agent
 from holdfast.edges.mcp.contract import Begun, Call, ServedTool, Tasks
 from holdfast.errors import MisuseError
 from holdfast.workflows.execution.kit import AGENT as WORKFLOW

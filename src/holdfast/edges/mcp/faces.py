@@ -16,7 +16,7 @@ import mcp_types as types
 import msgspec
 from mcp.shared.exceptions import MCPError
 
-from holdfast.agents.questions import APPROVAL
+from holdfast.agents.definitions.questions import APPROVAL
 from holdfast.edges.mcp import failures, forms, task_views, watching
 from holdfast.edges.mcp.answering import give, visible
 from holdfast.edges.mcp.contract import WAIT_SECONDS, Begun, Call, ServedTool

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import mcp_types as types
 
-from holdfast.agents.questions import APPROVAL
+from holdfast.agents.definitions.questions import APPROVAL
 from holdfast.edges.mcp.views import Question
 
 _ANSWER: Final = "answer"

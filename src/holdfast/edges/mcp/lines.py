@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import clock, codec
-from holdfast.agents.questions import APPROVAL, QUESTION, TIMER
+from holdfast.agents.definitions.questions import APPROVAL, QUESTION, TIMER
 from holdfast.errors import HoldfastError
 from holdfast.kernel import budgets, checkpoints, effects, indexes, journal, runs, waits
 from holdfast.kernel.journal import Entry, Kind

@@ -14,8 +14,8 @@ import mcp_types as types
 import msgspec
 from mcp.client.stdio import StdioServerParameters
 
-from holdfast.agents.takes import Described, Key
-from holdfast.agents.tools import EffectClass, Tool, make_tool
+from holdfast.agents.definitions.takes import Described, Key
+from holdfast.agents.definitions.tools import EffectClass, Tool, make_tool
 from holdfast.edges.mcp.connection import Connections, Limits, Lost, Refused, Unsent
 from holdfast.edges.mcp.meta import CALL_ID, KEY, RUN_ID
 from holdfast.edges.mcp.wires import server_of

@@ -26,8 +26,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 
-from holdfast.agents.agent import Agent
-from holdfast.agents.worker import Worker
+from holdfast.agents.definitions.agent import Agent
+from holdfast.agents.work.worker import Worker
 from holdfast.app import Holdfast
 from holdfast.edges.mcp import (
     exposing,

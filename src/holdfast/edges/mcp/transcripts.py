@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from holdfast.agents import messages
-from holdfast.agents.messages import Message, Reasoning, Text, ToolCall, ToolResult
+from holdfast.agents.definitions import messages
+from holdfast.agents.definitions.messages import Message, Reasoning, Text, ToolCall, ToolResult
 from holdfast.app import Holdfast
 from holdfast.edges.mcp import addresses
 from holdfast.edges.mcp.lines import in_a_line

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import clock
-from holdfast.agents.approvals import Asked
+from holdfast.agents.turn.approvals import Asked
 from holdfast.app import Holdfast
 from holdfast.edges.mcp import addresses
 from holdfast.kernel.runs import ENDED, BlockedReason, Run, Status

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from holdfast.agents.questions import QUESTION
+from holdfast.agents.definitions.questions import QUESTION
 from holdfast.engine.waits import WaitSpec, opening
 from holdfast.engine.writing.head import ConditionFailed
 from holdfast.errors import WaitNotFound

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from holdfast import codec, names
-from holdfast.agents import questions
+from holdfast.agents.definitions import questions
 from holdfast.errors import MisuseError, UnsupportedValue
 from holdfast.kernel.waits import Wait, WaitStatus
 

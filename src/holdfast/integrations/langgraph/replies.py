@@ -13,8 +13,8 @@ import msgspec
 from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
-from holdfast.agents.calls import storable_text
-from holdfast.agents.tools import text_of
+from holdfast.agents.definitions.tools import text_of
+from holdfast.agents.turn.calls import storable_text
 from holdfast.errors import MisuseError
 from holdfast.telemetry import log
 

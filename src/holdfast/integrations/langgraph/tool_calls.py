@@ -23,8 +23,8 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
 from holdfast import clock, codec
-from holdfast.agents.calls import describe
-from holdfast.agents.tools import EffectClass, Happened, text_of
+from holdfast.agents.definitions.tools import EffectClass, Happened, text_of
+from holdfast.agents.turn.calls import describe
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.errors import IllegalMove, MisuseError, NotDone, UnavailableError
 from holdfast.integrations.langgraph import interrupts, replies

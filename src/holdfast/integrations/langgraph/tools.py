@@ -18,11 +18,12 @@ from langgraph.prebuilt import ToolNode
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from holdfast import faults
-from holdfast.agents import doubt, shapes
-from holdfast.agents.calls import usable_id
-from holdfast.agents.takes import Key
-from holdfast.agents.threads import call_in_thread
-from holdfast.agents.tools import EffectClass, Happened
+from holdfast.agents.conversion import shapes
+from holdfast.agents.definitions.takes import Key
+from holdfast.agents.definitions.tools import EffectClass, Happened
+from holdfast.agents.exits.threads import call_in_thread
+from holdfast.agents.turn import doubt
+from holdfast.agents.turn.calls import usable_id
 from holdfast.errors import MisuseError, NotDone
 from holdfast.integrations.langgraph import watching
 from holdfast.integrations.langgraph.replies import Reply, ToolCall

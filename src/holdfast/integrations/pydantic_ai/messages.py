@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from holdfast.agents.messages import (
+from holdfast.agents.definitions.messages import (
     Block,
     Message,
     Reasoning,

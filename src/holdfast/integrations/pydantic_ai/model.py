@@ -9,8 +9,8 @@ from pydantic_ai.models import Model, ModelRequestParameters, infer_model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from holdfast.agents.messages import Message, Usage
-from holdfast.agents.tools import Tool
+from holdfast.agents.definitions.messages import Message, Usage
+from holdfast.agents.definitions.tools import Tool
 from holdfast.errors import MisuseError
 from holdfast.integrations.pydantic_ai.messages import from_messages, to_message
 

@@ -19,10 +19,10 @@ from typing import Any, ClassVar, Final, NoReturn, Protocol
 
 import msgspec
 
-from holdfast.agents.agent import Agent
-from holdfast.agents.leaving import Block as Blocked
+from holdfast.agents.definitions.agent import Agent
+from holdfast.agents.definitions.tools import Tool
+from holdfast.agents.exits.leaving import Block as Blocked
 from holdfast.agents.run import Run
-from holdfast.agents.tools import Tool
 from holdfast.kernel.runs import BlockedReason
 from holdfast.workflows.access.files import Folder
 from holdfast.workflows.access.secrets import Secrets

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from holdfast.agents.tools import Happened
+from holdfast.agents.definitions.tools import Happened
 from holdfast.errors import BlockFailed, NotDone
 from holdfast.workflows.access.commands import Captured
 from holdfast.workflows.blocks import outside

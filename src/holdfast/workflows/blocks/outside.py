@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal, cast
 
-from holdfast.agents.tools import Policy, Tool, text_of
+from holdfast.agents.definitions.tools import Policy, Tool, text_of
 from holdfast.errors import BlockFailed, NotDone, ToolFailed
 from holdfast.workflows.access.secrets import Secrets
 from holdfast.workflows.blocks.contract import BlockRun

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from holdfast.agents.views import UNSET
+from holdfast.agents.turn.views import UNSET
 from holdfast.workflows.blocks.contract import BlockRun
 
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from holdfast import settings
-from holdfast.agents.takes import Key
-from holdfast.agents.tools import Happened
+from holdfast.agents.definitions.takes import Key
+from holdfast.agents.definitions.tools import Happened
 from holdfast.errors import BlockFailed, NotDone
 from holdfast.workflows.access import commands
 from holdfast.workflows.access.commands import Command, Ended

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 
-from holdfast.agents import shapes
-from holdfast.agents.tools import Happened, Tool
+from holdfast.agents.conversion import shapes
+from holdfast.agents.definitions.tools import Happened, Tool
 from holdfast.errors import BlockFailed, MisuseError, NotDone, UnsupportedValue
 from holdfast.workflows.access.secrets import Secrets
 from holdfast.workflows.blocks.contract import BlockRun

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from holdfast.agents.views import UNSET
+from holdfast.agents.turn.views import UNSET
 from holdfast.errors import BlockFailed
 from holdfast.workflows.blocks.contract import BlockRun
 

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeGuard, cast
 
 import msgspec
 
-from holdfast.agents import questions
+from holdfast.agents.definitions import questions
 from holdfast.errors import AnswerRefused, MisuseError, UnsupportedValue
 from holdfast.workflows.blocks.contract import BlockType
 from holdfast.workflows.checks import words

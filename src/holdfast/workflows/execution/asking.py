@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.questions import FOR_PEOPLE
+from holdfast.agents.definitions.questions import FOR_PEOPLE
 from holdfast.engine.runs import Runs
 from holdfast.engine.waits import Waits
 from holdfast.errors import AnswerRefused

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import clock
-from holdfast.agents import shapes
-from holdfast.agents.containing import contained
-from holdfast.agents.leaving import Suspend
+from holdfast.agents.conversion import shapes
+from holdfast.agents.exits.containing import contained
+from holdfast.agents.exits.leaving import Suspend
 from holdfast.agents.run import Run
 from holdfast.errors import (
     BlockFailed,

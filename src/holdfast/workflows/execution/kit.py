@@ -8,9 +8,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from holdfast.agents.agent import Agent, agent, tools_by_name
+from holdfast.agents.definitions.agent import Agent, agent, tools_by_name
+from holdfast.agents.definitions.tools import Tool
 from holdfast.agents.run import Run
-from holdfast.agents.tools import Tool
 from holdfast.engine.context import Context
 from holdfast.engine.reading import turns
 from holdfast.errors import BlockFailed, MisuseError, WorkflowFailed

@@ -1,0 +1,1 @@
+"""Values of the types in signatures, from and to plain data."""

@@ -1,0 +1,1 @@
+"""What an author defines: agents, tools, messages, policies."""

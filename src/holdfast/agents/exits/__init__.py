@@ -1,0 +1,1 @@
+"""How an agent's code is left: suspended, cancelled, broken; and code that blocks, in threads."""

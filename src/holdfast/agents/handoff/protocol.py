@@ -1,0 +1,276 @@
+"""The handoff protocol: thirteen steps over the store (seed 003, FR-004).
+
+    giver          1 trigger  2 continuation prompt  3 last checkpoint  4 AGENT_HANDOFF
+    orchestrator   5 receives it  6 verifies  7 selects  8, 9 assigns: the run is the receiver's
+    receiver      10 reads  11 acknowledges  12 goes on  13 checkpoint of its own
+
+Steps 3 and 4 are one commit, and so are 11 and the checkpoint that begins the fresh context. At
+every point between them the journal says whose the run is.
+"""
+
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast import codec, faults, ids, names
+from holdfast.agents.definitions.agent import Agents
+from holdfast.agents.definitions.handoff_rules import HandoffRules
+from holdfast.agents.definitions.model_windows import window_of
+from holdfast.agents.definitions.session_input import is_session
+from holdfast.agents.definitions.versions import PART as VERSIONS
+from holdfast.agents.exits.containing import contained
+from holdfast.agents.handoff.giving import Leaving, summary_of
+from holdfast.agents.handoff.policy import Chosen, HandoffPolicy, Succession
+from holdfast.agents.run import items_of
+from holdfast.agents.turn.calls import describe, storable_text
+from holdfast.agents.turn.handing_over import CONTEXT, WISH
+from holdfast.agents.turn.handover import PART, TAKEN, Giving, Taken
+from holdfast.agents.turn.progress import PART as WORK
+from holdfast.agents.turn.progress import Progress, work_of
+from holdfast.engine.context import Context
+from holdfast.engine.handoffs import Given, Handoffs, Offering
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.messages.outbox import NotHere
+from holdfast.engine.messages.replies import intact_entry
+from holdfast.engine.reading import turns
+from holdfast.engine.reading.versions import load_parts
+from holdfast.engine.writing.outlasting import outlast
+from holdfast.errors import (
+    CheckpointNotFound,
+    ContextTooSmall,
+    Fenced,
+    HoldfastError,
+    IntegrityError,
+    MisuseError,
+    UnsupportedValue,
+)
+from holdfast.kernel import indexes, record_proofs, record_schema, records, runs
+from holdfast.kernel.handoffs import Findings, Selection, Verification
+from holdfast.kernel.journal import Kind
+from holdfast.kernel.records import Record
+from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.travel import FRESH
+from holdfast.telemetry import log
+
+_OF_A_CONTEXT: Final = (CONTEXT, WISH, VERSIONS, "holdfast.repeats")
+_DEFAULT: Final = HandoffPolicy()
+
+
+class HandoffProtocol:
+    """Gives runs away, takes them over, and decides between who goes on."""
+
+    def __init__(self, context: Context, agents: Agents) -> None:
+        self._context = context
+        self._agents = agents
+        self._handoffs = Handoffs(context)
+
+    async def give(self, giving: Giving) -> None:
+        """Steps 1 to 4, by whoever holds the run."""
+        faults.point("handoff.detected")
+        policy = _policy_of(giving.run.handing_over.rules)
+        # What tools of this turn have done is told as done.
+        await outlast(self._context, giving.held.stage.flush)
+        checkpoint_id = ids.uuid7()
+        leaving = Leaving(self._context, giving, policy)
+        record = await outlast(self._context, lambda: leaving.record(checkpoint_id))
+        faults.point("handoff.prompted")
+        held, trigger = giving.held, giving.trigger
+        talk = [item for name in policy.context_parts for item in items_of(giving.run, name)]
+        taken = Taken(
+            giver=held.run.agent,
+            trigger=trigger.kind,
+            note=trigger.text,
+            context_parts=policy.context_parts,
+            prompt=record.recovery.continuation_prompt,
+            context=held.run.contexts + 1,
+        )
+        held.set(records.PART, record_schema.fields_of(record))
+        held.set(PART, taken)
+        if held.part(TAKEN):
+            held.drop(TAKEN)  # if nobody takes it, the giver does not go on from its own words
+        offering = Offering(
+            checkpoint_id=checkpoint_id,
+            trigger=trigger.kind,
+            seconds=policy.acknowledge_seconds,
+            to=trigger.to,
+            note=trigger.text,
+            label=giving.label,
+            agent_type=policy.agent_type,
+            summary=summary_of(giving.run.progress.state),
+            hash=record.compliance.hash,
+            tokens=giving.run.handing_over.used(talk),
+            window=self._window_of(giving),
+        )
+        given = await held.handoffs.give(offering)
+        faults.point("handoff.given")
+        log.info("run %s was handed over: %s", held.run_id, trigger.text)
+        await self._orchestrate_at_once(held.run_id, given)
+
+    def _window_of(self, giving: Giving) -> int:
+        rules = giving.run.handing_over.rules
+        if rules is not None:
+            return rules.window_tokens
+        return window_of(giving.model, self._context.settings.windows)
+
+    async def _orchestrate_at_once(self, run_id: str, given: Given) -> None:
+        """Whoever gives knows the agent, so nobody need wait; if it fails, the message is left."""
+        try:
+            await self.orchestrate(run_id, given.handoff_id, given.seq)
+        except HoldfastError as error:
+            log.warning("who goes on with run %s is decided later: %s", run_id, error)
+
+    async def take(self, held: LeasedRun) -> None:
+        """Steps 10 and 11, by whoever was given the run."""
+        faults.point("handoff.read")
+        await self._refuse_unless_fit(held)
+        stored = held.part(PART)
+        parts = _DEFAULT.context_parts
+        if stored is not None:
+            parts = msgspec.convert(stored, Taken).context_parts
+        for name in (*parts, *_OF_A_CONTEXT):
+            if held.part(name) is not None:
+                held.drop(name)
+        Progress(held).begin_context()
+        held.set(TAKEN, True)
+        held.set(FRESH, "start")
+        await held.handoffs.acknowledge()
+        faults.point("handoff.acknowledged")
+
+    async def _refuse_unless_fit(self, held: LeasedRun) -> None:
+        """Give back what this agent cannot go on with: whoever chose it may not have known it."""
+        run = held.run
+        try:
+            await self._check_takes(run, run.agent)
+        except UnsupportedValue as error:
+            await self._handoffs.refuse(run.run_id, run.handoff, str(error)[:1000])
+            raise Fenced(f"run {run.run_id} was given back to {run.giver!r}: {error}") from error
+
+    async def orchestrate(self, run_id: str, handoff_id: str, seq: int) -> None:
+        """Steps 5 to 9, by any process that serves the giver's agent; again is harmless."""
+        faults.point("handoff.received")
+        run = await self._context.store.runs.get(run_id)
+        if run is None or run.handoff != handoff_id or run.status is not Status.WAITING:
+            return
+        given = await self._given(run_id, handoff_id, seq)
+        if not given.giver and not given.to:
+            return  # a task that is worked on outside: somebody there acknowledges it
+        if run.agent and not given.to and run.agent not in self._agents:
+            raise NotHere(f"agent {run.agent!r} is not known here")
+        findings = Findings(received_at=self._context.now())
+        try:
+            record = await self._verified(run_id, given, findings)
+            faults.point("handoff.verified")
+            to = await self._select(run, given, record, findings)
+            await self._check_takes(run, to)
+            self._check_fits(to, record)
+            faults.point("handoff.selected")
+        except (IntegrityError, CheckpointNotFound, MisuseError) as error:
+            log.error("handoff %s of run %s is refused: %s", handoff_id, run_id, error)
+            await self._handoffs.refuse(run_id, handoff_id, str(error)[:1000], findings=findings)
+            return
+        await self._handoffs.assign(run_id, handoff_id, to, findings=findings)
+        faults.point("handoff.assigned")
+
+    async def _given(self, run_id: str, handoff_id: str, seq: int) -> runs.Given:
+        entry = await intact_entry(self._context, run_id, seq)
+        facts: Any = indexes.facts_of(entry)
+        if entry.kind != Kind.AGENT_HANDOFF or facts.handoff_id != handoff_id:
+            raise IntegrityError(f"entry {seq} of run {run_id} does not tell of this handoff")
+        return facts
+
+    async def _verified(self, run_id: str, given: runs.Given, findings: Findings) -> Record | None:
+        """The giver's record, if its checkpoint is what was stored."""
+        checkpoint = await self._context.store.checkpoints.get(run_id, given.version)
+        if checkpoint is None or checkpoint.checkpoint_id != UUID(str(given.checkpoint_id)):
+            raise CheckpointNotFound(f"run {run_id} has no version {given.version} any more")
+        parts = await load_parts(self._context, checkpoint)
+        fields: Any = parts.decode_part(records.PART)
+        seen = Verification(checkpoint.checkpoint_id, checkpoint.version, "")
+        findings.verified = seen
+        if fields is None:
+            return None
+        findings.verified = None
+        record = record_proofs.verified(codec.encode(fields))
+        findings.verified = msgspec.structs.replace(seen, hash=record.compliance.hash)
+        # That of the checkpoint is `handoff`; whoever is chosen goes on with that of the work.
+        work = work_of(parts.decode_part(WORK))
+        state = msgspec.structs.replace(record.execution_state, phase=work.execution_state.phase)
+        return msgspec.structs.replace(record, execution_state=state)
+
+    async def _select(
+        self, run: Run, given: runs.Given, record: Record | None, findings: Findings
+    ) -> str:
+        """Choose who goes on, and note why."""
+        if given.to:
+            chosen = Chosen(given.to, "it was asked for by name")
+        else:
+            chosen = await self._chosen_by_policy(run, given, record)
+        to = names.check(chosen.to, what="the agent that was chosen to go on")
+        findings.selected = Selection(to, chosen.reason, self._types.get(to, ""))
+        return to
+
+    async def _chosen_by_policy(self, run: Run, given: runs.Given, record: Record | None) -> Chosen:
+        policy = _policy_of(self._agents.get(run.agent).rules.handoff)
+        succession = Succession(
+            run_id=run.run_id,
+            giver=given.giver,
+            trigger=given.trigger,
+            record=record or Record(),
+            agents=tuple(self._agents.names),
+            agent_types=self._types,
+        )
+        try:
+            with contained():
+                return await policy.successor(succession)
+        except Exception as error:
+            told = f"who goes on could not be chosen: {describe(error)}"
+            raise UnsupportedValue(storable_text(told)) from error
+
+    @property
+    def _types(self) -> dict[str, str]:
+        """The types of the agents that are known here and have a policy."""
+        rules = {name: self._agents.get(name).rules.handoff for name in self._agents.names}
+        return {
+            name: policy.agent_type
+            for name, policy in rules.items()
+            if isinstance(policy, HandoffPolicy)
+        }
+
+    def _check_fits(self, to: str, record: Record | None) -> None:
+        """Raise if what the receiver is told leaves it no room, as far as its policy is known."""
+        agent = self._agents.get(to).rules if to in self._agents else None
+        if record is None or agent is None or not isinstance(agent.handoff, HandoffPolicy):
+            return
+        rules = agent.handoff.for_model(agent.versions.model, self._context.settings.windows)
+        try:
+            with contained():
+                fixed = rules.tokens_of(agent.fixed_text)
+                needed = rules.tokens_of(record.recovery.continuation_prompt) + fixed
+        except Exception as error:
+            told = f"the tokens of its prompt could not be counted: {describe(error)}"
+            raise UnsupportedValue(storable_text(told)) from error
+        if needed >= rules.limit_tokens:
+            raise ContextTooSmall(
+                f"the continuation prompt, with the system prompt and tools of agent {to!r}, has "
+                f"{needed} tokens, and it may use {rules.limit_tokens}: give it a larger window, "
+                "or its giver fewer prompt_tokens"
+            )
+
+    async def _check_takes(self, run: Run, to: str) -> None:
+        """Raise if the receiver is known here and cannot be started with the run's input."""
+        if to not in self._agents:
+            return
+        agent = self._agents.get(to)
+        given = await turns.input_of(self._context, run.run_id)
+        if not is_session(given):
+            agent.arguments_of(given, is_anothers=True)
+        elif not agent.takes_one_input:
+            raise UnsupportedValue(
+                f"run {run.run_id} is a session, and agent {to} cannot be given one message: it "
+                f"takes {', '.join(agent.parameters) or 'no input'}"
+            )
+
+
+def _policy_of(rules: HandoffRules | None) -> HandoffPolicy:
+    return rules if isinstance(rules, HandoffPolicy) else _DEFAULT

@@ -1,0 +1,48 @@
+"""Triggers: when a context should end, judged at the boundary between two turns. Pure.
+
+The context hands over while the next turn still has room: if it is no larger than the largest so
+far, use stays below the limit. A turn that was larger than any before may pass it; that is the hard
+trigger.
+"""
+
+import msgspec
+
+from holdfast.agents.definitions.handoff_rules import ContextNumbers, Trigger, Wish, asked_for
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy allows: `context` is the share of `window` that may be used."""
+
+    window: int = 200_000
+    context: float = 0.7
+    errors: int | None = 3
+    phase_complete: bool = True
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens may be used."""
+        return int(self.window * self.context)
+
+
+def evaluate(
+    numbers: ContextNumbers, limits: Limits, *, finished_phase: str = "", wish: Wish | None = None
+) -> Trigger | None:
+    """Whether a context should end before another turn. A request always wins."""
+    if wish is not None:
+        return asked_for(wish)
+    share = f"{numbers.used:,} of {limits.window:,} tokens ({numbers.used / limits.window:.0%})"
+    if numbers.used > limits.tokens:
+        return Trigger(
+            "context_hard", f"the context uses {share}, more than {limits.context:.0%} of them"
+        )
+    if limits.phase_complete and finished_phase:
+        return Trigger("phase_complete", f"the phase {finished_phase} is finished")
+    if limits.errors is not None and numbers.errors > limits.errors:
+        return Trigger("errors", f"{numbers.errors} calls of tools have failed in this context")
+    if numbers.replies and numbers.used + numbers.largest_turn >= limits.tokens:
+        return Trigger(
+            "context",
+            f"the context uses {share}, and another turn of {numbers.largest_turn:,} tokens could "
+            f"pass {limits.context:.0%}",
+        )
+    return None

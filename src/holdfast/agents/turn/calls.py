@@ -1,0 +1,210 @@
+"""One call of a tool: what it asks for, what it came to, and how a tool is tried."""
+
+import asyncio
+import hashlib
+from typing import Any, Final
+
+import msgspec
+
+from holdfast import names
+from holdfast.agents.conversion import shapes
+from holdfast.agents.definitions.tools import Arguments, Tool, text_of
+from holdfast.agents.exits.leaving import Suspend, Way
+from holdfast.agents.turn.memo import RecordedCall
+from holdfast.engine.budgets.purse import Ticket
+from holdfast.engine.effects import Begun, EffectRequest
+from holdfast.errors import KeyReused, NotDone, UnsupportedValue
+from holdfast.telemetry import log
+
+_LONGEST_TEXT: Final = 100_000
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a call came to: a value, or the text of an error; `replay_of` names an earlier call."""
+
+    value: Any = None
+    error: str | None = None
+    replay_of: str | None = None
+    cause: BaseException | None = None
+
+
+class Flight:
+    """An operation under way in this pass, for calls of the same operation to follow."""
+
+    def __init__(self, call_id: str, args_digest: bytes) -> None:
+        self.call_id = call_id
+        self.args_digest = args_digest
+        self.ended = asyncio.Event()
+        self.outcome: Outcome | None = None
+        self.error: BaseException | None = None
+
+    def end(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.ended.set()
+
+    async def follow(self) -> Outcome | None:
+        """What came of it, as a replay; None if it was given up, and is to be done anew."""
+        await self.ended.wait()
+        if isinstance(self.error, Suspend):
+            raise Suspend(self.error.way)
+        if isinstance(self.error, asyncio.CancelledError):
+            return None
+        if self.error is not None:
+            raise self.error
+        if self.outcome is None or self.outcome.error is not None:
+            return self.outcome
+        replay_of = self.outcome.replay_of or self.call_id
+        return msgspec.structs.replace(self.outcome, replay_of=replay_of)
+
+
+class Call(msgspec.Struct):
+    """One call of a tool, wherever it stands."""
+
+    tool: Tool[..., Any]
+    arguments: Arguments
+    call_id: str = ""
+    key: str = ""
+    recorded: RecordedCall | None = None
+    begun: Begun | None = None
+    attempts: int = 0
+    flight: Flight | None = None
+    leader: Flight | None = None
+    approval: str = ""
+    place: bytes = b""
+    seen: Outcome | None = None
+    ticket: Ticket | None = None
+    refused: Way | None = None
+
+    @property
+    def only_reads(self) -> bool:
+        return self.tool.policy.effect == "read"
+
+    @property
+    def is_on_record(self) -> bool:
+        return self.recorded is not None or self.seen is not None
+
+    @property
+    def is_to_be_issued(self) -> bool:
+        if self.only_reads or self.leader is not None:
+            return False
+        return self.recorded is None or self.recorded.is_to_be_retried
+
+    @property
+    def request(self) -> EffectRequest:
+        return EffectRequest(
+            tool=self.tool.name,
+            args=self.arguments.values,
+            args_digest=self.arguments.digest,
+            call_id=self.call_id,
+            key=self.key,
+            limit_seconds=self.tool.policy.limit_seconds,
+            approval=self.approval,
+        )
+
+
+def check_key(call: Call, digest: bytes, holder: str) -> None:
+    """Raise KeyReused if the tool's own key is used by a call with other arguments already."""
+    if callable(call.tool.policy.key) and digest != call.arguments.digest:
+        raise KeyReused(
+            f"{call.tool.name} was not called: its key {call.key!r} is used by {holder} with other "
+            f"arguments (digest {digest.hex()[:16]}, now {call.arguments.digest.hex()[:16]}). Let "
+            "key= depend on everything that makes two calls different operations"
+        )
+
+
+def judged(tool: Tool[..., Any], outcome: Outcome) -> Outcome:
+    """An outcome, as an error if the tool says so in its result."""
+    is_failure = tool.policy.is_failure
+    if is_failure is None or outcome.error is not None or not is_failure(outcome.value):
+        return outcome
+    again = f"[idempotent replay of {outcome.replay_of}]: " if outcome.replay_of else ""
+    return Outcome(error=f"{again}{text_of(outcome.value)}")
+
+
+async def attempt(
+    tool: Tool[..., Any], arguments: Arguments, key: str, *, limit_seconds: float
+) -> Any:
+    """Call a tool within a limit; one that is safe to repeat is tried again as often as it says."""
+    retries = 0 if tool.policy.effect == "mutate" else tool.policy.retries
+    for tried in range(retries + 1):
+        try:
+            if tool.is_blocking:
+                return await tool.invoke(arguments, key)
+            async with asyncio.timeout(limit_seconds):
+                return await tool.invoke(arguments, key)
+        except (NotDone, *tool.policy.not_done_on):
+            raise
+        except TimeoutError as error:
+            if tried == retries:
+                limit = tool.policy.limit_seconds
+                raise TimeoutError(str(error) or f"it took over {limit:g} s") from error
+        except Exception:
+            if tried == retries:
+                raise
+        await asyncio.sleep(min(5.0, 0.1 * 2**tried))
+    raise AssertionError("the last try returns or raises")
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody wants the present task to end; else a CancelledError is its own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one text, whatever its own makes of it."""
+    try:
+        return storable_text(f"{type(error).__name__}: {error}")
+    except Exception:
+        return type(error).__name__
+
+
+def details_of(error: BaseException) -> dict[str, Any]:
+    """What an exception says of itself for the record of the run it ends: `failure_details`.
+
+    That is plain data of a moderate size; what is not is left out, for the run must end.
+    """
+    try:
+        told = dict(getattr(error, "failure_details", {}))
+        return shapes.plain(told) if shapes.size(told) <= _LONGEST_TEXT else {}
+    except Exception:
+        return {}
+
+
+def error_text(tool: Tool[..., Any], error: BaseException) -> str:
+    """What a model is told of an exception."""
+    return f"{tool.name} raised {describe(error)}"
+
+
+def type_of(error: BaseException) -> str:
+    return type(error).__name__[:200]
+
+
+def storable(tool: str, result: object, *, max_bytes: int) -> Any:
+    """A result as it comes back from the record; what cannot be stored as a text in its place.
+
+    That something happened must be on record, whatever it returned.
+    """
+    try:
+        size = shapes.size(result)
+        if size <= max_bytes:
+            return shapes.plain(result)
+        remark = f"{size:,} bytes, at most {max_bytes:,} are stored (max_body_bytes)"
+    except UnsupportedValue as error:
+        remark = str(error)
+    log.warning("%s returned what cannot be stored, its text is kept: %s", tool, remark)
+    text = storable_text(str(result))
+    return text if len(text) < max_bytes // 4 else f"(a result of {remark})"
+
+
+def storable_text(text: str) -> str:
+    """A text without what no store takes, and not too long."""
+    clean = text.replace("\0", "�").encode("utf-8", "replace").decode()
+    return clean if len(clean) <= _LONGEST_TEXT else f"{clean[:_LONGEST_TEXT]} … (cut)"
+
+
+def usable_id(call_id: str) -> str:
+    """A call's id as it can be stored; models may give any string."""
+    if call_id and (len(call_id) > names.MAX_LENGTH or not call_id.isprintable()):
+        return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()
+    return call_id

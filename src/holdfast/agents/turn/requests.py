@@ -1,0 +1,244 @@
+"""The calls that a model or the agent's own code asks for: permitted, made, and answered.
+
+Of a batch the calls that need nobody are made at once; the run is left for the others.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+import msgspec
+
+from holdfast.agents.definitions.messages import Message, ToolCall, ToolResult
+from holdfast.agents.definitions.people import ask_person
+from holdfast.agents.definitions.progress_tools import UNCOUNTED, is_noting
+from holdfast.agents.definitions.rules import Refused, Repeats, Rules
+from holdfast.agents.definitions.tokens import fitting, shares
+from holdfast.agents.definitions.tools import Arguments, Tool, text_of
+from holdfast.agents.exits.leaving import Gate, Suspend, Wait, Way, first_of
+from holdfast.agents.turn.approvals import Gatekeeper
+from holdfast.agents.turn.blobs import Blobs
+from holdfast.agents.turn.calls import Call, Outcome, judged, usable_id
+from holdfast.agents.turn.effects import Effects
+from holdfast.agents.turn.handing_over import HandingOver
+from holdfast.agents.turn.peers import Peers
+from holdfast.agents.turn.progress import Progress
+from holdfast.agents.turn.progress_notes import note
+from holdfast.agents.turn.record import Record
+from holdfast.agents.turn.views import Value
+from holdfast.agents.turn.waiting import Answered, Waiting
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.errors import HoldfastError, MisuseError, ToolFailed, TurnDiverged
+
+_REPEATS: Final = "holdfast.repeats"
+_LONGEST_NAME: Final = 200
+_TOKENS_OF_A_CUT: Final = 60
+"""What is said of a result that was cut, and what its message takes."""
+
+Prepared = Call | str | Wait | Answered
+"""A call that may be made, the text that refuses it, who must permit or answer it, the answer."""
+
+
+class Whole(NamedTuple):
+    """All of a call's result. Of its text at most `limit` characters are shown; None: no limit."""
+
+    name: str
+    result: ToolResult
+    limit: int | None = None
+
+
+class Requests:
+    """What one pass over a run is asked to call."""
+
+    def __init__(
+        self,
+        held: LeasedRun,
+        gate: Gate,
+        *,
+        rules: Rules,
+        effects: Effects,
+        waiting: Waiting,
+        peers: Peers,
+        gatekeeper: Gatekeeper,
+        blobs: Blobs,
+        record: Record,
+        progress: Progress,
+        handing_over: HandingOver,
+    ) -> None:
+        self._held = held
+        self._gate = gate
+        self._rules = rules
+        self._effects = effects
+        self._waiting = waiting
+        self._peers = peers
+        self._gatekeeper = gatekeeper
+        self._blobs = blobs
+        self._record = record
+        self._progress = progress
+        self._handing_over = handing_over
+        self._repeats = Value(held, _REPEATS, Repeats, Repeats())
+
+    async def make_all(self, calls: Sequence[ToolCall]) -> list[Message]:
+        """Make the calls a model asked for; a message for each, in order."""
+        by_key: dict[str, Prepared] = {}
+        prepared = [await self._prepare(call, by_key) for call in calls]
+        calls_to_make = [p for p in prepared if isinstance(p, Call)]
+        unapproved = [p for p in prepared if isinstance(p, Wait)]
+        asked = first_of(unapproved) if unapproved else None
+        if asked is not None and calls_to_make:
+            asked = await self._ask_at_once(asked)
+        outcomes = iter(await self._carry_out(calls_to_make))
+        if asked is not None:
+            self._leave_to(asked)
+        pairs = list(zip(calls, prepared, strict=True))
+        answers = await self._shown([self._answer(call, p, outcomes) for call, p in pairs])
+        made = sum(not isinstance(p, str) and self._is_counted(call) for call, p in pairs)
+        self._handing_over.count_calls(made, answers)
+        return answers
+
+    async def make_one(self, call: Call) -> Outcome:
+        """Make a call of the agent's own code; raises ToolFailed if a person refuses it."""
+        self._effects.place(call)
+        try:
+            way = await self._gatekeeper.check(call)
+        except Refused as refused:
+            self._effects.displace(call)
+            self._handing_over.count_call(is_error=True)
+            raise ToolFailed(str(refused)) from None
+        if way is not None:
+            self._leave_to(way)
+        (outcome,) = await self._carry_out([call])
+        self._handing_over.count_call(is_error=outcome.error is not None)
+        return outcome
+
+    async def _prepare(self, call: ToolCall, by_key: dict[str, Prepared]) -> Prepared:
+        """What becomes of a call; of equal ones in a batch, the first decides for all."""
+        made: Call | None = None
+        try:
+            tool = self._rules.find(call.name)
+            arguments = self._rules.parse(tool, call.args)
+            if tool is ask_person:
+                await self._rules.permit(tool, arguments)
+                return await self._waiting.asked_by_model(**arguments.values)
+            if is_noting(tool):
+                await self._rules.permit(tool, arguments)
+                return self._note(tool, arguments)
+            if (peer := self._rules.peers.get(tool.name)) is not None:
+                await self._rules.permit(tool, arguments)
+                self._count(tool, arguments)
+                return await self._peers.called_by_model(peer, arguments.values)
+            made = Call(tool, arguments, call_id=usable_id(call.id))
+            self._place(made, [other for other in by_key.values() if isinstance(other, Call)])
+            self._count(tool, arguments)
+            prepared = await self._permitted(made, by_key)
+        except Refused as refused:
+            prepared = str(refused)
+        if made is not None and made.key:
+            by_key.setdefault(made.key, prepared)
+            if not isinstance(prepared, Call):
+                self._effects.displace(made)
+        return prepared
+
+    def _note(self, tool: Tool[..., Any], arguments: Arguments) -> Answered:
+        try:
+            said = note(tool, arguments.values, self._progress, self._handing_over.wish)
+        except MisuseError as error:
+            raise Refused(f"{tool.name} was not noted: {error}") from error
+        return Answered(said)
+
+    def _is_counted(self, call: ToolCall) -> bool:
+        return self._rules.tools.get(call.name) not in UNCOUNTED
+
+    def _count(self, tool: Tool[..., Any], arguments: Arguments) -> None:
+        """Refuse a model that goes in circles."""
+        self._repeats.set(self._repeats.get().after(tool.name, arguments.digest))
+        self._rules.check_repeats(self._repeats.get())
+
+    async def _permitted(self, made: Call, by_key: dict[str, Prepared]) -> Prepared:
+        """The call, or who must permit it first; raises Refused if it is not permitted."""
+        twin = by_key.get(made.key) if made.key else None
+        if isinstance(twin, str):
+            raise Refused(twin)
+        if twin is not None:
+            return twin if isinstance(twin, Wait) else made
+        if not made.is_on_record:
+            try:
+                await self._rules.permit(made.tool, made.arguments)
+            except Refused:
+                self._gatekeeper.pass_over(made)
+                raise
+        return await self._gatekeeper.check(made) or made
+
+    def _place(self, call: Call, beside: Sequence[Call]) -> None:
+        try:
+            self._effects.place(call, beside)
+        except MisuseError as error:
+            raise Refused(f"{call.tool.name} was not called: {error}") from error
+
+    def _answer(self, call: ToolCall, prepared: Prepared, outcomes: Iterator[Outcome]) -> "Whole":
+        name = call.name[:_LONGEST_NAME]
+        if isinstance(prepared, Answered):
+            answered = ToolResult(call.id, prepared.text, is_error=prepared.is_error)
+            return Whole(name, answered)
+        if isinstance(prepared, str):
+            return Whole(name, ToolResult(call.id, prepared, is_error=True))
+        assert isinstance(prepared, Call), "a run that waits is left before"
+        outcome = next(outcomes)
+        if outcome.error is not None:
+            return Whole(name, ToolResult(call.id, outcome.error, is_error=True))
+        text = text_of(outcome.value)
+        if outcome.replay_of is not None:
+            text = f"[idempotent replay of {outcome.replay_of}]: {text}"
+        limit = prepared.tool.policy.max_result_chars
+        return Whole(name, ToolResult(call.id, text), min(limit, len(text)))
+
+    async def _shown(self, answers: Sequence["Whole"]) -> list[Message]:
+        """Results as a model is given them: what is too long is cut, and kept as a blob."""
+        room = self._handing_over.room_for_results()
+        limits = [len(a.result.content) if a.limit is None else a.limit for a in answers]
+        if room is not None:
+            texts = [a.result.content[:limit] for a, limit in zip(answers, limits, strict=True)]
+            limits = self._limits_within(texts, room)
+        shown: list[Message] = []
+        for answer, limit in zip(answers, limits, strict=True):
+            result = answer.result
+            try:
+                content = await self._blobs.cut(answer.name, result.content, limit)
+            except HoldfastError as error:
+                self._gate.leave(error)
+            shown.append(Message.tool(msgspec.structs.replace(result, content=content)))
+        return shown
+
+    def _limits_within(self, texts: Sequence[str], room: int) -> list[int]:
+        """How many characters of each text are shown, so that all have at most `room` tokens."""
+        count = self._handing_over.tokens_of
+        sizes = [count(text) + _TOKENS_OF_A_CUT for text in texts]
+        return [
+            len(text) if share >= size else fitting(text, max(0, share - _TOKENS_OF_A_CUT), count)
+            for text, size, share in zip(texts, sizes, shares(sizes, room), strict=True)
+        ]
+
+    async def _ask_at_once(self, way: Way) -> Way:
+        """Open requests now, so that nobody has to wait for the calls beside them to end."""
+        if not isinstance(way, Wait) or not way.specs or way.groups:
+            return way
+        try:
+            self._record.open()
+            return Wait(groups=(await self._held.open_waits(way.specs),))
+        except HoldfastError as error:
+            self._gate.leave(error)
+
+    def _leave_to(self, way: Way) -> NoReturn:
+        try:
+            self._waiting.check_claimed()
+        except TurnDiverged as error:
+            self._gate.leave(error)
+        self._gate.suspend(way)
+
+    async def _carry_out(self, calls: list[Call]) -> list[Outcome]:
+        try:
+            outcomes = await self._effects.carry_out(calls)
+        except (Suspend, HoldfastError) as error:
+            if isinstance(error, Suspend):
+                self._gate.suspend(error.way)
+            self._gate.leave(error)
+        return [judged(call.tool, made) for call, made in zip(calls, outcomes, strict=True)]

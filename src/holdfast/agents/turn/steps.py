@@ -1,0 +1,183 @@
+"""Steps: results that must not be computed, or paid for, twice.
+
+A result is given to the agent as it will come back from the record, whether it was just made or is
+read from the record: the code cannot tell a first pass from a later one.
+"""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from holdfast import codec, faults, names
+from holdfast.agents.conversion import shapes
+from holdfast.agents.exits.containing import is_exit
+from holdfast.agents.exits.leaving import Gate
+from holdfast.agents.exits.threads import call_in_thread
+from holdfast.agents.turn.memo import Memo
+from holdfast.agents.turn.past import Past, step_of
+from holdfast.agents.turn.places import Places
+from holdfast.agents.turn.record import Record
+from holdfast.agents.turn.spending import Spending
+from holdfast.agents.turn.views import Log, Value
+from holdfast.codec import Ref
+from holdfast.engine.context import Context
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.errors import MisuseError, UnsupportedValue
+
+_WORTH_NAMING: Final = 64
+
+
+class Steps:
+    """The recorded calls of one pass over a run."""
+
+    def __init__(
+        self,
+        context: Context,
+        held: LeasedRun,
+        gate: Gate,
+        places: Places,
+        *,
+        record: Record,
+        past: Past,
+    ) -> None:
+        self._context = context
+        self._past = past
+        self._held = held
+        self._gate = gate
+        self._record = record
+        self._place = places
+        self._memo = Memo()
+        self._refs: dict[int, tuple[object, Ref]] = {}
+
+    def begin_turn(self, memo: Memo) -> None:
+        self._memo = memo
+        self._refs.clear()
+
+    def ref_of(self, item: object) -> Ref | None:
+        """The entry that an object came from, if it may be named in its place."""
+        found = self._refs.get(id(item))
+        if found is None or not self._held.stage.can_name(found[1]):
+            return None
+        # Somebody may have changed it meanwhile: then it is stored as it is.
+        is_same = codec.encode(item) == self._held.stage.body_of(found[1])
+        return found[1] if is_same else None
+
+    async def call(
+        self,
+        kind: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        paying: Spending | None = None,
+    ) -> Any:
+        """The result of a call: the recorded one, or a new one that is staged to be recorded."""
+        name = names.check(f"{kind}{name_of(function)}"[: names.MAX_LENGTH], what="a step's name")
+        digest = self._place.of("step", name, digest_of(args, kwargs))
+        recorded = self._memo.step(name, digest)
+        if recorded is not None:
+            ref = self._held.stage.recall(*recorded)
+            return self._given(function, name, ref)
+        item = self._past.next("step", name, digest)
+        found = None if item is None else await step_of(self._context, self._held.run_id, item)
+        if found is not None:
+            ref = self._record.step(name, codec.decode(found), args_digest=digest)
+            return self._given(function, name, ref)
+        if paying is None:
+            result = await self._call(function, args, kwargs)
+            return self._given(function, name, self._stage(function, name, result, digest))
+        ticket = await paying.begin_model(name)
+        try:
+            result = await self._call(function, args, kwargs)
+        except Exception as error:
+            await paying.fail_model(ticket, error)
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) or is_exit(error):
+                paying.lose_model(ticket)
+            raise
+        cost = paying.charge_model(ticket, result)
+        try:
+            ref = self._stage(function, name, result, digest)
+        finally:
+            await paying.tell_others(ticket, cost)
+        return self._given(function, name, ref)
+
+    async def _call(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        if shapes.is_async(function):
+            result = await function(*args, **kwargs)
+        else:
+            result = await call_in_thread(function, *args, **kwargs)
+        faults.point("model.after_call")
+        self._gate.check_open("a step")
+        if inspect.iscoroutine(result):
+            result.close()
+            raise UnsupportedValue(
+                f"{name_of(function)} returned a coroutine that was never awaited: make it an "
+                "`async def` that awaits it, or give run.step() the async function itself"
+            )
+        return result
+
+    def _stage(self, function: Callable[..., Any], name: str, result: object, digest: bytes) -> Ref:
+        _check_comes_back(function, name, result)
+        return self._record.step(name, result, args_digest=digest)
+
+    def _given(self, function: Callable[..., Any], name: str, ref: Ref) -> Any:
+        body = self._held.stage.body_of(ref)
+        value = codec.decode(body)
+        kind = _returned_type(function)
+        if kind is not None:
+            value = shapes.convert(value, kind, what=f"the result of {name}")
+        if len(body) >= _WORTH_NAMING:
+            self._refs[id(value)] = (value, ref)
+        return value
+
+
+def _check_comes_back(function: Callable[..., Any], name: str, made: object) -> None:
+    """Refuse a result of no declared type that would come back from the record as another one."""
+    if (
+        _returned_type(function) is None
+        and shapes.plain(made, what=f"the result of {name}") != made
+    ):
+        raise MisuseError(
+            f"{name} returned a {type(made).__name__}, which would come back from the record as "
+            "plain data: say in its signature what it returns"
+        )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function is called on the record."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def digest_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """What tells calls apart: a log by its name and length, what is no data by its type."""
+    by_name = {name: _plain(arg) for name, arg in kwargs.items()}
+    return codec.canonical_digest([[_plain(arg) for arg in args], by_name])
+
+
+def _plain(argument: object) -> object:
+    if isinstance(argument, Log):
+        return {"log": argument.name, "length": len(cast("Log[object]", argument))}
+    if isinstance(argument, Value):
+        return {"value": argument.name, "is": _plain(cast("Value[object]", argument).get())}
+    try:
+        codec.encode(argument)
+    except UnsupportedValue:
+        return {"type": type(argument).__qualname__}
+    return argument
+
+
+def _returned_type(function: Callable[..., Any]) -> Any:
+    """The declared type of a result; None if there is none, or it says nothing."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    target = function if hasattr(function, "__annotations__") else type(function).__call__
+    kind = shapes.hints_of(target, what=name_of(function)).get("return", Any)
+    return None if kind is Any else kind

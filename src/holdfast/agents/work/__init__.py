@@ -1,0 +1,1 @@
+"""Working on runs: workers, passes over runs, sessions, handles, schedules."""

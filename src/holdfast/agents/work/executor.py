@@ -1,0 +1,453 @@
+"""One pass of an agent over a run that this worker holds: enter, and do what its end asks for.
+
+Whatever happens, the run is left whole: ended, waiting, blocked, given back, or lost to somebody
+else; and what a tool is known to have done is on record, even if the run is not held any more.
+"""
+
+import asyncio
+import inspect
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast import clock, faults, names
+from holdfast.agents.definitions.agent import Agent, Agents
+from holdfast.agents.definitions.recovering import RecoveryPolicy
+from holdfast.agents.definitions.versions import Change, InFlight, judge
+from holdfast.agents.exits.containing import is_exit
+from holdfast.agents.exits.leaving import (
+    Block,
+    Delay,
+    Gate,
+    HandBack,
+    HandedOver,
+    Suspend,
+    Wait,
+    Way,
+)
+from holdfast.agents.run import Run
+from holdfast.agents.turn.calls import describe, details_of, is_being_cancelled, storable_text
+from holdfast.agents.turn.handover import Handover
+from holdfast.agents.turn.memo import Memo
+from holdfast.agents.turn.views import UNSET
+from holdfast.engine import effects as engine_effects
+from holdfast.engine.budgets import budgets as engine_budgets
+from holdfast.engine.context import Context
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.maintenance import pasts, recoveries
+from holdfast.engine.maintenance.pasts import Prepared
+from holdfast.engine.reading import turns
+from holdfast.engine.waits import WaitSpec
+from holdfast.engine.writing.outlasting import outlast
+from holdfast.errors import (
+    AgentNotFound,
+    ConflictError,
+    Fenced,
+    HoldfastError,
+    IntegrityError,
+    MisuseError,
+    OutcomeUnknown,
+    RunEnded,
+    TurnDiverged,
+    UnavailableError,
+    UnsupportedValue,
+)
+from holdfast.kernel.effects import SETTLED, Settled
+from holdfast.kernel.recoveries import Failure
+from holdfast.kernel.runs import BlockedReason, Status
+from holdfast.kernel.signals import WAIT_KIND as SIGNAL
+from holdfast.telemetry import log
+
+CLOSING_SECONDS: Final = 5.0
+AFTER_ERROR_SECONDS: Final = 1.0
+INTERRUPTED: Final = "the worker was stopped in the middle of a turn"
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a pass ended; `error` is what the agent raised, or what took the run from here."""
+
+    is_over: bool
+    error: BaseException | None = None
+
+
+class Pass:
+    """One pass. `hand_back` asks it to end at the next boundary of a turn.
+
+    `given` is the input of a run that is not stored yet.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        agents: Agents,
+        held: LeasedRun,
+        *,
+        let_go: Callable[[LeasedRun], None],
+        given: Any = UNSET,
+        handover: Handover | None = None,
+    ) -> None:
+        self.context = context
+        self._handover = handover
+        self._let_go = let_go
+        self._agents = agents
+        self.held = held
+        self._given = given
+        self._run: Run | None = None
+        self._in_flight = InFlight()
+        self._continued: Prepared | None = None
+        self._began_at = held.version
+        self._failed_before = held.run.attempts - held.run.lost
+        self.stop_note = ""
+        self.is_interrupted = False
+        """Whether this task is cancelled because the run is not its own any more."""
+        self.is_leaving = False
+        """Whether the run is being given up: nobody interrupts that, it says what tools did."""
+
+    @property
+    def lease_seq(self) -> int:
+        """The lease this pass has; 0 when it has ended the run, or left it."""
+        return self.held.run.lease_seq
+
+    @property
+    def run_id(self) -> str:
+        return self.held.run_id
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether it has stored a new version, or given the run up."""
+        return self.held.version > self._began_at or not self.lease_seq
+
+    def hand_back(self, note: str) -> None:
+        """Leave the run to another worker as soon as its turn has ended."""
+        self.stop_note = note
+        if self._run is not None:
+            self._run.hand_back(note)
+
+    async def play(self) -> Ending:
+        """Advance the run as far as it goes here."""
+        try:
+            return await self._play_or_give_up()
+        except asyncio.CancelledError:
+            self.is_leaving = True
+            await _within(self._close(INTERRUPTED), CLOSING_SECONDS)
+            task = asyncio.current_task()
+            if task is None or not self.is_interrupted or task.uncancel():
+                raise
+            log.info("run %s was cancelled or taken by others, and is left", self.run_id)
+            return Ending(False)
+        except BaseException as error:
+            self.is_leaving = True
+            await self._close(f"its agent broke off: {describe(error)}", error)
+            raise
+
+    async def _play_or_give_up(self) -> Ending:
+        """Giving up is finished also if this is cancelled meanwhile: it reports what was done."""
+        try:
+            return await self._play()
+        except HoldfastError as error:
+            self.is_leaving = True
+            giving_up = asyncio.ensure_future(self._give_up(error))
+            try:
+                return await asyncio.shield(giving_up)
+            except asyncio.CancelledError:
+                await asyncio.wait([giving_up], timeout=CLOSING_SECONDS)
+                raise
+
+    async def _play(self) -> Ending:
+        held = self.held
+        try:
+            agent = self._agents.get(held.run.agent)
+        except AgentNotFound as error:
+            await held.block(BlockedReason.NO_AGENT, note=str(error))
+            return Ending(False, error)
+        if held.run.handoff and self._handover is not None:
+            await self._handover.take(held)
+        entries = await turns.entries_since_checkpoint(self.context, held.run_id)
+        self._in_flight = InFlight(entries)
+        memo = Memo(entries)
+        if held.version == 0 and held.run.forked_from:
+            self._continued = await pasts.continued(self.context, held.run)
+        await self._open_purse(agent, memo)
+        given = self._given
+        if given is UNSET:
+            given = await turns.input_of(self.context, held.run_id)
+        try:
+            return await self.enter(agent, memo, given)
+        except Suspend as suspended:
+            await self.leave(suspended.way)
+            return Ending(False)
+        except BaseException as error:
+            if not is_exit(error):
+                raise
+            return await self._broke(agent, error)
+
+    async def _open_purse(self, agent: Agent[..., Any], memo: Memo) -> None:
+        """Settle what was left reserved; a run without a budget gets its agent's."""
+        purse, version = self.held.purse, self.held.version + 1
+        has_turn = await purse.settle_lost(memo.paid, agent=agent.name, version=version)
+        memo.has_turn = memo.has_turn or has_turn
+        if agent.rules.budget is not None:
+            note = f"what agent {agent.name} gives its runs"
+            await purse.set_first(agent.rules.budget.limits, note=note)
+
+    async def enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
+        """Let the agent work on its input, and end the run with what it returns."""
+        run = self.begin(agent, memo)
+        try:
+            about = self.held.run
+            is_anothers = about.contexts > 1 or bool(about.forked_from)
+            arguments = agent.arguments_of(given, is_anothers=is_anothers)
+        except UnsupportedValue as error:
+            return await self._fail(error, trace="")
+        try:
+            result = await run_agent(agent, run, arguments)
+        except Suspend as suspended:
+            await self.leave(suspended.way)
+            return Ending(False)
+        except HoldfastError as error:
+            # That a commit's outcome is unknown is no fault of the agent: it is settled here.
+            if run.gate.leaving is error or isinstance(error, OutcomeUnknown):
+                raise
+            return await self._broke(agent, error)
+        except Exception as error:
+            return await self._broke(agent, error)
+        run.check_claimed()
+        if run.leaves_no_trace:
+            self.held.discard()
+            self.held.stage.drop()
+        try:
+            await outlast(self.context, lambda: self._complete(result))
+        except HoldfastError as error:
+            if isinstance(error, ConflictError | UnavailableError):
+                raise
+            return await self._fail(error)
+        return Ending(True)
+
+    async def _complete(self, result: object) -> None:
+        """End the run, unless that is what was stored by a commit nobody saw the answer of."""
+        await self.held.stage.settle()
+        if self.held.run.status is Status.RUNNING:
+            await self.held.complete(result, save=True)
+
+    def begin(self, agent: Agent[..., Any], memo: Memo) -> Run:
+        """The run as its agent will see it; raises Suspend if a change of the agent forbids it."""
+        known, now = self._in_flight.recorded(self.held), agent.rules.versions
+        if known is not None and known != now:
+            change = Change(agent.name, self.run_id, known, now)
+            judge(change, agent.rules.on_change, self._in_flight)
+        self._in_flight.versions = now
+        run = Run(
+            self.context,
+            self.held,
+            Gate(),
+            rules=agent.rules,
+            memo=memo,
+            known=known,
+            handover=self._handover,
+            continued=self._continued,
+        )
+        if self.stop_note:
+            run.hand_back(self.stop_note)
+        self._run = run
+        return run
+
+    async def leave(self, way: Way) -> None:
+        """Do what leaving the agent's code asks for; its unsaved changes are forgotten."""
+        held = self.held
+        if isinstance(way, HandedOver):
+            return
+        if self._run is not None:
+            self._run.keep_reads()
+        await self._forget_edits()
+        match way:
+            case Block():
+                await self._block(way)
+            case Delay(until, note, specs):
+                await self._open(specs)
+                seconds = max(0, until - self.context.now()) / clock.MICROSECONDS
+                await held.release(delay_seconds=seconds, note=note)
+            case HandBack(note):
+                await held.release(note=note)
+            case Wait():
+                await self._leave_to(way)
+
+    async def _leave_to(self, way: Wait) -> None:
+        """Suspend the run; one whose wait has ended meanwhile is ready for the next pass."""
+        held = self.held
+        if self._run is not None:
+            self._run.record.open()
+        if way.groups:
+            await self._open(way.specs)
+            is_left = await held.suspend(way.groups[0])
+        else:
+            is_left = await held.inbox.leave_to(way.specs)
+        if not is_left:
+            await held.release(note="what it was to wait for has come")
+
+    async def _open(self, specs: Sequence[WaitSpec]) -> None:
+        """Ask for this though the run is left to something else: answers may come meanwhile."""
+        # A signal may have come already: that is looked at when the run comes here again.
+        more = [spec for spec in specs if spec.kind != SIGNAL]
+        if more:
+            if self._run is not None:
+                self._run.record.open()
+            await self.held.open_waits(more)
+
+    async def _forget_edits(self) -> None:
+        """What was changed since the last checkpoint is repeated when the run goes on."""
+        await self.held.stage.settle()
+        self.held.discard()
+
+    async def _block(self, way: Block) -> None:
+        """Block the run, unless somebody settles or raises just now what it is blocked for."""
+        if await self._is_settled(way):
+            await self.held.release(note="what it was to be blocked for is settled")
+            return
+        await self._open(way.specs)
+        await self.held.block(way.reason, note=way.note[: names.MAX_TEXT])
+        if await self._is_settled(way):
+            await engine_effects.unblock(self.context, self.run_id)
+            await engine_budgets.unblock(self.context, self.run_id)
+
+    async def _is_settled(self, way: Block) -> bool:
+        return await self._are_settled(way.effect_ids) or await self._are_raised(way.budgets)
+
+    async def _are_raised(self, known: Sequence[tuple[str, int]]) -> bool:
+        for run_id, set_seq in known:
+            account = await self.context.store.budgets.get(run_id)
+            if account is not None and account.set_seq != set_seq:
+                return True
+        return False
+
+    async def _are_settled(self, effect_ids: Sequence[UUID]) -> bool:
+        found = [await self.context.store.effects.get(effect_id) for effect_id in effect_ids]
+        return bool(found) and all(effect is None or effect.status in SETTLED for effect in found)
+
+    async def _broke(self, agent: Agent[..., Any], error: BaseException) -> Ending:
+        """The agent raised: the run has failed, unless its policy lets it be tried again.
+
+        An exit says nothing about the run: it is tried again and then blocked under any policy.
+        """
+        policy = agent.rules.recovery
+        if policy is None and is_exit(error):
+            policy = RecoveryPolicy()
+        cause = None if policy is None else policy.cause_of(error)
+        if policy is None or cause is None:
+            return await self._fail(error)
+        await self._forget_edits()
+        attempts = 1 if self.held.version > self._began_at else self._failed_before + 1
+        failure = Failure(cause, storable_text(describe(error))[:1000], attempts)
+        is_tried_again = await recoveries.give_up(
+            self.context,
+            self.held,
+            failure,
+            tries=policy.tries,
+            backoff_seconds=policy.backoff_seconds,
+        )
+        if not is_tried_again:
+            log.error("run %s is blocked, its agent fails: %s", self.run_id, failure.note)
+        return Ending(False, error)
+
+    async def _fail(self, error: BaseException, *, trace: str | None = None) -> Ending:
+        await self._forget_edits()
+        told = _traceback(error) if trace is None else trace
+        details = details_of(error) | {"traceback": told}
+        await self.held.fail(describe(error)[: names.MAX_TEXT], details=details)
+        return Ending(True, error)
+
+    async def _give_up(self, error: HoldfastError) -> Ending:
+        """Leave a run that cannot be advanced here, so that it is not tried again at once."""
+        try:
+            if isinstance(error, TurnDiverged):
+                await self._forget_edits()
+                await self.held.block(BlockedReason.BREAKER, note=str(error)[: names.MAX_TEXT])
+            elif isinstance(error, IntegrityError):
+                await recoveries.mend_or_block(self.context, self.run_id, error)
+            elif isinstance(error, MisuseError):
+                return await self._fail(error)  # it would be the same again
+            else:
+                await self._close(describe(error), error)
+        except HoldfastError as worse:
+            log.warning("run %s could not be left: %s", self.run_id, worse)
+            self._let_go(self.held)
+        return Ending(False, error)
+
+    async def _close(self, note: str, error: BaseException | None = None) -> None:
+        """Give the run back if it is still held, and report what its tools have done."""
+        try:
+            drafts = await self.held.stage.close()
+            for draft in drafts:
+                if isinstance(draft.facts, Settled) and not draft.facts.retry:
+                    await engine_effects.report(self.context, self.run_id, draft)
+            if self._run is not None:
+                called = self._run.called_effects
+                await engine_effects.take_back(self.context, self.held.run, called)
+            is_gone = self.is_interrupted or isinstance(error, Fenced | RunEnded)
+            if not is_gone and self.held.run.status is Status.RUNNING:
+                await self._forget_edits()
+                delay = AFTER_ERROR_SECONDS if error is not None else 0.0
+                note = storable_text(note)[: names.MAX_TEXT]
+                await self.held.release(delay_seconds=delay, note=note)
+        except HoldfastError as worse:
+            log.warning("run %s could not be given back yet: %s", self.run_id, worse)
+            self._let_go(self.held)
+
+
+async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any]) -> Any:
+    """Run the agent. Raises what it is left by even if its code swallowed that."""
+    run.gate.open()
+    try:
+        return _awaited(agent, await _call(agent, run, arguments))
+    finally:
+        run.gate.close()
+
+
+async def _call(agent: Agent[..., Any], run: Run, arguments: dict[str, Any]) -> Any:
+    try:
+        await run.departing.give_if_due()
+        if run.is_fresh and run.continuation is not None:
+            faults.point("handoff.resumed")
+        async with run.turn_clock.running():
+            result = await agent.function(run, **arguments)
+    except asyncio.CancelledError as error:
+        if is_being_cancelled():
+            raise
+        if run.gate.leaving is None:
+            raise RuntimeError(f"{agent.name} awaited something that was cancelled") from error
+    except BaseException:
+        if run.gate.leaving is None:
+            raise
+    else:
+        if run.gate.leaving is None:
+            return result
+    run.gate.check()
+    raise AssertionError("a gate that is left raises")
+
+
+def _awaited(agent: Agent[..., Any], result: object) -> object:
+    """Refuse what an agent returned in place of its result because it forgot an `await`."""
+    if not inspect.isawaitable(result):
+        return result
+    name = getattr(result, "__qualname__", type(result).__name__)
+    if inspect.iscoroutine(result):
+        result.close()
+    raise UnsupportedValue(
+        f"agent {agent.name} returned a {type(result).__name__} ({name}) that was never awaited: "
+        "write `return await ...`"
+    )
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return storable_text("".join(traceback.format_exception(error))[-20_000:])
+    except Exception:
+        return "(its traceback cannot be told)"
+
+
+async def _within(closing: Any, seconds: float) -> None:
+    """Finish something even though the present task is being cancelled."""
+    task = asyncio.ensure_future(closing)
+    await asyncio.wait([task], timeout=seconds)

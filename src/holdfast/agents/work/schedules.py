@@ -1,0 +1,350 @@
+"""Schedules: runs that start other runs, by the store's clock.
+
+A schedule is a run of the agent below, which every worker knows; nothing else is stored. It waits
+for its next tick or for a change, whichever is first. What it will start is in its state before
+anything is started, and each start has the id of its tick: whoever goes on after a crash starts the
+same runs, which are there or not, and none twice.
+"""
+
+import builtins
+from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast import codec, names
+from holdfast.agents.conversion import shapes
+from holdfast.agents.definitions.agent import Agent, Agents, agent
+from holdfast.agents.run import Run
+from holdfast.agents.work import ticks
+from holdfast.agents.work.ticks import CatchUp, Overlap, Skip, Spec
+from holdfast.clock import to_datetime
+from holdfast.engine.checkpoints import Checkpoints
+from holdfast.engine.context import Context
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.runs import Runs
+from holdfast.engine.signals import Signals
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    MisuseError,
+    NotFoundError,
+    RunExists,
+    RunNotFound,
+    ScheduleNotFound,
+    UnsupportedValue,
+)
+from holdfast.kernel.runs import ENDED, Status
+from holdfast.kernel.runs import Run as RunRow
+from holdfast.telemetry import log
+
+T = TypeVar("T")
+
+AGENT: Final = "holdfast.schedule"
+_PREFIX: Final = "schedule:"
+_CHANGE: Final = "schedule"
+_DUE: Final = "a tick is due"
+_KEPT_SKIPS: Final = 20
+_LONGEST_NAME: Final = names.MAX_LENGTH - len("@2026-11-16T09:00:00Z")
+_PAGE: Final = 1000
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a schedule is from a moment on; without a spec it starts nothing."""
+
+    spec: Spec | None
+    at: int
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a schedule has come.
+
+    `starting` (as `starts` says) and `cancelling` are decided, maybe not yet done; `coming` is a
+    change that waits for the ticks before it.
+    """
+
+    spec: Spec | None
+    since: int
+    last_run_id: str = ""
+    starting: tuple[str, ...] = ()
+    starts: Spec | None = None
+    cancelling: str = ""
+    coming: Change | None = None
+    started: int = 0
+    skips: int = 0
+    skipped: tuple[Skip, ...] = ()
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it is now; `status` is that of its run."""
+
+    name: str
+    agent: str
+    input: Any
+    cron: str
+    every_seconds: int
+    tz: str
+    overlap: str
+    catch_up: str
+    run_id: str
+    status: Status
+    next_at: int
+    last_run_id: str
+    started: int
+    skips: int
+    skipped: tuple[Skip, ...]
+
+
+async def _keep_schedule(run: Run, change: Change) -> None:
+    known = run.value("progress", Progress, Progress(change.spec, change.at))
+    while True:
+        if known.get().starting:
+            await _outside(run, _start(run.context, run.run_id, known.get()))
+            known.set(replace(known.get(), starting=(), starts=None, cancelling=""))
+            await run.checkpoint(label="started")
+        told = known.get().coming or await _next_change(run, known.get())
+        if told is None:
+            known.set(await _planned(run, known.get(), run.context.now()))
+        else:
+            known.set(await _changed(run, known.get(), told))
+        await run.checkpoint(label="planned" if told is None else "changed")
+
+
+SCHEDULE: Final[Agent[..., Any]] = agent(name=AGENT)(_keep_schedule)
+
+
+async def _outside(run: Run, call: Coroutine[Any, Any, T]) -> T:
+    """Look at other runs, or write to them; if the store cannot, the schedule is tried again."""
+    try:
+        return await call
+    except HoldfastError as error:
+        run.gate.leave(error)
+
+
+async def _next_change(run: Run, known: Progress) -> Change | None:
+    """What the schedule was changed to; None when a tick is due."""
+    due = _due_at(known)
+    while True:
+        if due is None:
+            told = await run.signal(_CHANGE)
+        else:
+            told = await run.signal(_CHANGE, until=to_datetime(due), default=_DUE)
+        if told == _DUE:
+            return None
+        change = _change_of(told)
+        if change is not None:
+            return change
+        log.warning("%s was sent something that is no change, which is passed over", run.run_id)
+
+
+def _change_of(told: object) -> Change | None:
+    """A change of a schedule; None for what somebody else has sent."""
+    try:
+        return shapes.convert(told, Change, what="a change of a schedule")
+    except UnsupportedValue:
+        return None
+
+
+async def _changed(run: Run, known: Progress, told: Change) -> Progress:
+    """A schedule after a change: ticks before it are those of the schedule as it was."""
+    if told.spec is None:
+        return replace(known, spec=None, coming=None)
+    planned = await _planned(run, known, told.at)
+    following = _due_at(planned)
+    if following is not None and following <= told.at:
+        return replace(planned, coming=told)
+    return replace(planned, spec=told.spec, since=told.at, coming=None)
+
+
+def _due_at(known: Progress) -> int | None:
+    return None if known.spec is None else next(ticks.after(known.spec, known.since), None)
+
+
+async def _planned(run: Run, known: Progress, now: int) -> Progress:
+    """What to start for the ticks that are due."""
+    spec = known.spec
+    if spec is None:
+        return known
+    is_busy = await _outside(run, _is_going_on(run.context, known.last_run_id))
+    plan = ticks.plan(spec, since=known.since, now=now, is_busy=is_busy)
+    name = run.run_id.removeprefix(_PREFIX)
+    starting = tuple(ticks.run_id_of(name, tick) for tick in plan.start)
+    return replace(
+        known,
+        since=plan.until,
+        last_run_id=starting[-1] if starting else known.last_run_id,
+        starting=starting,
+        starts=spec if starting else None,
+        cancelling=known.last_run_id if plan.replaces else "",
+        started=known.started + len(starting),
+        skips=known.skips + len(plan.skip),
+        skipped=(*known.skipped, *plan.skip)[-_KEPT_SKIPS:],
+    )
+
+
+async def _is_going_on(context: Context, run_id: str) -> bool:
+    found = await context.store.runs.get(run_id) if run_id else None
+    return found is not None and found.status not in ENDED
+
+
+async def _start(context: Context, run_id: str, known: Progress) -> None:
+    """Start what was planned, and end what it replaces, unless that has been done."""
+    runs = Runs(context, Leases(context))
+    if known.cancelling:
+        with suppress(ConflictError, NotFoundError):
+            note = f"{run_id} starts the next one"
+            await runs.cancel(known.cancelling, by=AGENT, note=note)
+    assert known.starts is not None, "what is started is stored with it"
+    starts, owner = known.starts, (await runs.get(run_id)).owner
+    for each in known.starting:
+        with suppress(RunExists):
+            await runs.create(each, agent=starts.agent, input=starts.input, owner=owner)
+
+
+class Schedules:
+    """The schedules of the tenant."""
+
+    def __init__(self, context: Context, runs: Runs, agents: Agents) -> None:
+        self._context = context
+        self._runs = runs
+        self._agents = agents
+        self._signals = Signals(context)
+        self._checkpoints = Checkpoints(context)
+
+    async def add(
+        self,
+        agent: Agent[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        cron: str = "",
+        every_seconds: int = 0,
+        tz: str = "UTC",
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "one",
+    ) -> Schedule:
+        """Start an agent again and again, once per tick, whoever works and whatever crashes.
+
+        The same name again changes nothing if all is as it was, else the schedule. A tick comes
+        while the last run goes on: `overlap`. Ticks were missed while nobody worked: `catch_up`.
+        """
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+            raise MisuseError(f"{agent!r} is not an agent; make it one with @holdfast.agent")
+        self._agents.add(agent)
+        given = shapes.plain(agent.input_of(args, {}), what="input")
+        agent.arguments_of(given)  # raises now, not at each tick
+        spec = Spec(
+            agent=agent.name,
+            input=given,
+            cron=cron,
+            every_seconds=every_seconds,
+            tz=tz,
+            overlap=overlap,
+            catch_up=catch_up,
+        )
+        ticks.check(spec)
+        name = names.check(agent.name if name is None else name, what="the name of a schedule")
+        if len(name) > _LONGEST_NAME:
+            raise MisuseError(
+                f"the name of a schedule has at most {_LONGEST_NAME} characters: its runs are "
+                "named after it"
+            )
+        await self._change(name, spec)
+        return await self.get(name)
+
+    async def list(self) -> "list[Schedule]":
+        """All schedules that start something, by name."""
+        found: builtins.list[RunRow] = []
+        page: builtins.list[RunRow] | None = None
+        while page is None or len(page) == _PAGE:
+            before = page[-1] if page else None
+            page = await self._runs.list(agent=AGENT, limit=_PAGE, before=before)
+            found += page
+        told = [await self._shown(run) for run in found]
+        return sorted((each for each in told if each is not None), key=lambda each: each.name)
+
+    async def get(self, name: str) -> Schedule:
+        """One schedule; raises ScheduleNotFound."""
+        try:
+            found = await self._shown(await self._runs.get(_PREFIX + name))
+        except RunNotFound:
+            found = None
+        if found is None:
+            raise ScheduleNotFound(
+                f"there is no schedule {name!r}; `holdfast schedules list` shows those that are"
+            )
+        return found
+
+    async def remove(self, name: str, *, by: str = "") -> None:
+        """Start nothing from now on; what was started goes on. The record stays."""
+        await self.get(name)
+        await self._change(name, None, by=by)
+
+    async def next(self, name: str, *, count: int = 5) -> "list[datetime]":
+        """When the schedule is due next, by the store's clock."""
+        names.check_count(count, what="count")
+        spec = (await self._latest(await self._runs.get((await self.get(name)).run_id))).spec
+        assert spec is not None, "a schedule that is found has a spec"
+        return [to_datetime(tick) for tick in islice(ticks.after(spec, self._context.now()), count)]
+
+    async def _change(self, name: str, spec: Spec | None, *, by: str = "") -> None:
+        change = Change(spec, self._context.now())
+        run_id = _PREFIX + name
+        try:
+            await self._runs.create(run_id, agent=AGENT, input={"change": change})
+            return
+        except RunExists:
+            run = await self._runs.get(run_id)
+        if run.status in ENDED:
+            raise ConflictError(
+                f"schedule {name!r} cannot be changed: its run {run_id} is {run.status}; choose "
+                "another name"
+            )
+        sent = [s for s in await self._signals.of_run(run_id) if s.name == _CHANGE]
+        if (await self._latest(run)).spec != spec:
+            # Whoever asks for the same at the same time sends the same signal, which counts once.
+            digest = codec.canonical_digest(spec, name="schedule").hex()[:32]
+            await self._signals.send(run_id, _CHANGE, change, id=f"{len(sent)}-{digest}", by=by)
+
+    async def _latest(self, run: RunRow) -> Change:
+        """What was asked for last, whether the schedule has heard of it or not."""
+        sent = [s for s in await self._signals.of_run(run.run_id) if s.name == _CHANGE]
+        for signal in reversed(sent):
+            change = _change_of(await self._signals.value(run.run_id, signal.signal_id))
+            if change is not None:
+                return change
+        stored = (await self._runs.input(run.run_id))["change"]
+        return shapes.convert(stored, Change, what="a change of a schedule")
+
+    async def _shown(self, run: RunRow) -> Schedule | None:
+        latest = await self._latest(run)
+        spec = latest.spec
+        if spec is None or run.agent != AGENT:
+            return None
+        stored = (await self._checkpoints.load(run.run_id)).get("progress")
+        known = Progress(spec, latest.at)
+        if stored is not None:
+            known = shapes.convert(stored, Progress, what="the progress of a schedule")
+        since = max(known.since, latest.at)
+        due = None if run.status in ENDED else next(ticks.after(spec, since), None)
+        return Schedule(
+            name=run.run_id.removeprefix(_PREFIX),
+            agent=spec.agent,
+            input=spec.input,
+            cron=spec.cron,
+            every_seconds=spec.every_seconds,
+            tz=spec.tz,
+            overlap=spec.overlap,
+            catch_up=spec.catch_up,
+            run_id=run.run_id,
+            status=run.status,
+            next_at=due or 0,
+            last_run_id=known.last_run_id,
+            started=known.started,
+            skips=known.skips,
+            skipped=known.skipped,
+        )

@@ -1,0 +1,98 @@
+"""A pass over a session: messages are taken in order, each answered once, then it waits.
+
+A message is a signal. Its answer is stored in one commit with the state that led to it: a crash in
+between means that the message is answered again, never that it is lost or answered twice.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast import names
+from holdfast.agents.definitions.agent import Agent
+from holdfast.agents.definitions.session_input import MESSAGE, is_session
+from holdfast.agents.exits.leaving import HandBack, Suspend
+from holdfast.agents.run import Run
+from holdfast.agents.turn.calls import describe
+from holdfast.agents.turn.memo import Memo
+from holdfast.agents.work.executor import Ending, Pass, run_agent
+from holdfast.engine.signals import Signals
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    MisuseError,
+    OutcomeUnknown,
+    TurnDiverged,
+    UnavailableError,
+)
+from holdfast.kernel.signals import Signal
+from holdfast.kernel.travel import FRESH
+
+CLOSE: Final = "close"
+CLOSE_ID: Final = "holdfast.close"
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The answer to a message as it is stored: what the agent returned, or how it failed."""
+
+    result: Any = None
+    error: str = ""
+
+
+class SessionPass(Pass):
+    """Answers what is there, one message after another; a run that is no session is passed over
+    as one."""
+
+    async def enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
+        if not is_session(given):
+            return await super().enter(agent, memo, given)
+        inbox, signals = self.held.inbox, Signals(self.context)
+        memo.answered |= self.held.part(FRESH) is not None
+        while True:
+            message = await inbox.next(MESSAGE)
+            if message is None:
+                if await inbox.next(CLOSE) is not None:
+                    await self.held.complete(None)
+                    return Ending(True)
+                if await inbox.wait(MESSAGE, CLOSE):
+                    return Ending(False)
+                continue
+            content = await signals.value(self.run_id, message.signal_id)
+            run = self.begin(agent, memo)
+            try:
+                reply = await self._reply(agent, run, content)
+            except Suspend as suspended:
+                await self.leave(suspended.way)
+                return Ending(False)
+            await self._answer(run, message, reply)
+            memo = Memo.after_answer()
+            if self.stop_note:
+                await self.leave(HandBack(self.stop_note))
+                return Ending(False)
+
+    async def _reply(self, agent: Agent[..., Any], run: Run, content: object) -> Reply:
+        try:
+            return Reply(result=await run_agent(agent, run, agent.arguments_for(content)))
+        except HoldfastError as error:
+            is_misuse = isinstance(error, MisuseError) and not isinstance(error, TurnDiverged)
+            if isinstance(error, OutcomeUnknown) or (run.gate.leaving is error and not is_misuse):
+                raise
+            return await self._failed(error)
+        except Exception as error:
+            return await self._failed(error)
+
+    async def _failed(self, error: Exception) -> Reply:
+        """The session goes on; whoever sent this message is told."""
+        await self.held.stage.settle()
+        self.held.discard()
+        return Reply(error=describe(error)[: names.MAX_TEXT])
+
+    async def _answer(self, run: Run, message: Signal, reply: Reply) -> None:
+        if not reply.error:
+            run.check_claimed()
+        try:
+            await self.held.inbox.answer(message.signal_id, reply)
+        except HoldfastError as error:
+            if isinstance(error, ConflictError | UnavailableError | TurnDiverged):
+                raise
+            await self.held.inbox.answer(message.signal_id, await self._failed(error))

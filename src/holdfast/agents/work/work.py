@@ -1,0 +1,337 @@
+"""The work of one process: starting runs, passing over them, and waiting for what comes of them.
+
+Passes are tasks that are strongly referenced here; whoever waits for a run holds no lease, and
+works on the run itself only while nobody else does.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast import codec
+from holdfast.agents.conversion import shapes
+from holdfast.agents.definitions.agent import Agent, Agents
+from holdfast.agents.exits.interruptions import ABANDONED
+from holdfast.agents.turn.handover import Handover
+from holdfast.agents.turn.views import UNSET
+from holdfast.agents.work.executor import Ending, Pass
+from holdfast.agents.work.session_pass import SessionPass
+from holdfast.agents.work.suspects import LOOK_SECONDS, SuspectLane
+from holdfast.clock import MICROSECONDS
+from holdfast.engine.budgets.costs import Budget
+from holdfast.engine.context import Context
+from holdfast.engine.held import unstored
+from holdfast.engine.held.leased_run import LeasedRun, state_of
+from holdfast.engine.leases.heart import CURRENT_RUN
+from holdfast.engine.leases.leases import Leases
+from holdfast.engine.reading import turns
+from holdfast.engine.runs import Runs
+from holdfast.errors import (
+    Fenced,
+    HoldfastError,
+    IllegalMove,
+    InputDiffers,
+    IntegrityError,
+    LeaseHeld,
+    RunEnded,
+    RunExists,
+    UnsupportedValue,
+)
+from holdfast.kernel import leases as kernel_leases
+from holdfast.kernel.journal import Draft
+from holdfast.kernel.peers import CANCELS
+from holdfast.kernel.runs import Run, Status
+from holdfast.telemetry import log
+
+_TAKEN: Final = (LeaseHeld, IllegalMove, RunEnded, Fenced)
+"""A run was taken, ended or blocked by somebody else in this moment."""
+_BREAK_OFF_SECONDS: Final = 15.0
+_HELPED: Final = 16
+_LOOKED_AT: Final = 1000
+
+
+class Work:
+    """What this process does for runs."""
+
+    def __init__(
+        self,
+        context: Context,
+        leases: Leases,
+        runs: Runs,
+        agents: Agents,
+        handover: Handover | None = None,
+    ) -> None:
+        self.context = context
+        self._handover = handover
+        self.agents = agents
+        self._leases = leases
+        self._runs = runs
+        self._passes: dict[asyncio.Task[Ending], Pass] = {}
+        self._helping: dict[asyncio.Task[Ending], str] = {}
+        self._taking: set[str] = set()
+        self.suspects = SuspectLane(
+            self._passes.values(), trial_seconds=context.settings.lease_seconds
+        )
+        self._trials: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def create(
+        self,
+        agent: Agent[..., Any],
+        given: Mapping[str, Any],
+        run_id: str | None,
+        *,
+        parent_id: str = "",
+        subject: str = "",
+        owner: str = "",
+        budget: Budget | None = None,
+    ) -> Run:
+        """A run of an agent; the one that is there if it was started with the same input."""
+        self.agents.add(agent)
+        agent.arguments_of(shapes.plain(given, what="input"))  # raises before the id is used up
+        try:
+            return await self._runs.create(
+                run_id,
+                agent=agent.name,
+                input=given,
+                parent_id=parent_id,
+                subject=subject,
+                owner=owner,
+                budget=budget,
+            )
+        except RunExists:
+            assert run_id is not None, "an id that was just made is free"
+            found = await self._runs.get(run_id)
+            if owner and found.owner != owner:
+                raise InputDiffers(
+                    f"the run id {run_id!r} is taken; choose another run_id"
+                ) from None
+            begun_by = await turns.begun_by(self.context, found)
+            if begun_by == agent.name and await self._is_same_input(agent, found, given):
+                return found
+            what = "input" if begun_by == agent.name else f"agent ({begun_by!r})"
+            # A run about a subject, such as a workflow's, is no conversation.
+            talk = "" if subject else ", or use hf.session() for a conversation"
+            raise InputDiffers(
+                f"run {run_id!r} was started with another {what}; choose another run_id{talk}"
+            ) from None
+
+    async def _is_same_input(
+        self, agent: Agent[..., Any], run: Run, given: Mapping[str, Any]
+    ) -> bool:
+        if run.input_digest == codec.canonical_digest(given, name="input"):
+            return True
+        # It may have been written down in another way: a single value without its name.
+        try:
+            stored = agent.arguments_of(await turns.input_of(self.context, run.run_id))
+            asked = agent.arguments_of(shapes.plain(given))
+            return shapes.plain(agent.with_defaults(stored)) == shapes.plain(
+                agent.with_defaults(asked)
+            )
+        except UnsupportedValue:
+            return False
+
+    async def take_in(self, run_id: str, created: Draft, given: Any) -> bool:
+        """Work on a run that is not stored yet, until it is; False if that did not come about."""
+        await self._leases.stay_alive()
+        stored = asyncio.Event()
+        held = unstored.hold(self.context, run_id, created, on_stored=stored.set)
+        self._leases.strays.add(held)
+        task = self.start_pass(held, shapes.plain(given, what="input"))
+        waiting = asyncio.create_task(stored.wait())
+        try:
+            await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        return stored.is_set()
+
+    def start_pass(self, held: LeasedRun, given: Any = UNSET) -> "asyncio.Task[Ending]":
+        """Pass over a run that is held, in a task of its own."""
+        let_go = self._leases.strays.let_go
+        working = SessionPass(
+            self.context,
+            self.agents,
+            held,
+            let_go=let_go,
+            given=given,
+            handover=self._handover,
+        )
+        task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
+        self._passes[task] = working
+        self.suspects.began(working, held.run)
+        if kernel_leases.is_suspect(held.run):
+            self._trials.add(trial := asyncio.create_task(self._end_trial(held.run_id)))
+            trial.add_done_callback(self._trials.discard)
+        task.add_done_callback(self._passes.pop)
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
+        return task
+
+    def agent_of(self, task: "asyncio.Task[Ending]") -> str:
+        """Whose run a pass that has just begun is about."""
+        return self._passes[task].held.run.agent
+
+    async def _end_trial(self, run_id: str) -> None:
+        """When the suspect has proven itself, a loss of this worker is not blamed on it."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not self.suspects.is_closed:
+                return await self._leases.end_trial(run_id)
+
+    async def _play(self, working: Pass) -> Ending:
+        """Pass over a run, and tell whoever waits for it."""
+        CURRENT_RUN.set(working.run_id)
+        ending = await working.play()
+        if working.held.run.status is Status.WAITING:
+            self._leases.warm.keep(working.run_id, state_of(working.held))
+        if working.held.run.reply_to or working.held.run.handoff:
+            await self._leases.outbox.deliver_if_due()
+        return ending
+
+    async def _watch(self) -> None:
+        """Interrupt passes over runs that were cancelled or taken by others, as long as any go on.
+
+        Without this they would be told at their next commit.
+        """
+        async for _ in self.context.changes(CANCELS[0]):
+            if not self._passes:
+                return
+            try:
+                await self._interrupt_lost()
+            except HoldfastError as error:
+                log.warning("it could not be seen which runs were cancelled: %s", error)
+
+    async def _interrupt_lost(self) -> None:
+        held = await self.context.store.runs.held_by(self.context.worker)
+        leases = {(run.run_id, run.lease_seq) for run in held}
+        for task, working in list(self._passes.items()):
+            lease = (working.run_id, working.lease_seq)
+            if not working.lease_seq or lease in leases or not await self._is_lost(*lease):
+                continue
+            if not working.is_interrupted and not working.is_leaving:
+                working.is_interrupted = True
+                task.cancel()
+
+    async def _is_lost(self, run_id: str, lease_seq: int) -> bool:
+        """Whether it was others who ended a lease; its holder knows what he does himself."""
+        run = await self.context.store.runs.get(run_id)
+        if run is None:
+            return False  # it is not stored yet
+        is_taken = run.status is Status.RUNNING and run.lease_seq != lease_seq
+        return is_taken or run.status is Status.CANCELLED
+
+    async def try_to_advance(self, run: Run) -> "asyncio.Task[Ending] | None":
+        """Pass over a run if it wants a worker, and its agent is known here."""
+        if any(working.run_id == run.run_id for working in self._passes.values()):
+            return None
+        is_due = run.status is Status.READY and run.ready_at <= self.context.now()
+        if not is_due or run.agent not in self.agents or run.run_id in self._taking:
+            return None
+        if not self.suspects.may_begin(run):
+            return None
+        if kernel_leases.is_suspect(run):
+            return await self.try_suspect(run.run_id) if self.may_try_suspects else None
+        self._taking.add(run.run_id)
+        try:
+            return self.start_pass(await self._leases.take(run.run_id, only_ready=True))
+        except _TAKEN:
+            return None
+        finally:
+            self._taking.discard(run.run_id)
+
+    @property
+    def may_try_suspects(self) -> bool:
+        """Whether nothing that is unproven is under way here, or about to be."""
+        return not self._taking and self.suspects.is_clear and not self.suspects.is_closed
+
+    async def try_suspect(self, run_id: str) -> "asyncio.Task[Ending] | None":
+        """Pass over a suspect, if it still wants a worker; nothing else begins meanwhile."""
+        with self.suspects.reserved():
+            try:
+                return self.start_pass(await self._leases.take_suspect(run_id))
+            except _TAKEN:
+                return None
+
+    async def help_peers(self, run: Run, topic: str = "") -> None:
+        """Pass over the runs of peers that a run waits for, if their agents are known here."""
+        topic = topic or f"run:{run.run_id}"
+        if run.status is not Status.WAITING or len(self._passes) >= _HELPED:
+            return
+        for peer in await self.context.store.runs.of_peers(run.run_id, _LOOKED_AT):
+            await self.help_peers(peer, topic)
+            if len(self._passes) >= _HELPED:
+                return
+            try:
+                task = await self.try_to_advance(peer)
+            except IntegrityError:
+                continue  # of the peer's run, which is blocked by now; the caller's is whole
+            if task is not None:
+                self._helping[task] = topic
+                task.add_done_callback(self._helped)
+
+    def _helped(self, task: "asyncio.Task[Ending]") -> None:
+        self.context.wakeups.notify([self._helping.pop(task)])
+
+    async def pause(self, run: Run, ticket: int, *, at_most: float) -> None:
+        """Wait until a run may have changed; meanwhile what is due for any run is done."""
+        seconds = min(at_most, await self._leases.tend())
+        if run.status is Status.READY and run.ready_at > self.context.now():
+            seconds = min(seconds, (run.ready_at - self.context.now()) / MICROSECONDS)
+        await self.context.wakeups.wait(f"run:{run.run_id}", ticket, timeout=max(0.001, seconds))
+
+    def hand_back(self, note: str) -> None:
+        """Ask every pass to end at the next boundary of its turn."""
+        for working in self._passes.values():
+            working.hand_back(note)
+
+    def hand_back_one(self, task: "asyncio.Task[Ending]", note: str) -> None:
+        """Ask one pass that nobody follows any more to end at the next boundary of its turn."""
+        if task in self._passes:
+            self._passes[task].hand_back(note)
+            task.add_done_callback(_log_if_broken)
+
+    def hand_back_helped(self, run_id: str, note: str) -> None:
+        """The same for the passes that help a run."""
+        for task, topic in self._helping.items():
+            if topic == f"run:{run_id}":
+                self.hand_back_one(task, note)
+
+    async def finish_passes(self, *, timeout: float | None = None) -> bool:
+        """Wait until no pass is left; False if some are, after the time-out."""
+        if self._passes:
+            await asyncio.wait(set(self._passes), timeout=timeout)
+        return not self._passes
+
+    async def cancel_passes(self, reason: str | None = None) -> None:
+        """Stop every pass where it is: what its tools do is unknown from here on.
+
+        A thread is waited for, unless the reason is ABANDONED.
+        """
+        for task in self._passes:
+            task.cancel(reason)
+        await self.finish_passes()
+
+    async def break_off(self) -> None:
+        """Stop every pass, and do not wait for code that catches its cancellation."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BREAK_OFF_SECONDS):
+                await self.cancel_passes(ABANDONED)
+        if left := ", ".join(sorted(working.run_id for working in self._passes.values())):
+            log.error("the code of these runs does not stop; it is left behind: %s", left)
+
+    async def close(self) -> None:
+        """End all work: at the boundaries of turns, or after `shutdown_seconds` where it is."""
+        self.hand_back("the process is ending")
+        if not await self.finish_passes(timeout=self.context.settings.shutdown_seconds):
+            await self.break_off()
+        beside = [*self._trials, *([] if self._watching is None else [self._watching])]
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+
+
+def _log_if_broken(task: "asyncio.Task[Ending]") -> None:
+    """Nobody waits for it any more, so nobody else would say so."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s broke", task.get_name(), exc_info=error)
