@@ -11,11 +11,12 @@ from mcp.server.auth.provider import AccessToken
 from mcp.shared.exceptions import MCPError
 
 import holdfast
-from holdfast.edges.mcp import McpServer, listening
+from holdfast.edges.mcp import McpServer
+from holdfast.edges.mcp.access.principals import principal_of
 from holdfast.edges.mcp.catalogue import Catalogue
 from holdfast.edges.mcp.forms import form_of
 from holdfast.edges.mcp.meta import KEY, RUN_ID
-from holdfast.edges.mcp.principals import principal_of
+from holdfast.edges.mcp.resources import listening
 from holdfast.edges.mcp.views import MOST_BYTES, Question
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Kit

@@ -9,7 +9,8 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from holdfast.edges.mcp import McpServer, TokenFile, http, tokens
+from holdfast.edges.mcp import McpServer, TokenFile, http
+from holdfast.edges.mcp.access import tokens
 from holdfast.errors import MisuseError
 from holdfast.testing.store_suite import async_test
 from tests.edges.mcp.app import greet, make

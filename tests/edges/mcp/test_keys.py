@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import settings
-from holdfast.edges.mcp import keys
+from holdfast.edges.mcp.access import keys
 from holdfast.errors import HoldfastError, InvalidSetting, MisuseError, NotFoundError
 from tests.edges.mcp.reaching import environment
 

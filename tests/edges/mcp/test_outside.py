@@ -15,7 +15,7 @@ import holdfast
 from holdfast import ToolCall, ToolResult
 from holdfast.compat.loops import Checkpointer, ToolRegistry
 from holdfast.edges.mcp import McpTools, mcp_tools
-from holdfast.edges.mcp.connection import Lost
+from holdfast.edges.mcp.client.connection import Lost
 from holdfast.errors import McpUnavailable, MisuseError, RunBlocked, RunFailed
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds

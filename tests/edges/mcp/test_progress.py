@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 
 from holdfast import codec
-from holdfast.edges.mcp import lines
+from holdfast.edges.mcp.resources import lines
 from holdfast.kernel import (
     budgets,
     checkpoints,

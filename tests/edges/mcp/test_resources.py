@@ -19,14 +19,8 @@ from mcp.shared.subscriptions import ResourceUpdated
 
 import holdfast
 from holdfast.agents.definitions.messages import Message, ToolCall, ToolResult
-from holdfast.edges.mcp import (
-    McpServer,
-    addresses,
-    listening,
-    resources,
-    timelines,
-    transcripts,
-)
+from holdfast.edges.mcp import McpServer
+from holdfast.edges.mcp.resources import addresses, listening, resources, timelines, transcripts
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.edges.mcp.app import greet

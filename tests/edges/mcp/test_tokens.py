@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.edges.mcp import TokenFile, tokens
+from holdfast.edges.mcp import TokenFile
+from holdfast.edges.mcp.access import tokens
 from holdfast.errors import MisuseError, NotFoundError
 from holdfast.testing.store_suite import async_test
 

@@ -12,9 +12,9 @@ from mcp import Client
 import holdfast
 from holdfast import codec
 from holdfast.edges.mcp import McpServer
+from holdfast.edges.mcp.access.principals import Principal
 from holdfast.edges.mcp.catalogue import Catalogue
 from holdfast.edges.mcp.contract import Begun, Call
-from holdfast.edges.mcp.principals import Principal
 from holdfast.edges.mcp.tools import OWN
 from holdfast.engine import effects
 from holdfast.errors import MisuseError, NotFoundError, RunNotFound

@@ -22,9 +22,9 @@ from holdfast.cli.effects import command
 from holdfast.engine.effects import EffectRequest
 from holdfast.errors import MisuseError
 from holdfast.integrations.langgraph import HoldfastSaver, durable, durable_tools, holdfast_key
-from holdfast.integrations.langgraph.replies import ToolCall
 from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.tool_calls import ordinal_of
+from holdfast.integrations.langgraph.tools.replies import ToolCall
+from holdfast.integrations.langgraph.tools.tool_calls import ordinal_of
 from tests.integrations.langgraph.durably import (
     Bank,
     Graph,

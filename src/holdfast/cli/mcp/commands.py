@@ -16,8 +16,9 @@ from holdfast import clock, settings
 from holdfast.app import Holdfast
 from holdfast.cli.mcp.options import Address, Lifetime, serving
 from holdfast.cli.workflows.use import Use, using
-from holdfast.edges.mcp import McpServer, TokenFile, keys, tokens
-from holdfast.edges.mcp.principals import OPERATOR
+from holdfast.edges.mcp import McpServer, TokenFile
+from holdfast.edges.mcp.access import keys, tokens
+from holdfast.edges.mcp.access.principals import OPERATOR
 from holdfast.edges.mcp.stdio import Wire
 from holdfast.errors import MisuseError
 from holdfast.terminal import exits

@@ -1,12 +1,12 @@
 """MCP: Holdfast as a server of the Model Context Protocol, and the tools of other servers here."""
 
 try:
+    from holdfast.edges.mcp.access.tokens import TokenFile
+    from holdfast.edges.mcp.client.outside import McpTools, mcp_tools
     from holdfast.edges.mcp.contract import Begun, Call, ServedTool, served
     from holdfast.edges.mcp.exposing import Exposed
     from holdfast.edges.mcp.failures import ProtocolError
-    from holdfast.edges.mcp.outside import McpTools, mcp_tools
     from holdfast.edges.mcp.server import McpServer
-    from holdfast.edges.mcp.tokens import TokenFile
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] not in ("mcp", "mcp_types", "jinja2", "yaml"):
         raise

@@ -21,8 +21,8 @@ from jsonschema import Draft202012Validator
 from holdfast import names
 from holdfast.agents.conversion import shapes
 from holdfast.app import Holdfast
+from holdfast.edges.mcp.access.principals import Principal
 from holdfast.edges.mcp.catalogue import Catalogue
-from holdfast.edges.mcp.principals import Principal
 from holdfast.edges.mcp.stopping import Stopping
 from holdfast.edges.mcp.views import RunView
 from holdfast.errors import NotFoundError, RunNotFound

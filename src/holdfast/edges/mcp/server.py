@@ -29,22 +29,15 @@ from starlette.applications import Starlette
 from holdfast.agents.definitions.agent import Agent
 from holdfast.agents.work.worker import Worker
 from holdfast.app import Holdfast
-from holdfast.edges.mcp import (
-    exposing,
-    faces,
-    failures,
-    http,
-    principals,
-    resources,
-    task_views,
-    tasks,
-)
+from holdfast.edges.mcp import exposing, faces, failures, http, task_views, tasks
+from holdfast.edges.mcp.access import principals
+from holdfast.edges.mcp.access.keys import checked
 from holdfast.edges.mcp.catalogue import Catalogue
 from holdfast.edges.mcp.contract import BadArguments, Begun, Call, Request, ServedTool
 from holdfast.edges.mcp.exposing import Exposed
-from holdfast.edges.mcp.keys import checked
-from holdfast.edges.mcp.listening import Listening
 from holdfast.edges.mcp.meta import KEY
+from holdfast.edges.mcp.resources import resources
+from holdfast.edges.mcp.resources.listening import Listening
 from holdfast.edges.mcp.stdio import Wire
 from holdfast.edges.mcp.stopping import Stopping
 from holdfast.edges.mcp.tools import INLINE, OWN

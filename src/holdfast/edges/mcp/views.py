@@ -8,7 +8,7 @@ import msgspec
 from holdfast import clock
 from holdfast.agents.turn.approvals import Asked
 from holdfast.app import Holdfast
-from holdfast.edges.mcp import addresses
+from holdfast.edges.mcp.resources import addresses
 from holdfast.kernel.runs import ENDED, BlockedReason, Run, Status
 from holdfast.workflows.execution.kit import AGENT as WORKFLOW
 

@@ -7,8 +7,8 @@ import asyncio
 from typing import Final
 
 from holdfast.app import Holdfast
-from holdfast.edges.mcp import timelines
 from holdfast.edges.mcp.contract import Progress
+from holdfast.edges.mcp.resources import timelines
 from holdfast.edges.mcp.stopping import Stopping
 from holdfast.kernel.runs import ENDED, Run, Status
 

@@ -3,7 +3,7 @@
 try:
     from holdfast.integrations.langgraph.guard import durable
     from holdfast.integrations.langgraph.saver import HoldfastSaver
-    from holdfast.integrations.langgraph.tools import durable_tools, holdfast_key
+    from holdfast.integrations.langgraph.tools.tools import durable_tools, holdfast_key
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] not in ("langgraph", "langchain_core"):
         raise

@@ -19,10 +19,11 @@ from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs] -
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from holdfast.errors import MisuseError, StoreClosed
-from holdfast.integrations.langgraph import interrupts, tool_calls
+from holdfast.integrations.langgraph import interrupts
 from holdfast.integrations.langgraph.places import TOKEN
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.thread import Thread
+from holdfast.integrations.langgraph.tools import tool_calls
 
 G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
 

@@ -25,11 +25,11 @@ from holdfast.agents.exits.threads import call_in_thread
 from holdfast.agents.turn import doubt
 from holdfast.agents.turn.calls import usable_id
 from holdfast.errors import MisuseError, NotDone
-from holdfast.integrations.langgraph import watching
-from holdfast.integrations.langgraph.replies import Reply, ToolCall
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.tool_calls import (
+from holdfast.integrations.langgraph.tools import watching
+from holdfast.integrations.langgraph.tools.replies import Reply, ToolCall
+from holdfast.integrations.langgraph.tools.tool_calls import (
     Calling,
     Flow,
     Made,
@@ -42,7 +42,7 @@ from holdfast.integrations.langgraph.tool_calls import (
     asked_in,
     ordinal_of,
 )
-from holdfast.integrations.langgraph.watching import Watch
+from holdfast.integrations.langgraph.tools.watching import Watch
 from holdfast.kernel.effects import Effect
 
 if TYPE_CHECKING:

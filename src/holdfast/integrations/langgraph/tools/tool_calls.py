@@ -27,11 +27,12 @@ from holdfast.agents.definitions.tools import EffectClass, Happened, text_of
 from holdfast.agents.turn.calls import describe
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.errors import IllegalMove, MisuseError, NotDone, UnavailableError
-from holdfast.integrations.langgraph import interrupts, replies
+from holdfast.integrations.langgraph import interrupts
 from holdfast.integrations.langgraph.interrupts import UNKNOWN_EFFECT
-from holdfast.integrations.langgraph.replies import Reply, Serializer, ToolCall
 from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.watching import Watch
+from holdfast.integrations.langgraph.tools import replies
+from holdfast.integrations.langgraph.tools.replies import Reply, Serializer, ToolCall
+from holdfast.integrations.langgraph.tools.watching import Watch
 from holdfast.kernel.effects import Effect
 from holdfast.names import MAX_TEXT
 from holdfast.telemetry import log

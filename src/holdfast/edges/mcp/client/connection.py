@@ -20,7 +20,7 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.edges.mcp.wires import Exchange, Server, exchange
+from holdfast.edges.mcp.client.wires import Exchange, Server, exchange
 from holdfast.errors import McpUnavailable
 from holdfast.telemetry import log
 

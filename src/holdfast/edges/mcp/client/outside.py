@@ -16,9 +16,9 @@ from mcp.client.stdio import StdioServerParameters
 
 from holdfast.agents.definitions.takes import Described, Key
 from holdfast.agents.definitions.tools import EffectClass, Tool, make_tool
-from holdfast.edges.mcp.connection import Connections, Limits, Lost, Refused, Unsent
+from holdfast.edges.mcp.client.connection import Connections, Limits, Lost, Refused, Unsent
+from holdfast.edges.mcp.client.wires import server_of
 from holdfast.edges.mcp.meta import CALL_ID, KEY, RUN_ID
-from holdfast.edges.mcp.wires import server_of
 from holdfast.errors import McpUnavailable, MisuseError, NotDone
 
 Errors = Literal["answer", "not_done", "unknown"]

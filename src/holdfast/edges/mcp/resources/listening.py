@@ -16,9 +16,9 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Res
 from mcp.shared.exceptions import MCPError
 
 from holdfast.app import Holdfast
-from holdfast.edges.mcp import addresses, resources
 from holdfast.edges.mcp.contract import Request
-from holdfast.edges.mcp.resources import Context
+from holdfast.edges.mcp.resources import addresses, resources
+from holdfast.edges.mcp.resources.resources import Context
 from holdfast.errors import MisuseError, NotFoundError, UnavailableError
 from holdfast.kernel.runs import ENDED, Run
 from holdfast.telemetry import log

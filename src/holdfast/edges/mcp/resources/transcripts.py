@@ -14,8 +14,8 @@ import msgspec
 from holdfast.agents.definitions import messages
 from holdfast.agents.definitions.messages import Message, Reasoning, Text, ToolCall, ToolResult
 from holdfast.app import Holdfast
-from holdfast.edges.mcp import addresses
-from holdfast.edges.mcp.lines import in_a_line
+from holdfast.edges.mcp.resources import addresses
+from holdfast.edges.mcp.resources.lines import in_a_line
 from holdfast.errors import BodyErased, HoldfastError, IntegrityError
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import WaitStatus

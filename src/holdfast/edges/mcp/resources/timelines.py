@@ -9,8 +9,15 @@ import msgspec
 
 from holdfast import ids
 from holdfast.app import Holdfast
-from holdfast.edges.mcp import addresses
-from holdfast.edges.mcp.lines import awaited, facts_in, in_a_line, line_of, moment, names_in
+from holdfast.edges.mcp.resources import addresses
+from holdfast.edges.mcp.resources.lines import (
+    awaited,
+    facts_in,
+    in_a_line,
+    line_of,
+    moment,
+    names_in,
+)
 from holdfast.engine.reading.erasures import is_among
 from holdfast.errors import NotFoundError
 from holdfast.kernel import effects, journal, waits

@@ -12,9 +12,10 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from holdfast.edges.mcp import addresses, failures, timelines, transcripts
+from holdfast.edges.mcp import failures
 from holdfast.edges.mcp.contract import Request
-from holdfast.edges.mcp.lines import in_a_line, moment
+from holdfast.edges.mcp.resources import addresses, timelines, transcripts
+from holdfast.edges.mcp.resources.lines import in_a_line, moment
 from holdfast.errors import ConflictError, HoldfastError, MisuseError, NotFoundError
 from holdfast.kernel.runs import Run, Status
 from holdfast.workflows.definitions import definition

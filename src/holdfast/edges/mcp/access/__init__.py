@@ -1,0 +1,1 @@
+"""Who calls, by which token, and the keys that seal what clients bring back."""

@@ -1,0 +1,1 @@
+"""What clients can read of runs: record, transcript, result; and the news of it."""

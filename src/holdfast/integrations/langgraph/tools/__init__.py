@@ -1,0 +1,1 @@
+"""Tools of graphs that never fire twice."""
