@@ -122,9 +122,9 @@ WEIGHTS = {
     "kernel": 80,
     "stores": 110,
     "engine": 80,
-    "agents": 60,
-    "records": 25,
-    "peers": 25,
+    "agents": 55,
+    "records": 20,
+    "peers": 20,
     "workflows": 35,
     "compat": 20,
 }
