@@ -11,7 +11,7 @@ from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of
 from holdfast.engine.reading.proved_waits import check_waits
-from holdfast.engine.writing.head import Beginning
+from holdfast.engine.writing.commits import Beginning
 from holdfast.errors import IllegalMove, IntegrityError, MisuseError, WaitNotFound
 from holdfast.kernel import handoffs, indexes, journal, peers, runs, waits
 from holdfast.kernel.journal import Draft, Kind

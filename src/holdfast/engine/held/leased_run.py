@@ -16,7 +16,8 @@ from holdfast.engine.effects import Begun, EffectRequest, Issuing
 from holdfast.engine.handoffs import HeldHandoffs
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.waits import WaitSpec, opening, results_of
-from holdfast.engine.writing.head import Beginning, ConditionFailed, Decide, Head, Plan
+from holdfast.engine.writing.commits import Beginning
+from holdfast.engine.writing.head import ConditionFailed, Decide, Head, Plan
 from holdfast.engine.writing.outlasting import outlast
 from holdfast.engine.writing.saving import About, Saving, Then, check_size
 from holdfast.engine.writing.staging import Stage, Staging

@@ -12,19 +12,19 @@ from holdfast import codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.reading.versions import load_newest
 from holdfast.engine.waits import Opening, WaitSpec, opening
+from holdfast.engine.writing.commits import build_commit
 from holdfast.engine.writing.head import ConditionFailed, Head, Plan
 from holdfast.engine.writing.saving import About, Saving
 from holdfast.engine.writing.staging import Staging
 from holdfast.errors import Fenced, LeaseHeld, RunEnded, WaitExists
 from holdfast.kernel import runs
 from holdfast.kernel.edits import Edits
-from holdfast.kernel.journal import ORIGIN, Draft, Entry, Kind, Origin
+from holdfast.kernel.journal import ORIGIN, Draft, Entry, Kind
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.state import Parts
 from holdfast.kernel.waits import Wait, WaitStatus
-from holdfast.stores.contract import Applied, Commit, Refused
+from holdfast.stores.contract import Applied, Refused
 from holdfast.stores.reads import RunAtHead
-from holdfast.stores.sealing import seal_all
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -84,7 +84,6 @@ def waits_for_more(stored: Collection[Wait]) -> str:
 
 async def _begin(context: Context, run_id: str, wanted: Pause) -> bool:
     """Store the run's first entries; False if somebody else created it meanwhile."""
-    now = context.now()
     created = runs.Created(
         agent=wanted.agent, input_digest=codec.canonical_digest(None), subject=wanted.subject
     )
@@ -92,17 +91,11 @@ async def _begin(context: Context, run_id: str, wanted: Pause) -> bool:
         Draft(Kind.RUN_CREATED, created, codec.encode(None)),
         Draft(Kind.RUN_LEASED, runs.Leased(context.worker)),
     ]
-    opened = _openings(run_id, wanted.groups, (), now)
+    opened = _openings(run_id, wanted.groups, (), context.now())
     saving = _saving(context, Parts(), wanted, _end(opened, ""))
-    origin = Origin(context.tenant, run_id, context.worker, now)
-    leased = seal_all(None, ORIGIN, first, origin).run
-    assert leased is not None, "creating a run makes its row"
+    leased = build_commit(context, run_id, None, ORIGIN, first).run
     drafts = [*first, *saving.plan(leased, len(first) + 1).drafts]
-    sealed = seal_all(None, ORIGIN, drafts, origin)
-    entries, changes = tuple(sealed.entries), tuple(sealed.changes)
-    outcome = await context.store.submit(
-        Commit(context.tenant, run_id, ORIGIN, entries, sealed.run, changes)
-    )
+    outcome = await context.store.submit(build_commit(context, run_id, None, ORIGIN, drafts).commit)
     if isinstance(outcome, Refused):
         raise ConditionFailed(outcome.change)
     return isinstance(outcome, Applied)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.writing.commits import build_commit
 from holdfast.engine.writing.head import Head
 from holdfast.kernel import runs
-from holdfast.kernel.journal import ORIGIN, Draft, Kind, Origin
+from holdfast.kernel.journal import ORIGIN, Draft, Kind
 from holdfast.kernel.state import Parts
-from holdfast.stores.sealing import seal_all
 
 
 def hold(
@@ -21,10 +21,8 @@ def hold(
 ) -> LeasedRun:
     """A run that nobody else knows of yet; `on_stored` is called when somebody does."""
     beginning = [created, Draft(Kind.RUN_LEASED, runs.Leased(context.worker))]
-    origin = Origin(context.tenant, run_id, context.worker, context.now())
-    sealed = seal_all(None, ORIGIN, beginning, origin)
-    assert sealed.run is not None, "it was created"
-    head = Head(context, sealed.run, ORIGIN, on_stored=on_stored)
+    leased = build_commit(context, run_id, None, ORIGIN, beginning).run
+    head = Head(context, leased, ORIGIN, on_stored=on_stored)
     held = LeasedRun(context, head, Parts())
     held.stage.begin(beginning)
     return held

@@ -8,11 +8,11 @@ from typing import Final
 
 from holdfast import names
 from holdfast.engine.context import Context
+from holdfast.engine.writing.commits import build_commit
 from holdfast.errors import ConflictError, RunNotFound
-from holdfast.kernel.journal import Draft, Entry, Origin
-from holdfast.stores.contract import Applied, Commit
+from holdfast.kernel.journal import Draft, Entry
+from holdfast.stores.contract import Applied
 from holdfast.stores.reads import RunAtHead
-from holdfast.stores.sealing import seal_all
 
 TRIES: Final = 50
 
@@ -31,17 +31,12 @@ async def decide_at_head(
             raise RunNotFound(
                 f"there is no run {run_id!r}; `holdfast runs list` shows those that are"
             )
-        now = context.now()
-        drafts = await plan(head, now)
+        drafts = await plan(head, context.now())
         if not drafts:
             return ()
-        origin = Origin(context.tenant, run_id, by or context.worker, now)
-        sealed = seal_all(head.run, head.position, drafts, origin)
-        changed = None if sealed.run == head.run else sealed.run
-        entries, changes = tuple(sealed.entries), tuple(sealed.changes)
-        commit = Commit(context.tenant, run_id, head.position, entries, changed, changes)
-        if isinstance(await context.store.submit(commit), Applied):
-            return entries
+        built = build_commit(context, run_id, head.run, head.position, drafts, by=by)
+        if isinstance(await context.store.submit(built.commit), Applied):
+            return built.commit.entries
     raise ConflictError(
         f"nothing was written to run {run_id}: it went on {TRIES} times while this was decided; "
         f"{advice}"

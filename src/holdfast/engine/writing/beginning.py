@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from holdfast import ids, names
 from holdfast.engine.context import Context
+from holdfast.engine.writing.commits import build_commit
 from holdfast.errors import RunExists
-from holdfast.kernel.journal import ORIGIN, Draft, Origin
+from holdfast.kernel.journal import ORIGIN, Draft
 from holdfast.kernel.runs import Run
-from holdfast.stores.contract import Applied, Commit
-from holdfast.stores.sealing import seal_all
+from holdfast.stores.contract import Applied
 
 
 def id_of(run_id: str | None) -> str:
@@ -18,11 +18,7 @@ def id_of(run_id: str | None) -> str:
 
 async def begin(context: Context, run_id: str, drafts: Sequence[Draft], *, by: str = "") -> Run:
     """Store a new run. Raises RunExists if the id is taken."""
-    origin = Origin(context.tenant, run_id, by or context.worker, context.now())
-    sealed = seal_all(None, ORIGIN, drafts, origin)
-    assert sealed.run is not None, "creating a run makes its row"
-    entries, changes = tuple(sealed.entries), tuple(sealed.changes)
-    commit = Commit(context.tenant, run_id, ORIGIN, entries, sealed.run, changes)
-    if not isinstance(await context.store.submit(commit), Applied):
+    built = build_commit(context, run_id, None, ORIGIN, drafts, by=by)
+    if not isinstance(await context.store.submit(built.commit), Applied):
         raise RunExists(f"there is a run {run_id!r} already; open it, or choose another id")
-    return sealed.run
+    return built.run

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import read_after
+from holdfast.engine.writing.commits import Beginning, build_commit
 from holdfast.errors import (
     Fenced,
     HoldfastError,
@@ -21,18 +22,10 @@ from holdfast.errors import (
 )
 from holdfast.kernel import indexes, leases, signals, waits
 from holdfast.kernel.indexes import Change
-from holdfast.kernel.journal import ORIGIN, Draft, Entry, Origin, Position
+from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.runs import Run
-from holdfast.stores.contract import Applied, BegunRun, Commit, Conflict, Outcome, Refused
-from holdfast.stores.sealing import seal_all
+from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
 from holdfast.telemetry import COMMIT_CONFLICT
-
-
-class Beginning(NamedTuple):
-    """A run that is to begin with a commit of another."""
-
-    run_id: str
-    drafts: Sequence[Draft]
 
 
 class Plan(NamedTuple):
@@ -179,28 +172,11 @@ class Head:
                 return
 
     def _seal(self, plan: Plan) -> _Pending:
-        context, before = self._context, self.run
-        origin = Origin(before.tenant, before.run_id, context.worker, context.now())
-        # What is not stored yet is made of its first entry, whenever that is sealed.
-        known = before if self.position.seq else None
-        sealed = seal_all(known, self.position, plan.drafts, origin)
-        run = sealed.run or before
-        commit = Commit(
-            run.tenant,
-            run.run_id,
-            self.position,
-            tuple(sealed.entries),
-            None if run is before else run,
-            tuple(sealed.changes),
-            tuple(self._begun(each, origin) for each in plan.begins),
+        before = self.run
+        built = build_commit(
+            self._context, before.run_id, before, self.position, plan.drafts, begins=plan.begins
         )
-        return _Pending(commit, run, plan, (before, self.position.seq + 1))
-
-    def _begun(self, beginning: Beginning, origin: Origin) -> BegunRun:
-        own = Origin(origin.tenant, beginning.run_id, origin.actor, origin.at)
-        sealed = seal_all(None, ORIGIN, beginning.drafts, own)
-        assert sealed.run is not None, "a run that begins is created"
-        return BegunRun(sealed.run, tuple(sealed.entries))
+        return _Pending(built.commit, built.run, plan, (before, self.position.seq + 1))
 
     async def _submit(self, pending: _Pending) -> Outcome:
         # Until the answer is here, the commit may or may not be stored: whoever uses this head

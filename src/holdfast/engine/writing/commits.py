@@ -1,0 +1,58 @@
+"""Building a `Commit`: the one place above the stores that does."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.engine.context import Context
+from holdfast.kernel.journal import ORIGIN, Draft, Origin, Position
+from holdfast.kernel.runs import Run
+from holdfast.stores.contract import BegunRun, Commit
+from holdfast.stores.sealing import seal_all
+
+
+class Beginning(NamedTuple):
+    """A run that is to begin with a commit of another."""
+
+    run_id: str
+    drafts: Sequence[Draft]
+
+
+class Built(NamedTuple):
+    """A commit, and the run as it is once it is stored."""
+
+    commit: Commit
+    run: Run
+
+
+def build_commit(
+    context: Context,
+    run_id: str,
+    before: Run | None,
+    after: Position,
+    drafts: Sequence[Draft],
+    *,
+    by: str = "",
+    begins: Sequence[Beginning] = (),
+) -> Built:
+    """Seal drafts that continue a journal after a position; `before` is the run as it was there.
+
+    Without `by` this process's worker is the actor. A run that the drafts do not change is not
+    written.
+    """
+    origin = Origin(context.tenant, run_id, by or context.worker, context.now())
+    # Before the first entry nothing is stored: the run is made of that entry, and is new.
+    known = before if after.seq else None
+    sealed = seal_all(known, after, drafts, origin)
+    run = sealed.run
+    assert run is not None, "a journal begins with the entry that creates its run"
+    changed = None if run is known or run == known else run
+    entries, changes = tuple(sealed.entries), tuple(sealed.changes)
+    begun = tuple(_begin(each, origin) for each in begins)
+    return Built(Commit(context.tenant, run_id, after, entries, changed, changes, begun), run)
+
+
+def _begin(beginning: Beginning, origin: Origin) -> BegunRun:
+    own = Origin(origin.tenant, beginning.run_id, origin.actor, origin.at)
+    sealed = seal_all(None, ORIGIN, beginning.drafts, own)
+    assert sealed.run is not None, "a run that begins is created"
+    return BegunRun(sealed.run, tuple(sealed.entries))
