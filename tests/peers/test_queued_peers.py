@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -152,11 +153,14 @@ async def test_checkpoints_in_a_row_are_one_message(store: str) -> None:
         await advance(hf, "r")
         (wait,) = await hf.waits.of_run("r")
         held = await hf.runs.open(wait.wait_id)
+        begun = time.monotonic()
         for number in range(5):
             held.append("log", number)
             await held.checkpoint()
+        passed = time.monotonic() - begun
         owed = await hf.messages.list()
-        assert [each.kind for each in owed].count("working") <= 2
+        # At most four a second, however long five checkpoints take here.
+        assert [each.kind for each in owed].count("working") <= 2 + int(4 * passed)
         assert {each.run_id for each in owed} <= {wait.wait_id}
 
 

@@ -243,13 +243,14 @@ async def test_a_workflow_that_waits_holds_no_memory(store: str) -> None:
         tracemalloc.start()
         try:
             before = used_memory()
-            for n in range(4):
+            for n in range(8):
                 await hf.workflows.run(large_one, run_id=f"r-{n}")
             after = used_memory()
         finally:
             tracemalloc.stop()
-        assert len(await hf.workflows.list(status="waiting")) == 5
-    assert after - before < 2 * MEGABYTE
+        assert len(await hf.workflows.list(status="waiting")) == 9
+    # Of 24 MB that they made; some may still be on its way out.
+    assert after - before < 4 * MEGABYTE
 
 
 def used_memory() -> int:

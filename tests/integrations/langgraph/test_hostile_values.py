@@ -213,7 +213,7 @@ def test_nothing_is_imported_or_run_that_stored_data_names(
         capture_output=True,
         cwd=tmp_path,
         env={"PYTHONPATH": ":".join(sys.path), "LANGGRAPH_STRICT_MSGPACK": strict},
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
@@ -237,7 +237,7 @@ def test_the_hook_would_have_told(tmp_path: Path) -> None:
         capture_output=True,
         cwd=tmp_path,
         env={"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"},
-        timeout=60,
+        timeout=600,
         check=False,
     )
     told = json.loads(done.stdout)
