@@ -93,7 +93,7 @@ except BlockFailed as error:
 RUNS_A_COMMAND = """
 from pathlib import Path
 from holdfast.errors import NotDone
-from holdfast.workflows import commands
+from holdfast.workflows.access import commands
 asked = commands.Command(command="echo hi", cwd=Path.cwd(), env={}, seconds=5)
 try:
     asyncio.run(commands.run(asked))

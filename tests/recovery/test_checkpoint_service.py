@@ -606,7 +606,7 @@ async def test_none_in_place_of_a_text_is_refused_before_anything_is_written(
 
 def test_service_that_is_given_the_blocking_holdfast_names_the_one_that_fits() -> None:
     with sync.open("memory://") as hf:
-        with pytest.raises(MisuseError, match=r"holdfast\.sync\.recovery\.CheckpointService"):
+        with pytest.raises(MisuseError, match=r"holdfast\.sync\.records\.CheckpointService"):
             CheckpointService(hf)  # pyright: ignore[reportArgumentType] - what nobody should give
         made = BlockingService(hf).create_checkpoint("task", "agent-1", {})
     assert made.revision == 1

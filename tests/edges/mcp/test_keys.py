@@ -54,7 +54,7 @@ def test_a_key_that_is_weak_is_refused_and_not_shown(
 
 FORKED = """
 import os
-from holdfast.edges.mcp import keys
+from holdfast.edges.mcp.access import keys
 gate, opening = os.pipe()
 for _ in range(8):
     if os.fork() == 0:

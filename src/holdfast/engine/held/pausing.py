@@ -84,6 +84,7 @@ def waits_for_more(stored: Collection[Wait]) -> str:
 
 async def _begin(context: Context, run_id: str, wanted: Pause) -> bool:
     """Store the run's first entries; False if somebody else created it meanwhile."""
+    now = context.now()
     created = runs.Created(
         agent=wanted.agent, input_digest=codec.canonical_digest(None), subject=wanted.subject
     )
@@ -91,11 +92,12 @@ async def _begin(context: Context, run_id: str, wanted: Pause) -> bool:
         Draft(Kind.RUN_CREATED, created, codec.encode(None)),
         Draft(Kind.RUN_LEASED, runs.Leased(context.worker)),
     ]
-    opened = _openings(run_id, wanted.groups, (), context.now())
+    opened = _openings(run_id, wanted.groups, (), now)
     saving = _saving(context, Parts(), wanted, _end(opened, ""))
-    leased = build_commit(context, run_id, None, ORIGIN, first).run
+    leased = build_commit(context, run_id, None, ORIGIN, first, at=now).run
     drafts = [*first, *saving.plan(leased, len(first) + 1).drafts]
-    outcome = await context.store.submit(build_commit(context, run_id, None, ORIGIN, drafts).commit)
+    built = build_commit(context, run_id, None, ORIGIN, drafts, at=now)
+    outcome = await context.store.submit(built.commit)
     if isinstance(outcome, Refused):
         raise ConditionFailed(outcome.change)
     return isinstance(outcome, Applied)

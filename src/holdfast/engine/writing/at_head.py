@@ -31,10 +31,11 @@ async def decide_at_head(
             raise RunNotFound(
                 f"there is no run {run_id!r}; `holdfast runs list` shows those that are"
             )
-        drafts = await plan(head, context.now())
+        now = context.now()
+        drafts = await plan(head, now)
         if not drafts:
             return ()
-        built = build_commit(context, run_id, head.run, head.position, drafts, by=by)
+        built = build_commit(context, run_id, head.run, head.position, drafts, by=by, at=now)
         if isinstance(await context.store.submit(built.commit), Applied):
             return built.commit.entries
     raise ConflictError(

@@ -32,14 +32,15 @@ def build_commit(
     drafts: Sequence[Draft],
     *,
     by: str = "",
+    at: int = 0,
     begins: Sequence[Beginning] = (),
 ) -> Built:
     """Seal drafts that continue a journal after a position; `before` is the run as it was there.
 
-    Without `by` this process's worker is the actor. A run that the drafts do not change is not
-    written.
+    Without `by` this process's worker is the actor, without `at` it happens now. A run that the
+    drafts do not change is not written.
     """
-    origin = Origin(context.tenant, run_id, by or context.worker, context.now())
+    origin = Origin(context.tenant, run_id, by or context.worker, at or context.now())
     # Before the first entry nothing is stored: the run is made of that entry, and is new.
     known = before if after.seq else None
     sealed = seal_all(known, after, drafts, origin)
