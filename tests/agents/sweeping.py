@@ -16,7 +16,7 @@ from tests.processes import Child
 
 TURNS = 3
 RUNS = 6
-END_SECONDS = 60.0
+END_SECONDS = 240.0
 SPENDER = "tests.agents.victims:make_spender"
 GENTLY = (0, -signal.SIGTERM)  # the latter if it had no time to learn what to do about it
 
