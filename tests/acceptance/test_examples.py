@@ -18,7 +18,7 @@ from tests import forked, forked_cli
 from tests.forked import DEVNULL, PIPE, Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 240
 MAIN = "from holdfast.cli import main; main()"
 ENVIRONMENT = os.environ | {"PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": "1"}
 

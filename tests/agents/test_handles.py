@@ -19,7 +19,7 @@ from holdfast.errors import (
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 240.0
 
 
 @holdfast.agent

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.testing.postgres import PostgresServer
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 240.0
 
 
 def kill(server: PostgresServer) -> None:

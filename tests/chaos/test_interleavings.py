@@ -13,7 +13,7 @@ from holdfast.errors import WaitNotFound
 from holdfast.testing.store_suite import async_test
 from tests.proxy import Group, Proxy
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 240.0
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 

@@ -26,7 +26,7 @@ from tests.processes import Child
 
 PROCESSES = 3
 RUNS = 6
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 240
 
 
 Ways = tuple[Callable[[PostgresServer], None], Callable[[PostgresServer], None]]

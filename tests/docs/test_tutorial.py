@@ -13,7 +13,7 @@ import pytest
 from tests.docs.examples import ROOT
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
-LIMIT_SECONDS = 90
+LIMIT_SECONDS = 240
 _FENCE = re.compile(r"^```(?P<info>[^\n]+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from tests.backends import Backend
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 240.0
 ENTRIES = """SELECT j.run_id, j.seq FROM journal j
 LEFT JOIN runs r ON r.tenant = j.tenant AND r.run_id = j.run_id
 WHERE j.tenant = ? AND coalesce(r.agent, '') <> 'holdfast.subscriber'"""

@@ -25,7 +25,7 @@ from tests.conftest import OwnPostgres
 from tests.processes import ROOT
 from tests.proxy import Proxy, writes
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 240.0
 
 Way = Callable[[], Programs]
 WAYS = [

@@ -13,7 +13,7 @@ from tests.processes import Child
 from tests.workflows.victims import Order
 
 KILLED = {"died": -9}
-END_SECONDS = 60.0
+END_SECONDS = 240.0
 VICTIMS = "tests.workflows.victims"
 
 PAID = (

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests import forked
 from tests.forked import DEVNULL, ROOT, Forked
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 240.0
 
 
 class Line(NamedTuple):

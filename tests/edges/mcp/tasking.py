@@ -13,7 +13,7 @@ from pydantic import ConfigDict
 import holdfast
 
 TASKS = "io.modelcontextprotocol/tasks"
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 240.0
 _KEEPS_ALL = ConfigDict(**types.Result.model_config, extra="allow")
 
 

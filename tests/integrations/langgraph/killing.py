@@ -13,7 +13,7 @@ from tests.integrations.langgraph.victims import Order
 from tests.processes import Child
 
 KILLED = {"died": -9}
-END_SECONDS = 120.0
+END_SECONDS = 240.0
 VICTIMS = "tests.integrations.langgraph.victims"
 
 

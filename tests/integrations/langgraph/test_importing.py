@@ -44,7 +44,7 @@ from tests.integrations.langgraph.old_threads import (
     talk,
 )
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 240
 ROOT = Path(__file__).parents[3]
 
 
