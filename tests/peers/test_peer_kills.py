@@ -21,7 +21,8 @@ RELAY = ["relay.before_publish", "relay.after_publish"]
 RECEIVER = ["receiver.before_commit", "receiver.after_commit"]
 POINTS = [*COMMITS, *OUTBOX, "tool.after_call"]
 CHAOS_SKIPS = range(24)
-STOPS = [("batch.before_begin", 3), ("batch.after_commit", 3)]
+STOPS = [("batch.before_begin", 3), ("batch.after_commit", 3)] * 5
+FROZEN = 2  # are enough: some are in the way of everybody, by chance, and are killed
 CHAOS_STOPS = [
     (point, skip)
     for point in ("batch.before_begin", "batch.after_commit", *OUTBOX)
@@ -64,6 +65,8 @@ async def stop_and_go_on(backend: Backend, tmp_path: Path, *, is_chaos: bool) ->
         zombie = Side(backend, tmp_path / "ledger", "tests.peers.callers:make")
         frozen = 0
         for point, skip in CHAOS_STOPS if is_chaos else STOPS:
+            if frozen == FROZEN and not is_chaos:
+                break
             await sweep.start(1)
             await zombie.begin(point, skip, "stop")
             async with asyncio.timeout(LIMIT_SECONDS):
