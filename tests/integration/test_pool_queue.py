@@ -1,7 +1,6 @@
 """Whoever waits for a connection to PostgreSQL keeps its place, and fails only if nothing moves."""
 
 import asyncio
-import contextlib
 
 import holdfast
 from holdfast.errors import StoreBusy, StoreClosed, StoreUnavailable
@@ -66,7 +65,7 @@ async def test_waiters_are_served_in_the_order_they_came(postgres_url: str) -> N
 
 @async_test
 async def test_pool_whose_connections_are_all_stuck_is_busy(postgres_url: str) -> None:
-    async with holdfast.open(postgres_url, settings=few(2, busy_timeout_seconds=0.3)) as hf:
+    async with holdfast.open(postgres_url, settings=few(2, busy_timeout_seconds=4.0)) as hf:
         await hf.runs.create("a")
         async with connections_of(hf).lent(), connections_of(hf).lent():
             outcomes = await asyncio.gather(
@@ -75,10 +74,7 @@ async def test_pool_whose_connections_are_all_stuck_is_busy(postgres_url: str) -
             )
         assert [type(each) for each in outcomes] == [StoreBusy] * 5
         assert "raise pool_connections" in str(outcomes[0])
-        while True:  # on a busy machine a free connection may not be lent within the limit either
-            with contextlib.suppress(StoreBusy):
-                assert (await hf.runs.get("a")).run_id == "a"
-                break
+        assert (await hf.runs.get("a")).run_id == "a"
 
 
 @async_test
@@ -139,7 +135,7 @@ async def test_waiters_get_new_connections_when_those_in_use_are_lost(postgres_u
 @async_test
 async def test_everybody_in_the_queue_is_told_that_the_server_is_away(postgres_url: str) -> None:
     with Proxy(postgres_url) as proxy:
-        settings = few(2, busy_timeout_seconds=0.5)
+        settings = few(2, busy_timeout_seconds=4.0)
         async with holdfast.open(proxy.url(postgres_url), settings=settings) as hf:
             await hf.runs.create("a")
             proxy.refuse()
