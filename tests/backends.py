@@ -13,6 +13,7 @@ import psycopg
 
 BACKENDS = ("sqlite", "postgres")
 ENTRY = "seq, kind, tenant, run_id, at, actor, schema, encoding, key_id, facts, nonce, {body}, link"
+PROOFS = "SELECT run_id, seq, proof FROM journal"
 
 
 class Raw(Protocol):
@@ -26,6 +27,10 @@ class Raw(Protocol):
 
     def entries(self) -> list[tuple[Any, ...]]:
         """The journal in order, in the columns of ENTRY, each body wherever it is stored."""
+        ...
+
+    def proofs(self) -> dict[tuple[str, int], bytes | None]:
+        """The proofs of entries, by their runs and seqs."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -59,6 +64,9 @@ class SQLiteRaw:
             f"SELECT {columns} FROM journal LEFT JOIN bodies USING (id) ORDER BY run_id, seq"
         )
 
+    def proofs(self) -> dict[tuple[str, int], bytes | None]:
+        return {(run, seq): proof for run, seq, proof in self.rows(PROOFS)}
+
     def __enter__(self) -> Self:
         return self
 
@@ -82,6 +90,9 @@ class PostgresRaw:
     def entries(self) -> list[tuple[Any, ...]]:
         columns = ENTRY.format(body="body")
         return self.rows(f"SELECT {columns} FROM journal ORDER BY run_id, seq")
+
+    def proofs(self) -> dict[tuple[str, int], bytes | None]:
+        return {(run, seq): proof for run, seq, proof in self.rows(PROOFS)}
 
     def __enter__(self) -> Self:
         return self

@@ -11,9 +11,9 @@ from holdfast.engine.messages.queues import Queues
 from holdfast.kernel.messages import OUTGOING
 from holdfast.settings import Settings
 from holdfast.terminal.exits import Exit
+from holdfast.testing.clocks import ManualClock
 from tests.acceptance.test_cli import ask, keys_of, run
 from tests.agents.crashing import advance, start
-from tests.backends import SQLiteRaw
 
 
 @holdfast.agent
@@ -75,9 +75,12 @@ def test_message_that_is_not_dead_is_said(store: Path) -> None:
 
 
 def test_run_that_no_worker_serves_is_told_of(store: Path) -> None:
-    with SQLiteRaw(str(store)) as raw:
-        raw.execute("UPDATE runs SET status = 'ready', ready_at = 1, waiting_on = ''")
-    for command in (("runs", "list"), ("runs", "show", "r")):
+    async def start_long_ago() -> None:
+        async with holdfast.Holdfast(str(store), agents=[caller], clock=ManualClock(1)) as hf:
+            await hf.start(caller, run_id="idle")
+
+    asyncio.run(start_long_ago())
+    for command in (("runs", "list"), ("runs", "show", "idle")):
         done = run(*command, store=store)
         assert "no live worker serves 'caller'; served now: nothing" in done.stderr
         assert done.returncode == Exit.OK

@@ -17,7 +17,7 @@ from holdfast import codec
 
 NEW_ENTRIES = """
 SELECT j.tenant, j.run_id, j.seq, j.kind, j.at, j.actor, j.schema, j.encoding, j.key_id, j.facts,
-       j.nonce, j.body, j.link
+       j.nonce, j.body, j.link, j.proof
 FROM journal j LEFT JOIN unnest(%s::text[], %s::bigint[]) AS known (run_id, seq)
      ON known.run_id = j.run_id
 WHERE j.seq >= coalesce(known.seq, 0)
@@ -155,7 +155,8 @@ def _by_run(rows: Iterable[Any]) -> dict[str, list[Any]]:
 
 
 def _link(previous: bytes, entry: Any) -> bytes:
-    header = msgspec.msgpack.encode([getattr(entry, name) for name in HEADER])
+    names = HEADER if entry.proof is None else [*HEADER, "proof"]
+    header = msgspec.msgpack.encode([getattr(entry, name) for name in names])
     digest = hashlib.sha256(entry.nonce + entry.body).digest()
     return hashlib.sha256(previous + header + digest).digest()
 

@@ -66,7 +66,7 @@ def damage(url: str, run_id: str) -> None:
 
 @async_test
 async def test_reply_that_comes_just_before_its_wait_finds_none(postgres_url: str) -> None:
-    with paused(postgres_url, "FROM runs r\nLEFT JOIN workers") as (slow, pause):
+    with paused(postgres_url, "FROM proven_runs r\nLEFT JOIN workers") as (slow, pause):
         async with holdfast.open(postgres_url) as hf, holdfast.open(slow) as peer:
             run = await hf.runs.open("a")
             early = asyncio.create_task(peer.waits.resolve("w"))
@@ -125,7 +125,7 @@ async def test_whoever_waits_for_a_run_finds_it_rebuilt(postgres_url: str) -> No
 async def test_entry_of_an_older_transaction_comes_after_the_one_before_it(
     postgres_url: str,
 ) -> None:
-    with paused(postgres_url, "FROM runs r\nLEFT JOIN workers") as (slow, pause):
+    with paused(postgres_url, "FROM proven_runs r\nLEFT JOIN workers") as (slow, pause):
         async with holdfast.open(postgres_url) as hf, holdfast.open(slow) as peer:
             run = await hf.runs.open("a")
             sending = asyncio.create_task(peer.signal("a", "news"))

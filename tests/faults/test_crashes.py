@@ -95,17 +95,17 @@ def passes(tmp_path_factory: pytest.TempPathFactory, postgres_database: str) -> 
     return counted
 
 
-def check_chain(entries: list[tuple[Any, ...]]) -> None:
+def check_chain(raw: Raw) -> None:
     """Gapless, and each link recomputed from the documented formula alone."""
-    previous = bytes(32)
-    for number, row in enumerate(entries, 1):
+    previous, proofs = bytes(32), raw.proofs()
+    for number, row in enumerate(raw.entries(), 1):
         seq, kind, tenant, run_id, at, actor, schema, encoding, key_id, facts, nonce, body, link = (
             row
         )
         assert seq == number
-        header = msgspec.msgpack.encode(
-            (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts)
-        )
+        columns = (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts)
+        proof = proofs[run_id, seq]
+        header = msgspec.msgpack.encode(columns if proof is None else (*columns, proof))
         digest = hashlib.sha256(nonce + body).digest()
         assert link == hashlib.sha256(previous + header + digest).digest()
         previous = link
@@ -219,7 +219,7 @@ async def test_no_fault_loses_what_was_acknowledged_or_tears_a_commit(
             assert child.wait() == -signal.SIGKILL
     with backend.raw() as raw:
         entries = raw.entries()
-        check_chain(entries)
+        check_chain(raw)
         check_acknowledged(entries, done)
         check_rows(raw, entries)
     await finish(backend.url)

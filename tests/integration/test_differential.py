@@ -46,9 +46,12 @@ def seeded() -> Iterator[None]:
     def next_worker() -> str:
         return f"worker-{next(workers)}"
 
-    def seal_seeded(after: Any, draft: Any, origin: Any, nonce: bytes) -> Any:
+    def seal_seeded(
+        after: Any, draft: Any, origin: Any, nonce: bytes, proof: bytes | None = None
+    ) -> Any:
         place = f"{origin.tenant}/{origin.run_id}/{after.seq}"
-        return seal(after, draft, origin, hashlib.sha256(place.encode()).digest()[: len(nonce)])
+        seeded = hashlib.sha256(place.encode()).digest()[: len(nonce)]
+        return seal(after, draft, origin, seeded, proof)
 
     with (
         mock.patch.object(ids, "uuid7", next_uuid),

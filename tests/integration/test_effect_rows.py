@@ -107,6 +107,58 @@ async def test_no_column_of_an_effect_is_believed_when_its_key_is_looked_up(
         assert tried > 30
 
 
+HIDDEN = [
+    "DELETE FROM effects WHERE key = 'k'",
+    "UPDATE effects SET status = 'not_done' WHERE key = 'k'",
+    "UPDATE effects SET status = 'not_done', result_seq = 0 WHERE key = 'k'",
+    "UPDATE effects SET status = 'not_done', result_seq = 5 WHERE key = 'k'",
+    "UPDATE effects SET key = 'other' WHERE key = 'k'",
+]
+
+
+@pytest.mark.parametrize("beside", [0, 1], ids=["alone", "beside another"])
+@pytest.mark.parametrize("forged", HIDDEN)
+@async_test
+async def test_key_in_the_journal_is_not_free_because_its_row_is_hidden(
+    backend: Backend, forged: str, beside: int
+) -> None:
+    """A second intent is refused, whether it is committed alone or with another."""
+    async with holdfast.open(backend.url) as hf:
+        run = await hf.runs.open("r")
+        (paid,) = await run.begin_effects([EffectRequest(tool="pay", key="k")])
+        await run.finish_effect(paid, "paid")
+        (declined,) = await run.begin_effects([EffectRequest(tool="pay", key="declined")])
+        await run.abandon_effect(declined)
+        with backend.raw() as raw:
+            assert raw.execute(forged) == 1
+        other = await hf.runs.open("other")
+        again = [EffectRequest(tool="pay", key=key) for key in ("k", "fresh")[: 1 + beside]]
+        for writer in (run, other):
+            with pytest.raises(IndexCorrupted, match="store reindex"):
+                await writer.begin_effects(again)
+        await hf.reindex("r")
+        begun = await other.begin_effects(again)
+        assert (begun[0].answer, begun[0].result) == ("done", "paid")
+
+
+@async_test
+async def test_effect_that_was_not_done_can_be_issued_again_and_again(backend: Backend) -> None:
+    """Also after its rows were rebuilt, and in another run."""
+    async with holdfast.open(backend.url) as hf:
+        run, other = await hf.runs.open("r"), await hf.runs.open("other")
+        for writer in (run, run, other, run):
+            (tried,) = await writer.begin_effects([EffectRequest(tool="pay", key="k")])
+            assert tried.answer == "fresh"
+            await writer.abandon_effect(tried)
+            await hf.reindex("r")
+        (tried,) = await run.begin_effects([EffectRequest(tool="pay", key="k")])
+        await run.finish_effect(tried, "paid")
+        await hf.reindex("r")
+        (again,) = await other.begin_effects([EffectRequest(tool="pay", key="k")])
+        assert (again.answer, again.result) == ("done", "paid")
+        assert await hf.journal.verify("r") == []
+
+
 VALUES = {
     "status": ["'completed'", "'unknown'"],
     "run_id": ["'r2'"],

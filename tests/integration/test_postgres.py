@@ -392,11 +392,14 @@ async def test_lock_of_a_stranger_on_a_runs_row_stops_that_run_only_and_not_for_
 async def test_lock_of_a_stranger_on_a_lost_run_does_not_keep_others_from_being_found(
     postgres_url: str,
 ) -> None:
-    async with holdfast.open(postgres_url, settings=IMPATIENT) as hf:
+    async with (
+        holdfast.open(postgres_url, settings=IMPATIENT) as hf,
+        holdfast.open(postgres_url) as gone,
+    ):
         for name in ("locked", "lost"):
-            await hf.runs.open(name)
+            await gone.runs.open(name)
         with PostgresRaw(postgres_url) as raw:
-            assert raw.execute("UPDATE runs SET worker = 'gone'") == 2
+            assert raw.execute("DELETE FROM workers WHERE worker = ?", gone.worker) == 1
         with locked(postgres_url, "SELECT 1 FROM runs WHERE run_id = 'locked' FOR UPDATE"):
             assert await hf.leases.expire_lost() == 1
         assert (await hf.runs.get("locked")).status == "running"

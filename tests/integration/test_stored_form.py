@@ -36,7 +36,7 @@ HEADER = (
 
 
 class Row(NamedTuple):
-    """An entry, in the columns of `tests.backends.ENTRY`."""
+    """An entry, in the columns of `tests.backends.ENTRY`, and its proof."""
 
     seq: int
     kind: str
@@ -50,12 +50,14 @@ class Row(NamedTuple):
     facts: bytes
     nonce: bytes
     body: bytes
+    proof: bytes | None
     link: bytes
 
 
 def rows_in(backend: Backend) -> list[Row]:
     with backend.raw() as raw:
-        found = [Row(*values) for values in raw.entries()]
+        proofs = raw.proofs()
+        found = [Row(*row[:-1], proofs[row[3], row[0]], row[-1]) for row in raw.entries()]
     return [row._replace(**{n: bytes(getattr(row, n)) for n in ("nonce", "body")}) for row in found]
 
 
@@ -63,7 +65,8 @@ def misfits(rows: list[Row]) -> Iterator[int]:
     """The numbers of entries that do not continue the chain as it was written."""
     link = bytes(32)
     for number, row in enumerate(rows, 1):
-        header = msgspec.msgpack.encode([getattr(row, name) for name in HEADER])
+        columns = [getattr(row, name) for name in HEADER]
+        header = msgspec.msgpack.encode(columns if row.proof is None else [*columns, row.proof])
         digest = hashlib.sha256(row.nonce + row.body).digest()
         link = hashlib.sha256(link + header + digest).digest()
         if (row.seq, row.link) != (number, link):

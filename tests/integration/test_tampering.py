@@ -55,6 +55,8 @@ def vandalise(backend: Backend, sql: str, *values: Any) -> None:
 
 def flips(value: Any) -> list[Any]:
     """Every value that differs from this one in a single byte or character, or by one."""
+    if value is None:
+        return [b"x"]
     if isinstance(value, UUID):
         return [UUID(bytes=changed) for changed in flips(value.bytes)]
     if isinstance(value, int):

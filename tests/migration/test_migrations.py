@@ -48,6 +48,7 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
             (13, "workers"),
             (14, "joined_calls"),
             (15, "integrity"),
+            (16, "proofs"),
         ]
 
 
@@ -125,6 +126,7 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
             (13, "workers"),
             (14, "joined_calls"),
             (15, "integrity"),
+            (16, "proofs"),
         ]
 
 

@@ -10,7 +10,7 @@ import msgspec
 from holdfast import clock, codec, ids, names
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of
-from holdfast.engine.reading.proved_effects import check_row
+from holdfast.engine.reading.proved_effects import check_key_is_free, check_row
 from holdfast.engine.reading.turns import last_note
 from holdfast.engine.writing.head import ConditionFailed, Plan
 from holdfast.errors import EffectNotFound, IllegalMove, IntegrityError, MisuseError
@@ -305,6 +305,7 @@ async def find(context: Context, key: str) -> Begun | None:
     """
     effect = await context.store.effects.by_key(key)
     if effect is None:
+        await check_key_is_free(context, key)
         return None
     await check_row(context, effect)
     if effects.is_doubtful(effect, now=context.now()):

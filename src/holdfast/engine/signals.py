@@ -46,9 +46,8 @@ class Signals:
         check_size(body, "value", self._context.settings.max_body_bytes)
 
         def decide(snapshot: Snapshot) -> Decision:
-            known = snapshot.indexes.signals.get(signal_id)
-            if known is not None:
-                return Decision(_repeated(known, name))
+            if signal_id in snapshot.indexes.signals:
+                return Decision(None)
             if snapshot.run is None:
                 raise RunNotFound(f"there is no run {run_id!r}")
             drafts = signals.receive(
@@ -69,9 +68,12 @@ class Signals:
             )
             return Decision(receipt, drafts)
 
-        return await self._context.decide_late(
+        receipt: Receipt | None = await self._context.decide_late(
             run_id, decide, by=actor, signal_ids=(signal_id,), signal_names=(name,)
         )
+        if receipt is not None:
+            return receipt
+        return _repeated(await self.get(run_id, signal_id), name)
 
     async def get(self, run_id: str, signal_id: str) -> Signal:
         names.check(run_id, what="run id")

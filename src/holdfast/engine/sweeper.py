@@ -15,7 +15,7 @@ from holdfast.clock import MICROSECONDS, seconds
 from holdfast.engine import liveness
 from holdfast.engine.context import Context
 from holdfast.engine.reading.proved_waits import with_right_deadlines, wrong
-from holdfast.errors import HoldfastError, IntegrityError
+from holdfast.errors import HoldfastError, IndexCorrupted, IntegrityError
 from holdfast.kernel import handoffs, leases, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.recoveries import Point
@@ -197,13 +197,27 @@ async def swept(context: Context, sweep: Sweep) -> list[Any]:
     """The answers of a sweep; a run found damaged is blocked, and does not stop the others."""
     answers: list[Any] = []
     for run_id, answer in await context.store.submit(sweep):
-        if isinstance(answer, IntegrityError):
+        if isinstance(answer, IndexCorrupted):
+            await rebuild_rows(context, run_id, answer)
+        elif isinstance(answer, IntegrityError):
             await block_damaged(context, run_id, answer)
         elif isinstance(answer, HoldfastError):
             raise answer
         else:
             answers.append(answer)
     return answers
+
+
+async def rebuild_rows(context: Context, run_id: str, wrong: IndexCorrupted) -> None:
+    """Rebuild the rows of a run from its journal, because one of them was changed.
+
+    Else every sweep would find the same row first, and give out no other run.
+    """
+    log.error("the rows of run %s are rebuilt from its journal: %s", run_id, wrong)
+    try:
+        await context.store.reindex(run_id)
+    except HoldfastError as error:
+        log.error("the rows of run %s could not be rebuilt: %s", run_id, error)
 
 
 async def block_damaged(context: Context, run_id: str, damage: IntegrityError) -> None:

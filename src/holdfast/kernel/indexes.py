@@ -241,7 +241,7 @@ def facts_of(entry: Header) -> Any:
         ) from error
 
 
-def fold_run(run: Run | None, entry: Entry, facts: Any) -> Run:
+def fold_run(run: Run | None, entry: Header, facts: Any) -> Run:
     """The run after an entry, its waking by a closed group included."""
     if run is not None and entry.schema > run.schema:
         run = msgspec.structs.replace(run, schema=entry.schema)

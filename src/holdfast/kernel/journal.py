@@ -3,9 +3,9 @@
     digest = SHA-256(nonce ‖ stored body)
     link   = SHA-256(previous link ‖ header ‖ digest)
 
-The header is every other column as a MessagePack array in fixed order. Both are over stored bytes,
-so a chain verifies without keys; a digest is stored only in place of a body that was erased on the
-record, so it verifies without that body as well.
+The header is every other column as a MessagePack array in fixed order; it ends with `proof` if the
+entry has one. Both are over stored bytes, so a chain verifies without keys; a digest is stored only
+in place of a body that was erased on the record, so it verifies without that body as well.
 """
 
 import hashlib
@@ -119,12 +119,16 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entry(Header, frozen=True, gc=False):
-    """One row of the journal, never changed once stored."""
+    """One row of the journal, never changed once stored.
+
+    `proof` is a digest that index rows are compared with; see `kernel.proofs`.
+    """
 
     nonce: bytes
     body: bytes | None
     erased_digest: bytes | None
     link: bytes
+    proof: bytes | None = None
 
     @property
     def digest(self) -> bytes | None:
@@ -139,21 +143,20 @@ class Entry(Header, frozen=True, gc=False):
 _header: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
 
 
-def header_of(entry: Header) -> bytes:
-    return _header.encode(
-        (
-            entry.tenant,
-            entry.run_id,
-            entry.seq,
-            entry.kind,
-            entry.at,
-            entry.actor,
-            entry.schema,
-            entry.encoding,
-            entry.key_id,
-            entry.facts,
-        )
+def header_of(entry: Entry) -> bytes:
+    header = (
+        entry.tenant,
+        entry.run_id,
+        entry.seq,
+        entry.kind,
+        entry.at,
+        entry.actor,
+        entry.schema,
+        entry.encoding,
+        entry.key_id,
+        entry.facts,
     )
+    return _header.encode(header if entry.proof is None else (*header, entry.proof))
 
 
 def digest_of(nonce: bytes, body: bytes) -> bytes:
@@ -173,7 +176,9 @@ class Origin(NamedTuple):
     at: int
 
 
-def seal(after: Position, draft: Draft, origin: Origin, nonce: bytes) -> Entry:
+def seal(
+    after: Position, draft: Draft, origin: Origin, nonce: bytes, proof: bytes | None = None
+) -> Entry:
     """The entry that continues the chain at `after`."""
     encoding, body = codec.pack(draft.body)
     digest = digest_of(nonce, body)
@@ -189,8 +194,29 @@ def seal(after: Position, draft: Draft, origin: Origin, nonce: bytes) -> Entry:
         "",
         _header.encode(draft.facts),
     )
-    link = link_of(after.link, _header.encode(header), digest)
-    return Entry(*header, nonce, body, None, link)
+    hashed = header if proof is None else (*header, proof)
+    link = link_of(after.link, _header.encode(hashed), digest)
+    return Entry(*header, nonce, body, None, link, proof)
+
+
+def next_header(after: Position, draft: Draft, origin: Origin) -> Header:
+    """Return what is known of the entry that continues the chain at `after`, before it is sealed.
+
+    Facts and encoding are left empty.
+    """
+    kind = draft.kind.value
+    return Header(
+        origin.tenant,
+        origin.run_id,
+        after.seq + 1,
+        kind,
+        origin.at,
+        origin.actor,
+        SCHEMA,
+        "",
+        "",
+        b"",
+    )
 
 
 class Flaw(StrEnum):

@@ -18,7 +18,7 @@ from holdfast.errors import (
     SchemaMismatch,
 )
 from holdfast.kernel import journal
-from holdfast.kernel.journal import Entry, Kind
+from holdfast.kernel.journal import Header, Kind
 
 
 class Status(StrEnum):
@@ -347,7 +347,7 @@ def check_leased(run: Run) -> None:
         raise IllegalMove(f"run {run.run_id} is {run.status}; open it to work on it")
 
 
-def fold(run: Run | None, entry: Entry, facts: object) -> Run:
+def fold(run: Run | None, entry: Header, facts: object) -> Run:
     """The run after `entry`: the only place that says what an entry does to a run's row."""
     if run is None:
         return _created(entry, facts)
@@ -394,7 +394,7 @@ def _given_back(run: Run) -> dict[str, object]:
     return {**_NO_HANDOFF, "agent": run.giver} if run.handoff else {}
 
 
-def _fold_handoff(run: Run, entry: Entry, facts: object) -> Run:
+def _fold_handoff(run: Run, entry: Header, facts: object) -> Run:
     match facts:
         case Requested(to):
             return msgspec.structs.replace(run, wish=to)
@@ -417,7 +417,7 @@ def _fold_handoff(run: Run, entry: Entry, facts: object) -> Run:
             return _fold_recovery(run, entry, facts)
 
 
-def _fold_recovery(run: Run, entry: Entry, facts: object) -> Run:
+def _fold_recovery(run: Run, entry: Header, facts: object) -> Run:
     match facts:
         case RecoveryInitiated(attempts=attempts, ready_at=ready_at):
             kept = {} if facts.reason == LOST else _NO_LOSSES
@@ -434,7 +434,7 @@ def woken(run: Run, at: int) -> Run:
     return msgspec.structs.replace(run, status=Status.READY, ready_at=at, waiting_on="")
 
 
-def _created(entry: Entry, facts: object) -> Run:
+def _created(entry: Header, facts: object) -> Run:
     assert isinstance(facts, Created), "a journal begins with RUN_CREATED"
     return Run(
         tenant=entry.tenant,
@@ -454,7 +454,7 @@ def _created(entry: Entry, facts: object) -> Run:
     )
 
 
-def _moved(run: Run, entry: Entry, **changed: object) -> Run:
+def _moved(run: Run, entry: Header, **changed: object) -> Run:
     _, target = MOVES[Kind(entry.kind)]
     fields: dict[str, object] = {
         "status": target,

@@ -1,9 +1,18 @@
-"""What peers said of a wait beside the journal: a rebuild of the indexes keeps it."""
+"""What a rebuild of the indexes keeps of the rows that were there.
+
+Hints of peers on waits, which are in no journal, and a run's row that its proof confirms: where
+entries are missing, a replay may know less.
+"""
 
 import msgspec
 
+from holdfast.errors import IntegrityError
+from holdfast.kernel import proofs
+from holdfast.kernel.indexes import Indexes
 from holdfast.kernel.peers import call_at
+from holdfast.kernel.runs import Run
 from holdfast.kernel.waits import Wait
+from holdfast.stores.rows import Row, Shape
 
 
 def with_hints(wait: Wait, stored: Wait | None) -> Wait:
@@ -21,3 +30,14 @@ def with_hints(wait: Wait, stored: Wait | None) -> Wait:
         claimed_until=stored.claimed_until,
         progress=stored.progress,
     )
+
+
+def keep_proven_run(replayed: Indexes, shape: Shape[Run], row: Row) -> None:
+    """Keep the stored row of a run if the journal confirms it; `row` ends with its proof."""
+    *columns, proof = row
+    try:
+        stored = shape.value(tuple(columns))
+    except IntegrityError:
+        return
+    if proof is not None and proofs.is_proven(stored, proof):
+        replayed.run = stored

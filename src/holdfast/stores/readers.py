@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from holdfast.kernel import journal, tags
+from holdfast.kernel import journal, proofs, tags
 from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.events import Fed, FeedPosition
-from holdfast.kernel.journal import Entry, Header, Position
+from holdfast.kernel.journal import Entry, Header, Kind, Position
 from holdfast.kernel.leases import Worker
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import Message, MessageStatus
@@ -40,6 +40,9 @@ Rows = Callable[[str, Row], Awaitable[list[Row]]]
 _NEWEST_ID = UUID(int=2**128 - 1)
 _NEWEST_TIME = (2**62, "")
 _NEWEST_VERSION = 2**62
+_ENTRY = len(Entry.__struct_fields__)
+_SIGNAL = len(Signal.__struct_fields__)
+_MARK = len(Marked.__struct_fields__)
 
 
 class _Reads:
@@ -61,36 +64,59 @@ class _Reads:
         return [shape.value(found) for found in await self._rows(name, *row)]
 
 
+def check_run_proof(run: Run, found: Sequence[Row]) -> None:
+    """Raise IndexCorrupted for a row that differs from its proof, as `get_run_proof` finds that.
+
+    Where the journal is damaged the row is what is left, and is used.
+    """
+    for row in found:
+        *columns, previous, last_seq, count = row
+        is_whole = last_seq == count
+        if is_whole and journal.is_intact(Entry(*columns), previous or journal.GENESIS):
+            raise proofs.wrong_row(run.run_id)
+
+
 class RunReader(_Reads):
     async def get(self, run_id: str) -> Run | None:
-        return await self._one(self._shapes.run, "get_run", run_id)
+        found = await self._runs("get_run", run_id)
+        return found[0] if found else None
+
+    async def row(self, run_id: str) -> Run | None:
+        return await self._one(self._shapes.run, "get_run_row", run_id)
 
     async def at_head(self, run_id: str) -> RunAtHead | None:
         rows = await self._rows("get_run_at_head", run_id)
-        return (
-            RunAtHead(self._shapes.run.value(rows[0][:-2]), Position(*rows[0][-2:]))
-            if rows
-            else None
-        )
+        if not rows:
+            return None
+        *row, seq, link = rows[0]
+        return RunAtHead(await self._proven(row), Position(seq, link))
+
+    async def _runs(self, name: str, *row: Any) -> list[Run]:
+        return [await self._proven(found) for found in await self._rows(name, *row)]
+
+    async def _proven(self, row: Sequence[Any]) -> Run:
+        *columns, proof = row
+        run = self._shapes.run.value(tuple(columns))
+        if not proofs.is_proven(run, proof):
+            check_run_proof(run, await self._rows("get_run_proof", run.run_id))
+        return run
 
     async def page(self, wanted: RunFilter) -> list[Run]:
         page = (*(wanted.before or _NEWEST_TIME), wanted.limit)
         if wanted.owner is not None:
             kept = wanted.owner, wanted.status, wanted.agent, wanted.subject, wanted.parent
-            return await self._all(self._shapes.run, "list_runs_by_owner", *page, *kept)
+            return await self._runs("list_runs_by_owner", *page, *kept)
         if wanted.parent is not None:
             named = wanted.parent, wanted.agent, wanted.status
-            return await self._all(self._shapes.run, "list_runs_by_parent", *page, *named)
+            return await self._runs("list_runs_by_parent", *page, *named)
         if wanted.subject is not None:
             about = wanted.subject, wanted.status, wanted.agent
-            return await self._all(self._shapes.run, "list_runs_by_subject", *page, *about)
+            return await self._runs("list_runs_by_subject", *page, *about)
         if wanted.agent is not None:
-            return await self._all(
-                self._shapes.run, "list_runs_by_agent", *page, wanted.agent, wanted.status
-            )
+            return await self._runs("list_runs_by_agent", *page, wanted.agent, wanted.status)
         if wanted.status is not None:
-            return await self._all(self._shapes.run, "list_runs_by_status", *page, wanted.status)
-        return await self._all(self._shapes.run, "list_runs", *page)
+            return await self._runs("list_runs_by_status", *page, wanted.status)
+        return await self._runs("list_runs", *page)
 
     async def count(self) -> dict[str, int]:
         return dict(await self._rows("count_runs"))
@@ -99,26 +125,26 @@ class RunReader(_Reads):
         return [run_id for (run_id,) in await self._rows("list_run_ids", after, limit)]
 
     async def held_by(self, worker: str) -> list[Run]:
-        return await self._all(self._shapes.run, "list_runs_of_worker", worker)
+        return await self._runs("list_runs_of_worker", worker)
 
     async def standing(self, run_id: str) -> TreeStanding:
         return TreeStanding(*map(bool, (await self._rows("tree_standing", run_id))[0]))
 
     async def of_peers(self, run_id: str, limit: int) -> list[Run]:
-        return await self._all(self._shapes.run, "list_runs_of_peers", run_id, limit)
+        return await self._runs("list_runs_of_peers", run_id, limit)
 
     async def expired(
         self, agent: str, before: int, *, after: tuple[int, str], limit: int
     ) -> list[Run]:
-        return await self._all(self._shapes.run, "list_expired_runs", agent, before, *after, limit)
+        return await self._runs("list_expired_runs", agent, before, *after, limit)
 
     async def live(
         self, agent: str, subject: str | None, *, after: tuple[int, str], limit: int
     ) -> list[Run]:
         page = agent, *after, limit
         if subject is None:
-            return await self._all(self._shapes.run, "list_live_runs", *page)
-        return await self._all(self._shapes.run, "list_live_runs_by_subject", *page, subject)
+            return await self._runs("list_live_runs", *page)
+        return await self._runs("list_live_runs_by_subject", *page, subject)
 
     async def next_ready_at(self) -> int | None:
         return (await self._rows("next_ready_at"))[0][0]
@@ -141,11 +167,11 @@ class JournalReader(_Reads):
 
     async def checkpoints(self, run_id: str, *, after: int, upto: int) -> list[Linked]:
         rows = await self._rows("read_checkpoint_entries", run_id, after, upto)
-        return [Linked(Entry(*row[:14]), row[14]) for row in rows]
+        return [Linked(Entry(*row[:_ENTRY]), row[_ENTRY]) for row in rows]
 
     async def named(self, run_id: str, seqs: Sequence[int]) -> list[Linked]:
         rows = await self._rows("read_named_entries", run_id, list(seqs))
-        return [Linked(Entry(*row[:14]), row[14]) for row in rows]
+        return [Linked(Entry(*row[:_ENTRY]), row[_ENTRY]) for row in rows]
 
     async def extent(self, run_id: str) -> Extent:
         return Extent(*(await self._rows("get_extent", run_id))[0])
@@ -167,11 +193,11 @@ class JournalReader(_Reads):
             for run_id, seq, checkpoint_id in places
         ]
         rows = await self._rows("read_telling_entries", json.dumps(wanted), with_bodies)
-        return [Linked(Entry(*row[:14]), row[14]) for row in rows]
+        return [Linked(Entry(*row[:_ENTRY]), row[_ENTRY]) for row in rows]
 
     async def told_checkpoint(self, checkpoint_id: UUID) -> Linked | None:
         rows = await self._rows("read_told_checkpoint", checkpoint_id)
-        return Linked(Entry(*rows[0][:14]), rows[0][14]) if rows else None
+        return Linked(Entry(*rows[0][:_ENTRY]), rows[0][_ENTRY]) if rows else None
 
     async def tombstones(self, run_id: str) -> list[Header]:
         return [Header(*row) for row in await self._rows("read_tombstones", run_id)]
@@ -301,10 +327,12 @@ def _id(stored: bytes | UUID | None) -> str:
 
 class MarkReader(_Reads):
     async def get(self, run_id: str, space: str, name: str) -> Marked | None:
-        return await self._one(self._shapes.mark, "get_mark", run_id, space, packed(name))
+        found = await self._proven("get_mark", run_id, space, packed(name))
+        return found[0] if found else None
 
     async def latest(self, run_id: str, space: str) -> Marked | None:
-        return await self._one(self._shapes.mark, "get_latest_mark", run_id, space)
+        found = await self._proven("get_latest_mark", run_id, space)
+        return found[0] if found else None
 
     async def page(self, wanted: MarkFilter) -> list[Marked]:
         before = _NEWEST_VERSION if wanted.before_version is None else wanted.before_version
@@ -316,19 +344,38 @@ class MarkReader(_Reads):
             None if wanted.name is None else packed(wanted.name),
             tagged,
         )
-        run_id, space, shape = wanted.run_id, wanted.space, self._shapes.mark
+        run_id, space = wanted.run_id, wanted.space
         if run_id is None:
-            return await self._all(shape, "page_marks", *page, space)
+            return await self._proven("page_marks", *page, space)
         if space is None:
-            return await self._all(shape, "page_marks_of_run", *page, run_id)
-        return await self._all(shape, "page_marks_of_space", *page, run_id, space)
+            return await self._proven("page_marks_of_run", *page, run_id)
+        return await self._proven("page_marks_of_space", *page, run_id, space)
 
     async def of_run(self, run_id: str) -> list[Marked]:
-        return await self._all(self._shapes.mark, "list_marks_of_run", run_id)
+        return await self._proven("list_marks_of_run", run_id)
+
+    async def rows(self, run_id: str) -> list[Marked]:
+        found = await self._rows("list_marks_of_run", run_id)
+        return [self._shapes.mark.value(row[:_MARK]) for row in found]
+
+    async def _proven(self, name: str, *row: Any) -> list[Marked]:
+        found: list[Marked] = []
+        for *columns, seq, at, facts in await self._rows(name, *row):
+            mark = self._shapes.mark.value(tuple(columns))
+            if not proofs.is_mark_proven(mark, at, facts):
+                await self._check_damaged(mark, seq or 0)
+            found.append(mark)
+        return found
+
+    async def _check_damaged(self, mark: Marked, seq: int) -> None:
+        """Raise IndexCorrupted unless the entry behind a row that differs is damaged."""
+        found = await self._rows("read_named_entries", mark.run_id, [seq])
+        if all(journal.is_intact(Entry(*row[:_ENTRY]), row[_ENTRY] or b"") for row in found):
+            raise proofs.wrong_mark(mark)
 
     async def tagged(self, tag: str, values: Sequence[str]) -> list[Marked]:
         wanted = ",".join(tags.encode({tag: value}) for value in values)
-        return await self._all(self._shapes.mark, "list_tagged_marks", f"[{wanted}]")
+        return await self._proven("list_tagged_marks", f"[{wanted}]")
 
     async def idle_runs(self, agent: str, before: int, limit: int) -> list[str]:
         return [run_id for (run_id,) in await self._rows("list_idle_runs", agent, before, limit)]
@@ -345,6 +392,10 @@ class WriteReader(_Reads):
 
 
 class EffectReader(_Reads):
+    async def intents(self, key: str) -> list[Header]:
+        rows = await self._rows("list_intents", proofs.key_digest(key))
+        return [Header(*row) for row in rows]
+
     async def get(self, effect_id: UUID) -> Effect | None:
         return await self._one(self._shapes.effect, "get_effect", effect_id)
 
@@ -394,13 +445,46 @@ class WaitReader(_Reads):
 
 class SignalReader(_Reads):
     async def get(self, run_id: str, signal_id: str) -> Signal | None:
-        return await self._one(self._shapes.signal, "get_signal", run_id, signal_id)
+        found = await self._proven("get_signal", run_id, signal_id)
+        if not found:
+            digest = proofs.signal_digest(run_id, signal_id)
+            for _ in await self._rows("find_signal_entry", digest):
+                raise proofs.wrong_signal(run_id, signal_id, "is missing")
+        return found[0] if found else None
 
     async def of_run(self, run_id: str) -> list[Signal]:
-        return await self._all(self._shapes.signal, "list_signals", run_id)
+        return await self._proven("list_signals", run_id)
 
     async def untaken(self, run_id: str, name: str, limit: int) -> list[Signal]:
-        return await self._all(self._shapes.signal, "list_untaken_signals", run_id, name, limit)
+        return await self._proven("list_untaken_signals", run_id, name, limit)
+
+    async def rows(self, run_id: str) -> list[Signal]:
+        found = await self._rows("list_signals", run_id)
+        return [self._shapes.signal.value(row[:_SIGNAL]) for row in found]
+
+    async def _proven(self, name: str, *row: Any) -> list[Signal]:
+        found: list[Signal] = []
+        for stored in await self._rows(name, *row):
+            signal = self._shapes.signal.value(stored[:_SIGNAL])
+            if not proofs.is_signal_proven(signal, *stored[_SIGNAL:]):
+                await self._check_damaged(signal)
+            found.append(signal)
+        return found
+
+    async def _check_damaged(self, signal: Signal) -> None:
+        """Raise IndexCorrupted unless an entry behind a row that differs is damaged.
+
+        Entries of earlier versions have no proof: their rows are not compared.
+        """
+        seqs = [seq for seq in (signal.seq, signal.taken_seq) if seq > 0]
+        for row in await self._rows("read_named_entries", signal.run_id, seqs):
+            entry = Entry(*row[:_ENTRY])
+            is_about_signals = entry.kind in (Kind.SIGNAL_RECEIVED, Kind.SIGNAL_TAKEN)
+            is_old = is_about_signals and entry.proof is None
+            if is_old or not journal.is_intact(entry, row[_ENTRY] or b""):
+                return
+        what = "differs from the journal"
+        raise proofs.wrong_signal(signal.run_id, signal.signal_id, what)
 
 
 class BudgetReader(_Reads):

@@ -124,7 +124,16 @@ class RunAtHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunReads(Protocol):
+    """Rows of runs, compared with the journal.
+
+    Raise IndexCorrupted for a row that was changed outside Holdfast.
+    """
+
     async def get(self, run_id: str) -> Run | None: ...
+    async def row(self, run_id: str) -> Run | None:
+        """Return a run's row without comparing it."""
+        ...
+
     async def at_head(self, run_id: str) -> RunAtHead | None: ...
     async def page(self, wanted: RunFilter) -> list[Run]: ...
     async def count(self) -> dict[str, int]: ...
@@ -249,6 +258,12 @@ class RecordReads(Protocol):
 
 
 class MarkReads(Protocol):
+    """Rows of marks, compared with the journal; see `RunReads`."""
+
+    async def rows(self, run_id: str) -> list[Marked]:
+        """Return a run's rows without comparing them."""
+        ...
+
     async def get(self, run_id: str, space: str, name: str) -> Marked | None: ...
     async def latest(self, run_id: str, space: str) -> Marked | None:
         """The one with the highest version."""
@@ -286,6 +301,10 @@ class WriteReads(Protocol):
 
 class EffectReads(Protocol):
     async def get(self, effect_id: UUID) -> Effect | None: ...
+    async def intents(self, key: str) -> list[Header]:
+        """Return the journal's entries that issued an effect with this key, in any run."""
+        ...
+
     async def by_key(self, key: str) -> Effect | None: ...
     async def of_run(self, run_id: str) -> list[Effect]: ...
     async def open(self, status: str, *, owner: str | None = None, limit: int) -> list[Effect]:
@@ -313,6 +332,12 @@ class WaitReads(Protocol):
 
 
 class SignalReads(Protocol):
+    """Rows of signals, compared with the journal; see `RunReads`."""
+
+    async def rows(self, run_id: str) -> list[Signal]:
+        """Return a run's rows without comparing them."""
+        ...
+
     async def get(self, run_id: str, signal_id: str) -> Signal | None: ...
     async def of_run(self, run_id: str) -> list[Signal]:
         """All signals of a run, in the order they came."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast import ids
-from holdfast.kernel import indexes, journal, peers
+from holdfast.kernel import indexes, journal, peers, proofs
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Origin, Position
 from holdfast.kernel.runs import Run
@@ -24,9 +24,11 @@ def seal_all(run: Run | None, after: Position, drafts: Sequence[Draft], origin: 
     entries: list[Entry] = []
     changes: list[Change] = []
     for draft in drafts:
-        entry = journal.seal(after, draft, origin, ids.nonce())
+        changed = indexes.fold_run(run, journal.next_header(after, draft, origin), draft.facts)
+        proof = proofs.proof_of(origin.run_id, draft.facts, None if changed is run else changed)
+        entry = journal.seal(after, draft, origin, ids.nonce(), proof)
         owed = peers.owed(run, entry, draft.facts)
-        run = indexes.fold_run(run, entry, draft.facts)
+        run = changed
         changes += [*indexes.changes_of(entry, draft.facts), *owed]
         entries.append(entry)
         after = entry.position

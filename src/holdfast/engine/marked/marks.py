@@ -11,9 +11,9 @@ from holdfast.engine.marked.marked_run import MarkedRun
 from holdfast.engine.reading.folding import Items, Named, View
 from holdfast.engine.reading.versions import load_entries, load_views
 from holdfast.engine.writing import beginning
-from holdfast.errors import InputDiffers, RunExists
+from holdfast.errors import IndexCorrupted, InputDiffers, RunExists
 from holdfast.kernel import checkpoints, indexes, journal, runs, state
-from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.marks import Marked, Written, WrittenAt
 from holdfast.kernel.runs import Run
 from holdfast.stores.reads import MarkFilter
@@ -97,10 +97,14 @@ class Marks:
         return await self._context.store.writes.of_marks(run_id, keys)
 
     async def read_writes(
-        self, run_id: str, seqs: Sequence[int]
+        self, run_id: str, rows: Sequence[WrittenAt]
     ) -> dict[int, tuple[Written, Items]]:
-        """Entries of writes by their seqs, every token as it was given."""
-        entries = await load_entries(self._context, run_id, seqs)
+        """Read the entries of writes by their seqs, every token as it was given.
+
+        Raises IndexCorrupted if a row leads to an entry that is not of its mark.
+        """
+        entries = await load_entries(self._context, run_id, [row.seq for row in rows])
+        _check_writes(run_id, rows, entries)
         bodies = {entry.seq: journal.body_of(entry) for entry in entries}
         raws = {seq: list(checkpoints.decode_values(body).values()) for seq, body in bodies.items()}
         refs = {ref.seq for items in raws.values() for ref in map(state.as_ref, items) if ref}
@@ -135,3 +139,15 @@ class Marks:
         if missing:
             found |= await load_views(self._context, run_id, missing)
         return found
+
+
+def _check_writes(run_id: str, rows: Sequence[WrittenAt], entries: Sequence[Entry]) -> None:
+    facts = {entry.seq: indexes.facts_of(entry) for entry in entries}
+    for row in rows:
+        told = facts.get(row.seq)
+        if not isinstance(told, Written) or (told.space, told.name) != (row.space, row.name):
+            raise IndexCorrupted(
+                f"the index row that leads to entry {row.seq} of run {run_id} differs from the "
+                "journal: it was changed outside Holdfast. Nothing was done with it; "
+                f"`holdfast store reindex {run_id}` rebuilds the row"
+            )

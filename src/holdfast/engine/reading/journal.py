@@ -114,10 +114,10 @@ class Journal:
     async def _stored(self, run_id: str) -> Indexes:
         store = self._context.store
         rows = Indexes()
-        rows.run = await store.runs.get(run_id)
+        rows.run = await store.runs.row(run_id)
         for checkpoint in await store.checkpoints.page(run_id, before=2**62, limit=2**31):
             rows.checkpoints[checkpoint.version] = checkpoint
-        rows.marks = {mark.version: mark for mark in await store.marks.of_run(run_id)}
+        rows.marks = {mark.version: mark for mark in await store.marks.rows(run_id)}
         rows.writes = {written.seq: written for written in await store.writes.of_run(run_id)}
         rows.records = {row.version: row for row in await store.records.of_run(run_id)}
         rows.revisions = {each.seq: each for each in await store.records.revisions(run_id)}
@@ -127,7 +127,7 @@ class Journal:
             rows.groups[group.group_id] = group
         for wait in await store.waits.of_run(run_id):
             rows.add_wait(wait)
-        for signal in await store.signals.of_run(run_id):
+        for signal in await store.signals.rows(run_id):
             rows.signals[signal.signal_id] = signal
         rows.books.account = await store.budgets.get(run_id)
         for reservation in await store.budgets.reservations(run_id):

@@ -47,6 +47,30 @@ async def check_row(context: Context, row: Effect) -> None:
         raise _wrong(row, "does not say what the journal does")
 
 
+async def check_key_is_free(context: Context, key: str) -> None:
+    """Raise IndexCorrupted if the journal has an intent with a key that no row holds.
+
+    That is so if the effect's row was removed, or changed to say that it was not done.
+    """
+    for entry in await context.store.effects.intents(key):
+        issued = indexes.effect_of(entry, indexes.facts_of(entry))
+        row = await context.store.effects.get(issued.effect_id)
+        if row is None:
+            raise _wrong(issued, "is missing")
+        await check_row(context, row)
+        if row.status is effects.Status.NOT_DONE:
+            await _check_not_done(context, row)
+
+
+async def _check_not_done(context: Context, row: Effect) -> None:
+    """Raise IntegrityError if the entry that says an effect was not done is damaged or missing."""
+    if await _intact_entries(context, row.run_id, [row]) is None:
+        raise IntegrityError(
+            f"an entry of run {row.run_id} that tells of effect {row.effect_id} ({row.tool}) is "
+            "damaged: whether it happened cannot be proven, and it was not done again"
+        )
+
+
 async def _rows(context: Context, run_id: str, seq: int) -> dict[UUID, Effect]:
     stored = await context.store.effects.of_run(run_id)
     return {effect.effect_id: effect for effect in stored if effect.issued_seq > seq}

@@ -31,7 +31,7 @@ async def copy_thread(host: Host, source: str, target: str) -> None:
 async def _copy_some(host: Host, source_id: str, target_id: str, found: Sequence[Marked]) -> None:
     views = await host.marks.views(source_id, {m.version for m in found}, host.known(source_id))
     rows = await host.marks.writes(source_id, [(m.space, m.name) for m in found])
-    read = await host.marks.read_writes(source_id, [row.seq for row in rows])
+    read = await host.marks.read_writes(source_id, rows)
     writes: dict[tuple[str, str], list[int]] = {}
     for row in rows:
         writes.setdefault((row.space, row.name), []).append(row.seq)

@@ -242,7 +242,7 @@ class Putting:
         if put.is_in(known, views[known.version]):
             return
         rows = await named.writes(place.run_id, [(place.space, put.name)])
-        kept = await named.read_writes(place.run_id, [row.seq for row in rows])
+        kept = await named.read_writes(place.run_id, rows)
 
         async def replace(run: MarkedRun) -> None:
             await run.save(

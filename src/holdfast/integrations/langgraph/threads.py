@@ -177,7 +177,7 @@ class Threads:
         rows = await self._host.marks.writes(run_id, keys)
         if not rows:
             return made
-        read = await self._host.marks.read_writes(run_id, [row.seq for row in rows])
+        read = await self._host.marks.read_writes(run_id, rows)
         slots: dict[tuple[str, str], dict[tuple[str, int], _Slot]] = {key: {} for key in keys}
         for row in rows:
             written, tokens = read[row.seq]

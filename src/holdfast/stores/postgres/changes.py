@@ -68,6 +68,7 @@ _PARAMETER_OF: Final = {
     "erase_bodies": "erased_bodies",
     "move_base": "moved_bases",
     "add_effect": "effects",
+    "restore_effect": "restored_effects",
     "settle_effect_once": "settled_effects",
     "add_group": "groups",
     "add_wait": "waits",
@@ -370,4 +371,5 @@ _COLUMNS: Final[dict[str, Any]] = {
     "body": packing.blobs,
     "erased_digest": packing.blobs,
     "link": packing.blobs,
+    "proof": packing.blobs,
 }

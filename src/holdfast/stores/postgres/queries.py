@@ -33,6 +33,7 @@ PARTS: Final = (
     "erase_bodies",
     "move_base",
     "add_effect",
+    "restore_effect",
     "settle_effect_once",
     "add_group",
     "add_wait",

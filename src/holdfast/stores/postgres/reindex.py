@@ -13,7 +13,6 @@ from holdfast import faults
 from holdfast.kernel.budgets import AddBudget, AddReservation
 from holdfast.kernel.indexes import (
     AddCheckpoint,
-    AddEffect,
     AddGroup,
     AddMark,
     AddSignal,
@@ -24,9 +23,11 @@ from holdfast.kernel.indexes import (
     replayed,
 )
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.marks import Marked
 from holdfast.kernel.records import AddRevision, PutRecord
+from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Wait
-from holdfast.stores.hints import with_hints
+from holdfast.stores.hints import keep_proven_run, with_hints
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.changes import Changes, Parameters
 from holdfast.stores.postgres.connections import Connection, Connections, fetch, fetch_parts
@@ -34,7 +35,7 @@ from holdfast.stores.postgres.queries import SHAPES, SQL, change_statement
 from holdfast.stores.rows import Row
 
 _READS: Final[tuple[tuple[LiteralString, Row], ...]] = (
-    ("get_run", ()),
+    ("get_run_row", ()),
     ("list_checkpoints", (2**62, 2**62)),
     ("list_marks_of_run", ()),
     ("list_writes", ()),
@@ -70,14 +71,27 @@ async def rebuild(
         stored = {name: await fetch(connection, SQL[name], (*key, *more)) for name, more in _READS}
         journal = await fetch(connection, SQL["read_entries"], (*key, 0, -1))
         rows = replayed(Entry(*row) for row in journal)
+        for row in await fetch(connection, SQL["get_run"], key):
+            keep_proven_run(rows, SHAPES.run, row)
         _keep_hints(rows, map(SHAPES.wait.value, stored["list_waits"]))
-        if _told(rows) != {name: set(found) for name, found in stored.items()}:
+        if _told(rows) != {name: set(_cut(name, found)) for name, found in stored.items()}:
             await connection.execute(SQL["lock_out_changes_of_runs"])
             for name in _DELETES:
                 await connection.execute(SQL[name], key)
             await _insert(connection, tenant, run_id, rows)
         faults.point("reindex.before_commit")
         await connection.execute("COMMIT")
+
+
+_CUT: Final = {
+    "list_marks_of_run": len(Marked.__struct_fields__),
+    "list_signals": len(Signal.__struct_fields__),
+}
+
+
+def _cut(name: str, found: Iterable[Row]) -> Iterable[Row]:
+    """Leave out what a query reads beside the rows of its table."""
+    return [row[: _CUT.get(name)] for row in found]
 
 
 def _keep_hints(rows: Indexes, stored: Iterable[Wait]) -> None:
@@ -89,7 +103,7 @@ def _keep_hints(rows: Indexes, stored: Iterable[Wait]) -> None:
 def _told(rows: Indexes) -> dict[str, set[Row]]:
     """What the journal says, as the queries that read the tables would."""
     return {
-        "get_run": set() if rows.run is None else {SHAPES.run.row(rows.run)},
+        "get_run_row": set() if rows.run is None else {SHAPES.run.row(rows.run)},
         "list_checkpoints": set(map(SHAPES.checkpoint.row, rows.checkpoints.values())),
         "list_marks_of_run": set(map(SHAPES.mark.row, rows.marks.values())),
         "list_writes": set(map(SHAPES.writes.row, rows.writes.values())),
@@ -114,7 +128,6 @@ async def _insert(connection: Connection, tenant: str, run_id: str, rows: Indexe
         *map(AddWrites, rows.writes.values()),
         *(PutRecord(*SHAPES.record.row(row)) for row in rows.records.values()),
         *map(AddRevision, rows.revisions.values()),
-        *map(AddEffect, rows.effects.values()),
         *map(AddGroup, rows.groups.values()),
         *map(AddWait, rows.waits.values()),
         *map(AddSignal, rows.signals.values()),
@@ -123,6 +136,9 @@ async def _insert(connection: Connection, tenant: str, run_id: str, rows: Indexe
     ]
     parameters = Parameters(tenant)
     parameters.values["stored_run_id"] = packing.texts([run_id])
-    parameters.add_changes([Changes(run_id, wanted)])
+    changes = Changes(run_id, wanted)
+    if rows.effects:
+        changes.records["restore_effect"] = dict(rows.effects)
+    parameters.add_changes([changes])
     statement = change_statement(frozenset(parameters.parts))
     await fetch_parts(connection, statement, parameters.values)

@@ -4,17 +4,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, LiteralString, NamedTuple
 from uuid import UUID
 
-from holdfast.errors import IntegrityError
+from holdfast.errors import IndexCorrupted, IntegrityError
+from holdfast.kernel import proofs
 from holdfast.kernel.indexes import Indexes
 from holdfast.kernel.journal import ORIGIN, Position
 from holdfast.kernel.leases import Worker
+from holdfast.kernel.runs import Run
 from holdfast.kernel.waits import Wait
 from holdfast.stores.contract import NO_CHECKPOINT, AtCheckpoint, Holder, Late, Snapshot
 from holdfast.stores.postgres import packing
-from holdfast.stores.postgres.connections import Connection, fetch_together
+from holdfast.stores.postgres.connections import Connection, fetch, fetch_together
 from holdfast.stores.postgres.queries import SHAPES, SQL
+from holdfast.stores.readers import check_run_proof
 from holdfast.stores.rows import Row, taking
 
+_RUN_COLUMNS: Final = len(Run.__struct_fields__)
 _WAIT_COLUMNS: Final = len(Wait.__struct_fields__)
 
 
@@ -22,6 +26,8 @@ class Rows(NamedTuple):
     """What decisions look at, as it lies in the tables."""
 
     runs: dict[str, Row]
+    wrong: dict[str, IndexCorrupted]
+    """Runs whose rows differ from their journals."""
     waits: dict[str, Row]
     groups: dict[tuple[str, str], Row]
     effects: dict[UUID, Row]
@@ -71,7 +77,16 @@ async def look(
     for name, row in (taking(taker, now) for taker in takers.values()):
         statements.append((SQL[name], row))
     found = (await fetch_together(connection, *statements))[: len(asked)]
-    return _rows_of(dict(zip(asked, found, strict=True)))
+    rows = _rows_of(dict(zip(asked, found, strict=True)))
+    for run_id, row in rows.runs.items():
+        run, proof = SHAPES.run.value(row[:_RUN_COLUMNS]), row[_RUN_COLUMNS]
+        if not proofs.is_proven(run, proof):
+            told = await fetch(connection, SQL["get_run_proof"], (tenant, run_id))
+            try:
+                check_run_proof(run, told)
+            except IndexCorrupted as wrong:
+                rows.wrong[run_id] = wrong
+    return rows
 
 
 def _asked_of_budgets(late: Sequence[Late]) -> dict[str, Row]:
@@ -101,6 +116,7 @@ def _rows_of(found: Mapping[str, list[Row]]) -> Rows:
             groups[group[1], group[2]] = group
     return Rows(
         runs=runs,
+        wrong={},
         # One that was opened after the locks were taken, of a run that is not locked, is not
         # there yet.
         waits={row[1]: row for row in found.get("list_waits_by_id", ()) if row[2] in runs},
@@ -119,7 +135,9 @@ def snapshot_of(run_id: str, writes: Sequence[Late], rows: Rows, *, now: int) ->
     seen = _indexes_of(run_id, writes, rows)
     position, newest, holder = ORIGIN, NO_CHECKPOINT, None
     if run_id in rows.runs:
-        *run, seq, link, at, version, checkpoint_id, expires_at, beats = rows.runs[run_id]
+        if run_id in rows.wrong:
+            raise rows.wrong[run_id]
+        *run, _, seq, link, at, version, checkpoint_id, expires_at, beats = rows.runs[run_id]
         if at is not None:
             newest = AtCheckpoint(at, version, checkpoint_id)
         holder = None if beats is None else Holder(expires_at, beats)

@@ -6,7 +6,6 @@ from holdfast import faults
 from holdfast.kernel.budgets import AddBudget, AddReservation
 from holdfast.kernel.indexes import (
     AddCheckpoint,
-    AddEffect,
     AddGroup,
     AddMark,
     AddSignal,
@@ -19,7 +18,7 @@ from holdfast.kernel.indexes import (
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.records import AddRevision, PutRecord
 from holdfast.kernel.waits import Wait
-from holdfast.stores.hints import with_hints
+from holdfast.stores.hints import keep_proven_run, with_hints
 from holdfast.stores.sqlite import changes
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.queries import SHAPES, SQL, Row
@@ -51,6 +50,8 @@ def rebuild(connection: Connection, tenant: str, run_id: str) -> None:
             )
         }
         rows = replayed(Entry(*row) for row in _journal(connection, tenant, run_id))
+        for row in connection.execute(SQL["get_run"], (tenant, run_id)).fetchall():
+            keep_proven_run(rows, SHAPES.run, row)
         for name in ("permit_removal", *_DELETES, "forbid_removal"):
             connection.execute(SQL[name], (tenant, run_id))
         _insert(connection, tenant, run_id, rows, hints)
@@ -76,7 +77,6 @@ def _insert(
         *map(AddWrites, rows.writes.values()),
         *(PutRecord(*SHAPES.record.row(row)) for row in rows.records.values()),
         *map(AddRevision, rows.revisions.values()),
-        *map(AddEffect, rows.effects.values()),
         *map(AddGroup, rows.groups.values()),
         *(AddWait(with_hints(wait, hints.get(wait.wait_id))) for wait in rows.waits.values()),
         *map(AddSignal, rows.signals.values()),
@@ -86,3 +86,5 @@ def _insert(
     for change in wanted:
         for name, row in changes.statements(tenant, run_id, change):
             connection.execute(SQL[name], row)
+    for effect in rows.effects.values():
+        connection.execute(SQL["restore_effect"], SHAPES.effect.row(effect))

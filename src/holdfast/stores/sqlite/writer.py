@@ -5,14 +5,16 @@ writes, so late-bound decisions are made on rows that stay as they are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast import faults
 from holdfast.clock import Clock
 from holdfast.errors import IntegrityError
+from holdfast.kernel import proofs
 from holdfast.kernel.indexes import Change, Indexes, PutRun
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.leases import Worker
+from holdfast.kernel.signals import Signal
 from holdfast.stores.contract import (
     NO_CHECKPOINT,
     Applied,
@@ -38,11 +40,15 @@ from holdfast.stores.contract import (
     Write,
 )
 from holdfast.stores.late import Deciding
+from holdfast.stores.readers import check_run_proof
 from holdfast.stores.rows import beat_row, taking
 from holdfast.stores.sqlite import changes
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.messages import MessageWriter
 from holdfast.stores.sqlite.queries import BODY_COLUMN, INLINE_BYTES, SHAPES, SQL, Row
+
+
+_SIGNAL_COLUMNS: Final = len(Signal.__struct_fields__)
 
 
 class _SavepointsNeeded(Exception):
@@ -250,9 +256,12 @@ class Writer:
         run = self._one("get_run", (tenant, run_id))
         head = self._one("get_head", (tenant, run_id))
         if run is not None:
-            rows.run = SHAPES.run.value(run)
+            rows.run = SHAPES.run.value(run[:-1])
             if head is None:
                 raise IntegrityError(f"run {run_id} has a row but no journal: it was deleted")
+            if not proofs.is_proven(rows.run, run[-1]):
+                found = self._execute(SQL["get_run_proof"], (tenant, run_id)).fetchall()
+                check_run_proof(rows.run, found)
         newest = self._one("list_checkpoints", (tenant, run_id, 2**62, 1))
         holder = self._one("get_holder", (tenant, rows.run.worker)) if rows.run else None
         return Snapshot(
@@ -280,7 +289,7 @@ class Writer:
         for signal_id in {signal_id for write in writes for signal_id in write.signal_ids}:
             signal = self._one("get_signal", (tenant, run_id, signal_id))
             if signal is not None:
-                rows.signals[signal_id] = SHAPES.signal.value(signal)
+                rows.signals[signal_id] = SHAPES.signal.value(signal[:_SIGNAL_COLUMNS])
         self._read_books(rows, tenant, run_id, writes)
         return rows
 

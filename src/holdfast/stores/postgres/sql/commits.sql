@@ -5,48 +5,58 @@
 -- so it is younger than that one's: `tx` need not be compared.
 WITH stored AS (
     INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts,
-                         nonce, body, erased_digest, link, stored_at, tx)
-    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                         nonce, body, erased_digest, link, proof, stored_at, tx)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
            (SELECT tx_base FROM identity) + pg_current_xact_id()::text::bigint
-    WHERE (SELECT set_config('lock_timeout', $26, true)) IS NOT NULL
+    WHERE (SELECT set_config('lock_timeout', $27, true)) IS NOT NULL
       AND (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                              WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
                              ELSE current_setting('synchronous_commit') END, true)) IS NOT NULL
-      AND ($3 = 1 OR $15 = (SELECT link FROM journal
+      AND ($3 = 1 OR $16 = (SELECT link FROM journal
                             WHERE tenant = $1 AND run_id = $2 AND seq = $3 - 1))
     ON CONFLICT DO NOTHING
     RETURNING stored_at
 ), checkpoint AS (
     INSERT INTO checkpoints (tenant, run_id, version, seq, checkpoint_id, parent, base_seq,
                              created_at, phase, agent, status, label)
-    SELECT $1, $2, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25
+    SELECT $1, $2, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26
     FROM stored
     ON CONFLICT DO NOTHING
 )
 SELECT stored_at FROM stored;
 
 -- name: issue_effect
--- PostgreSQL only. One intent of one run, in the same way; fails if its key is taken.
+-- PostgreSQL only. One intent of one run, in the same way; fails if its key is taken, by a row or
+-- by the journal (see add_effect).
 WITH stored AS (
     INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts,
-                         nonce, body, erased_digest, link, stored_at, tx)
-    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                         nonce, body, erased_digest, link, proof, stored_at, tx)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
            (SELECT tx_base FROM identity) + pg_current_xact_id()::text::bigint
-    WHERE (SELECT set_config('lock_timeout', $28, true)) IS NOT NULL
+    WHERE (SELECT set_config('lock_timeout', $29, true)) IS NOT NULL
       AND (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                              WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
                              ELSE current_setting('synchronous_commit') END, true)) IS NOT NULL
-      AND ($3 = 1 OR $15 = (SELECT link FROM journal
+      AND ($3 = 1 OR $16 = (SELECT link FROM journal
                             WHERE tenant = $1 AND run_id = $2 AND seq = $3 - 1))
     ON CONFLICT DO NOTHING
     RETURNING stored_at
 ), added AS (
     INSERT INTO effects (tenant, effect_id, key, run_id, tool, call_id, args_digest, status,
                          issued_seq, issued_at, limit_at, lease_seq, result_seq, settled_at)
-    SELECT $1, $16, $17, $2, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27
+    SELECT $1, $17, $18, $2, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28
     FROM stored
+    WHERE (
+        SELECT count(*)
+        FROM journal j
+        LEFT JOIN effects p ON p.tenant = j.tenant AND p.run_id = j.run_id AND p.issued_seq = j.seq
+        LEFT JOIN journal n ON n.tenant = p.tenant AND n.run_id = p.run_id AND n.seq = p.result_seq
+                           AND n.kind = 'EFFECT_NOT_DONE'
+                           AND substring(n.facts FROM 4 FOR 16) = uuid_send(p.effect_id)
+        WHERE j.tenant = $1 AND j.kind = 'EFFECT_ISSUED' AND j.proof = $15 AND n.seq IS NULL
+    ) = 0
     ON CONFLICT DO NOTHING
     RETURNING effect_id
 )
@@ -59,22 +69,22 @@ FROM stored;
 -- PostgreSQL only. What became of one effect, in the same way; fails if that is known already.
 WITH stored AS (
     INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts,
-                         nonce, body, erased_digest, link, stored_at, tx)
-    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                         nonce, body, erased_digest, link, proof, stored_at, tx)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
            (SELECT tx_base FROM identity) + pg_current_xact_id()::text::bigint
-    WHERE (SELECT set_config('lock_timeout', $20, true)) IS NOT NULL
+    WHERE (SELECT set_config('lock_timeout', $21, true)) IS NOT NULL
       AND (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                              WHEN 'off' THEN 'on' WHEN 'local' THEN 'on'
                              ELSE current_setting('synchronous_commit') END, true)) IS NOT NULL
-      AND ($3 = 1 OR $15 = (SELECT link FROM journal
+      AND ($3 = 1 OR $16 = (SELECT link FROM journal
                             WHERE tenant = $1 AND run_id = $2 AND seq = $3 - 1))
     ON CONFLICT DO NOTHING
     RETURNING stored_at
 ), settled AS (
     UPDATE effects
-    SET status = $17, result_seq = $18, settled_at = $19
-    WHERE tenant = $1 AND effect_id = $16 AND status IN ('issued', 'unknown') AND status <> $17
+    SET status = $18, result_seq = $19, settled_at = $20
+    WHERE tenant = $1 AND effect_id = $17 AND status IN ('issued', 'unknown') AND status <> $18
       AND (SELECT count(*) FROM stored) = 1
     RETURNING effect_id
 )

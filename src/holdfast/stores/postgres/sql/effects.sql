@@ -1,6 +1,8 @@
 -- name: add_effect
 -- Part of a commit. Effects' rows, in the commit of their intents; one whose key is taken is left
--- out, and the commit is refused for it. Sorted by key, because keys are shared between runs.
+-- out, and the commit is refused for it. Sorted by key, because keys are shared between runs. An
+-- earlier intent with this key in the journal needs a row that leads to the entry saying it was not
+-- done. (A scalar subquery, because an EXISTS may be planned as a walk over the whole journal.)
 INSERT INTO effects (tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issued_seq,
                      issued_at, limit_at, lease_seq, result_seq, settled_at)
 SELECT :tenant, e.effect_id, e.key, e.run_id, e.tool, e.call_id, decode(e.args_digest, 'base64'),
@@ -10,9 +12,42 @@ FROM json_to_recordset(:effects)
            status text, issued_seq bigint, issued_at bigint, limit_at bigint, lease_seq bigint,
            result_seq bigint, settled_at bigint)
 WHERE (e.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND (
+        SELECT count(*)
+        FROM journal j
+        LEFT JOIN effects p ON p.tenant = j.tenant AND p.run_id = j.run_id AND p.issued_seq = j.seq
+        LEFT JOIN journal n ON n.tenant = p.tenant AND n.run_id = p.run_id AND n.seq = p.result_seq
+                           AND n.kind = 'EFFECT_NOT_DONE'
+                           AND substring(n.facts FROM 4 FOR 16) = uuid_send(p.effect_id)
+        WHERE j.tenant = :tenant AND j.kind = 'EFFECT_ISSUED'
+          AND j.proof = substring(sha256(convert_to(e.key, 'UTF8')) FROM 1 FOR 16)
+          AND (j.run_id <> e.run_id OR j.seq <> e.issued_seq)
+          AND n.seq IS NULL
+  ) = 0
 ORDER BY e.key COLLATE "C"
 ON CONFLICT DO NOTHING
 RETURNING run_id, effect_id::text AS item;
+
+-- name: restore_effect
+-- Part of a rebuild. The same for rows that are rebuilt from the journal.
+INSERT INTO effects (tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issued_seq,
+                     issued_at, limit_at, lease_seq, result_seq, settled_at)
+SELECT :tenant, e.effect_id, e.key, e.run_id, e.tool, e.call_id, decode(e.args_digest, 'base64'),
+       e.status, e.issued_seq, e.issued_at, e.limit_at, e.lease_seq, e.result_seq, e.settled_at
+FROM json_to_recordset(:restored_effects)
+     AS e (effect_id uuid, key text, run_id text, tool text, call_id text, args_digest text,
+           status text, issued_seq bigint, issued_at bigint, limit_at bigint, lease_seq bigint,
+           result_seq bigint, settled_at bigint)
+WHERE (e.run_id IN (SELECT run_id FROM stored)) IS TRUE
+ORDER BY e.key COLLATE "C"
+ON CONFLICT DO NOTHING
+RETURNING run_id, effect_id::text AS item;
+
+-- name: list_intents
+-- The entries that issued an effect with this digest of a key.
+SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts
+FROM journal
+WHERE tenant = $1 AND kind = 'EFFECT_ISSUED' AND proof = $2;
 
 -- name: settle_effect_once
 -- Part of a commit. What became of effects; one whose outcome is known already is left out, and

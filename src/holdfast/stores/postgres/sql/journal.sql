@@ -4,18 +4,18 @@
 -- the whole journal; a scalar subquery is a lookup.) A transaction that has locked rows may be older
 -- than the one that wrote the entry before, and an entry is never before that in the feed.
 INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
-                     body, erased_digest, link, stored_at, tx)
+                     body, erased_digest, link, proof, stored_at, tx)
 SELECT :tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.erased_digest, e.link,
+       e.nonce, e.body, e.erased_digest, e.link, e.proof,
        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
        greatest((SELECT tx_base FROM identity) + pg_current_xact_id()::text::bigint,
                 (SELECT p.tx FROM journal p
                  WHERE p.tenant = :tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1))
 FROM unnest(:first_run_id, :first_seq, :first_kind, :first_at, :first_actor, :first_schema,
             :first_encoding, :first_key_id, :first_facts, :first_nonce, :first_body,
-            :first_erased_digest, :first_link, :first_after)
+            :first_erased_digest, :first_link, :first_proof, :first_after)
      AS e (run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
-           erased_digest, link, after)
+           erased_digest, link, proof, after)
 WHERE (SELECT count(*) FROM locked) >= 0
   AND (e.seq = 1
        OR e.after = (SELECT p.link FROM journal p
@@ -27,15 +27,15 @@ RETURNING run_id, stored_at, tx;
 -- name: append_entry
 -- Part of a commit. The other entries of those commits whose first one was stored.
 INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
-                     body, erased_digest, link, stored_at, tx)
+                     body, erased_digest, link, proof, stored_at, tx)
 SELECT :tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.erased_digest, e.link, (SELECT max(stored_at) FROM stored),
+       e.nonce, e.body, e.erased_digest, e.link, e.proof, (SELECT max(stored_at) FROM stored),
        (SELECT s.tx FROM stored s WHERE s.run_id = e.run_id)
 FROM unnest(:rest_run_id, :rest_seq, :rest_kind, :rest_at, :rest_actor, :rest_schema,
             :rest_encoding, :rest_key_id, :rest_facts, :rest_nonce, :rest_body,
-            :rest_erased_digest, :rest_link)
+            :rest_erased_digest, :rest_link, :rest_proof)
      AS e (run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
-           erased_digest, link)
+           erased_digest, link, proof)
 WHERE (e.run_id IN (SELECT run_id FROM stored)) IS TRUE;
 
 -- name: get_link
@@ -61,7 +61,7 @@ LIMIT 1;
 -- name: read_entries
 -- A stretch of a journal, in order; all of it when the limit is below 0.
 SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
-       erased_digest, link
+       erased_digest, link, proof
 FROM journal
 WHERE tenant = $1 AND run_id = $2 AND seq > $3
 ORDER BY seq
@@ -70,7 +70,7 @@ LIMIT CASE WHEN $4 >= 0 THEN $4 END;
 -- name: read_checkpoint_entries
 -- The checkpoints of a stretch, each with the link before it.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.erased_digest, e.link,
+       e.nonce, e.body, e.erased_digest, e.link, e.proof,
        (SELECT p.link FROM journal p
         WHERE p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1)
 FROM journal e
@@ -81,7 +81,7 @@ ORDER BY e.seq;
 -- name: read_named_entries
 -- Entries by their seqs, each with the link before it.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.erased_digest, e.link,
+       e.nonce, e.body, e.erased_digest, e.link, e.proof,
        (SELECT p.link FROM journal p
         WHERE p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1)
 FROM journal e
@@ -119,7 +119,7 @@ LIMIT $4;
 -- What the journal tells of checkpoints, by their places and ids (JSON): the entry of each, and the
 -- last that changes it, makes it final, links it, or takes it away; each with the link before it.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, CASE WHEN $3 THEN e.body END, e.erased_digest, e.link,
+       e.nonce, CASE WHEN $3 THEN e.body END, e.erased_digest, e.link, e.proof,
        (SELECT p.link FROM journal p
         WHERE p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1)
 FROM json_to_recordset($2::json) AS w (run_id text, seq bigint, id text)
@@ -159,7 +159,7 @@ CROSS JOIN LATERAL (
 -- name: read_told_checkpoint
 -- The entry of a checkpoint that tells of a record, by its id, with the link before it.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.erased_digest, e.link,
+       e.nonce, e.body, e.erased_digest, e.link, e.proof,
        (SELECT p.link FROM journal p
         WHERE p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1)
 FROM journal e
@@ -177,7 +177,7 @@ ORDER BY seq;
 -- name: read_erasures
 -- The entries that tell of erased bodies, in order.
 SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
-       erased_digest, link
+       erased_digest, link, proof
 FROM journal
 WHERE tenant = $1 AND run_id = $2 AND kind = 'BODIES_ERASED'
 ORDER BY seq;

@@ -62,8 +62,8 @@ ORDER BY w.started_at, w.worker;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
-FROM runs
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses, proof
+FROM proven_runs
 WHERE tenant = $1 AND worker = $2 AND status = 'running'
 ORDER BY run_id;
 

@@ -29,29 +29,33 @@ WHERE (n.run_id IN (SELECT run_id FROM stored)) IS TRUE
 
 -- name: get_mark
 -- One mark of a run by its name.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = $1 AND run_id = $2 AND space = $3 AND name = $4;
 
 -- name: get_latest_mark
 -- The mark of the newest version in a space of a run.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = $1 AND run_id = $2 AND space = $3
 ORDER BY version DESC
 LIMIT 1;
 
 -- name: list_marks_of_run
 -- All marks of a run, the oldest version first.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = $1 AND run_id = $2
 ORDER BY version;
 
 -- name: page_marks_of_space
 -- A page of the marks in a space of a run, newest version first; NULL means any.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = $1 AND run_id = $7 AND space = $8 AND version < $2
   AND ($3::bytea IS NULL OR name < $3)
   AND ($5::bytea IS NULL OR name = $5)
@@ -64,8 +68,9 @@ LIMIT $4;
 
 -- name: page_marks_of_run
 -- The same over all spaces of a run.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = $1 AND run_id = $7 AND version < $2
   AND ($3::bytea IS NULL OR name < $3)
   AND ($5::bytea IS NULL OR name = $5)
@@ -78,8 +83,9 @@ LIMIT $4;
 
 -- name: page_marks
 -- A page of marks over all runs, from the last name on; NULL means any.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = $1 AND version < $2
   AND ($3::bytea IS NULL OR name < $3)
   AND ($5::bytea IS NULL OR name = $5)
@@ -93,8 +99,9 @@ LIMIT $4;
 
 -- name: list_tagged_marks
 -- Marks over all runs that match one of the tags wanted (a JSON array of objects).
-SELECT tenant, run_id, space, name, version, parent, created_at, tags::text
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags::text,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = $1
   AND EXISTS (
       SELECT 1 FROM jsonb_array_elements($2::jsonb) AS o

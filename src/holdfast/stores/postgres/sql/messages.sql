@@ -173,15 +173,15 @@ ON CONFLICT DO NOTHING;
 -- name: begin_journal
 -- PostgreSQL only. Part of a commit. The first entries of runs that begin with a commit of another.
 INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
-                     body, erased_digest, link, stored_at, tx)
+                     body, erased_digest, link, proof, stored_at, tx)
 SELECT :tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, e.body, e.erased_digest, e.link, (SELECT max(stored_at) FROM stored),
+       e.nonce, e.body, e.erased_digest, e.link, e.proof, (SELECT max(stored_at) FROM stored),
        (SELECT tx_base FROM identity) + pg_current_xact_id()::text::bigint
 FROM unnest(:begun_by, :begun_run_id, :begun_seq, :begun_kind, :begun_at, :begun_actor,
             :begun_schema, :begun_encoding, :begun_key_id, :begun_facts, :begun_nonce, :begun_body,
-            :begun_erased_digest, :begun_link)
+            :begun_erased_digest, :begun_link, :begun_proof)
      AS e (by, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce, body,
-           erased_digest, link)
+           erased_digest, link, proof)
 WHERE (e.by IN (SELECT run_id FROM stored)) IS TRUE
 ORDER BY e.run_id COLLATE "C", e.seq;
 

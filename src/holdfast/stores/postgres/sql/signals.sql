@@ -9,6 +9,12 @@ FROM json_to_recordset(:signals)
      AS s (run_id text, signal_id text, name text, seq bigint, received_at bigint,
            received_by text, taken_seq bigint, taken_at bigint)
 WHERE (s.run_id IN (SELECT run_id FROM stored)) IS TRUE
+  AND (
+        SELECT count(*) FROM journal j
+        WHERE j.tenant = :tenant AND j.kind = 'SIGNAL_RECEIVED' AND j.seq <> s.seq
+          AND j.proof = substring(
+              sha256(convert_to(s.run_id || E'\n' || s.signal_id, 'UTF8')) FROM 1 FOR 16)
+  ) = 0
 ON CONFLICT DO NOTHING
 RETURNING run_id, signal_id AS item;
 
@@ -26,9 +32,18 @@ RETURNING n.run_id, n.signal_id AS item;
 
 -- name: get_signal
 -- One signal of a run.
-SELECT tenant, run_id, signal_id, name, seq, received_at, received_by, taken_seq, taken_at
-FROM signals
-WHERE tenant = $1 AND run_id = $2 AND signal_id = $3;
+SELECT s.tenant, s.run_id, s.signal_id, s.name, s.seq, s.received_at, s.received_by, s.taken_seq,
+       s.taken_at, r.kind, r.at, r.actor, r.facts, t.seq, t.at
+FROM signals s
+LEFT JOIN LATERAL (SELECT j.kind, j.at, j.actor, j.facts FROM journal j
+                   WHERE j.tenant = s.tenant AND j.run_id = s.run_id AND j.seq = s.seq
+                   LIMIT 1) r ON true
+LEFT JOIN LATERAL (SELECT j.seq, j.at FROM journal j
+                   WHERE j.tenant = s.tenant AND j.kind = 'SIGNAL_TAKEN'
+                     AND j.proof = substring(
+                         sha256(convert_to(s.run_id || E'\n' || s.signal_id, 'UTF8')) FROM 1 FOR 16)
+                   LIMIT 1) t ON true
+WHERE s.tenant = $1 AND s.run_id = $2 AND s.signal_id = $3;
 
 -- name: list_signals_by_id
 -- PostgreSQL only. The signals that a batch of decisions looks at, in one round trip. OFFSET 0 has
@@ -40,19 +55,43 @@ CROSS JOIN LATERAL (SELECT * FROM signals k
                     WHERE k.tenant = $1 AND k.run_id = n.run_id AND k.signal_id = n.signal_id
                     OFFSET 0) s;
 
+-- name: find_signal_entry
+-- The entry that received a signal, by the digest of its id.
+SELECT seq
+FROM journal
+WHERE tenant = $1 AND kind = 'SIGNAL_RECEIVED' AND proof = $2;
+
 -- name: list_signals
 -- A run's signals, in the order they came.
-SELECT tenant, run_id, signal_id, name, seq, received_at, received_by, taken_seq, taken_at
-FROM signals
-WHERE tenant = $1 AND run_id = $2
-ORDER BY seq;
+SELECT s.tenant, s.run_id, s.signal_id, s.name, s.seq, s.received_at, s.received_by, s.taken_seq,
+       s.taken_at, r.kind, r.at, r.actor, r.facts, t.seq, t.at
+FROM signals s
+LEFT JOIN LATERAL (SELECT j.kind, j.at, j.actor, j.facts FROM journal j
+                   WHERE j.tenant = s.tenant AND j.run_id = s.run_id AND j.seq = s.seq
+                   LIMIT 1) r ON true
+LEFT JOIN LATERAL (SELECT j.seq, j.at FROM journal j
+                   WHERE j.tenant = s.tenant AND j.kind = 'SIGNAL_TAKEN'
+                     AND j.proof = substring(
+                         sha256(convert_to(s.run_id || E'\n' || s.signal_id, 'UTF8')) FROM 1 FOR 16)
+                   LIMIT 1) t ON true
+WHERE s.tenant = $1 AND s.run_id = $2
+ORDER BY s.seq;
 
 -- name: list_untaken_signals
 -- The signals of one name that a run has not taken yet, in the order they came.
-SELECT tenant, run_id, signal_id, name, seq, received_at, received_by, taken_seq, taken_at
-FROM signals
-WHERE tenant = $1 AND run_id = $2 AND name = $3 AND taken_seq = 0
-ORDER BY seq
+SELECT s.tenant, s.run_id, s.signal_id, s.name, s.seq, s.received_at, s.received_by, s.taken_seq,
+       s.taken_at, r.kind, r.at, r.actor, r.facts, t.seq, t.at
+FROM signals s
+LEFT JOIN LATERAL (SELECT j.kind, j.at, j.actor, j.facts FROM journal j
+                   WHERE j.tenant = s.tenant AND j.run_id = s.run_id AND j.seq = s.seq
+                   LIMIT 1) r ON true
+LEFT JOIN LATERAL (SELECT j.seq, j.at FROM journal j
+                   WHERE j.tenant = s.tenant AND j.kind = 'SIGNAL_TAKEN'
+                     AND j.proof = substring(
+                         sha256(convert_to(s.run_id || E'\n' || s.signal_id, 'UTF8')) FROM 1 FOR 16)
+                   LIMIT 1) t ON true
+WHERE s.tenant = $1 AND s.run_id = $2 AND s.name = $3 AND s.taken_seq = 0
+ORDER BY s.seq
 LIMIT $4;
 
 -- name: list_waits_for_signals

@@ -1,9 +1,35 @@
 -- name: add_effect
--- An effect's row, in the commit of its intent; nothing is stored while the key is taken.
+-- An effect's row, in the commit of its intent; nothing is stored while the key is taken. An earlier
+-- intent with this key in the journal needs a row that leads to the entry saying it was not done.
+INSERT INTO effects (tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issued_seq,
+                     issued_at, limit_at, lease_seq, result_seq, settled_at)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM journal j
+    LEFT JOIN effects e ON e.tenant = j.tenant AND e.run_id = j.run_id AND e.issued_seq = j.seq
+    LEFT JOIN journal n ON n.tenant = e.tenant AND n.run_id = e.run_id AND n.seq = e.result_seq
+                       AND n.kind = 'EFFECT_NOT_DONE' AND substr(n.facts, 4, 16) = e.effect_id
+    WHERE j.tenant = ?1 AND j.kind = 'EFFECT_ISSUED'
+      AND j.proof = (SELECT o.proof FROM journal o
+                     WHERE o.tenant = ?1 AND o.run_id = ?4 AND o.seq = ?9)
+      AND (j.run_id <> ?4 OR j.seq <> ?9)
+      AND n.seq IS NULL
+)
+ON CONFLICT DO NOTHING;
+
+-- name: restore_effect
+-- The same for a row that is rebuilt from the journal.
 INSERT INTO effects (tenant, effect_id, key, run_id, tool, call_id, args_digest, status, issued_seq,
                      issued_at, limit_at, lease_seq, result_seq, settled_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
 ON CONFLICT DO NOTHING;
+
+-- name: list_intents
+-- The entries that issued an effect with this digest of a key.
+SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts
+FROM journal
+WHERE tenant = ?1 AND kind = 'EFFECT_ISSUED' AND proof = ?2;
 
 -- name: settle_effect_once
 -- What became of an effect; nothing is changed when that is known already.

@@ -1,20 +1,20 @@
 -- name: append_first_entry
 -- The first entry of a commit: stored only if the journal ends where the commit continues.
 INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
-                     body, erased_digest, link, stored_at)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
+                     body, erased_digest, link, proof, stored_at)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16
 WHERE ?3 = 1
    OR EXISTS (
        SELECT 1 FROM journal
-       WHERE tenant = ?1 AND run_id = ?2 AND seq = ?3 - 1 AND link = ?16
+       WHERE tenant = ?1 AND run_id = ?2 AND seq = ?3 - 1 AND link = ?17
    )
 ON CONFLICT DO NOTHING;
 
 -- name: append_entry
 -- Another entry of a commit whose first one was stored.
 INSERT INTO journal (tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts, nonce,
-                     body, erased_digest, link, stored_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15);
+                     body, erased_digest, link, proof, stored_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16);
 
 -- name: add_body
 -- SQLite only, because PostgreSQL moves what is large out of line by itself. A body that is not
@@ -39,7 +39,7 @@ LIMIT 1;
 -- name: read_entries
 -- A stretch of a journal, in order.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link
+       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, e.proof
 FROM journal e
 LEFT JOIN bodies b ON b.id = e.id
 WHERE e.tenant = ?1 AND e.run_id = ?2 AND e.seq > ?3
@@ -49,7 +49,7 @@ LIMIT ?4;
 -- name: read_checkpoint_entries
 -- The checkpoints of a stretch, each with the link before it.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, p.link
+       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, e.proof, p.link
 FROM journal e
 LEFT JOIN bodies b ON b.id = e.id
 LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1
@@ -61,7 +61,7 @@ ORDER BY e.seq;
 -- Entries by their seqs (a JSON array), each with the link before it. CROSS JOIN keeps SQLite from
 -- walking the whole journal and looking each entry up in the array.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, p.link
+       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, e.proof, p.link
 FROM json_each(?3) AS wanted
 CROSS JOIN journal e ON e.tenant = ?1 AND e.run_id = ?2 AND e.seq = wanted.value
 LEFT JOIN bodies b ON b.id = e.id
@@ -100,7 +100,7 @@ LIMIT ?4;
 -- What the journal tells of checkpoints, by their places and ids (JSON): the entry of each, and the
 -- last that changes it, makes it final, links it, or takes it away; each with the link before it.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, CASE WHEN ?3 THEN coalesce(e.body, b.body) END, e.erased_digest, e.link, p.link
+       e.nonce, CASE WHEN ?3 THEN coalesce(e.body, b.body) END, e.erased_digest, e.link, e.proof, p.link
 FROM (
     SELECT j.id
     FROM json_each(?2) AS w
@@ -145,7 +145,7 @@ LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e
 -- name: read_told_checkpoint
 -- The entry of a checkpoint that tells of a record, by its id, with the link before it.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, p.link
+       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, e.proof, p.link
 FROM journal e
 LEFT JOIN bodies b ON b.id = e.id
 LEFT JOIN journal p ON p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1
@@ -163,7 +163,7 @@ ORDER BY seq;
 -- name: read_erasures
 -- The entries that tell of erased bodies, in order.
 SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
-       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link
+       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, e.proof
 FROM journal e
 LEFT JOIN bodies b ON b.id = e.id
 WHERE e.tenant = ?1 AND e.run_id = ?2 AND e.kind = 'BODIES_ERASED'

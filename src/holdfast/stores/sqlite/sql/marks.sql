@@ -20,29 +20,33 @@ DELETE FROM marks WHERE tenant = ?1 AND run_id = ?2 AND version BETWEEN ?3 AND ?
 
 -- name: get_mark
 -- One mark of a run by its name.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = ?1 AND run_id = ?2 AND space = ?3 AND name = ?4;
 
 -- name: get_latest_mark
 -- The mark of the newest version in a space of a run.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = ?1 AND run_id = ?2 AND space = ?3
 ORDER BY version DESC
 LIMIT 1;
 
 -- name: list_marks_of_run
 -- All marks of a run, the oldest version first.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = ?1 AND run_id = ?2
 ORDER BY version;
 
 -- name: page_marks_of_space
 -- A page of the marks in a space of a run, newest version first; NULL means any.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = ?1 AND run_id = ?7 AND space = ?8 AND version < ?2
   AND (?3 IS NULL OR name < ?3)
   AND (?5 IS NULL OR name = ?5)
@@ -52,8 +56,9 @@ LIMIT ?4;
 
 -- name: page_marks_of_run
 -- The same over all spaces of a run.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = ?1 AND run_id = ?7 AND version < ?2
   AND (?3 IS NULL OR name < ?3)
   AND (?5 IS NULL OR name = ?5)
@@ -63,8 +68,9 @@ LIMIT ?4;
 
 -- name: page_marks
 -- A page of marks over all runs, from the last name on; NULL means any.
-SELECT tenant, run_id, space, name, version, parent, created_at, tags
-FROM marks
+SELECT tenant, run_id, space, name, version, parent, created_at, tags,
+       seq, at, facts
+FROM proven_marks
 WHERE tenant = ?1 AND version < ?2
   AND (?3 IS NULL OR name < ?3)
   AND (?5 IS NULL OR name = ?5)
@@ -75,8 +81,9 @@ LIMIT ?4;
 
 -- name: list_tagged_marks
 -- Marks over all runs that match one of the tags wanted (a JSON array of objects).
-SELECT tenant, run_id, space, name, version, parent, created_at, tags
-FROM marks m
+SELECT tenant, run_id, space, name, version, parent, created_at, tags,
+       seq, at, facts
+FROM proven_marks m
 WHERE tenant = ?1
   AND EXISTS (SELECT 1 FROM json_each(?2) AS w WHERE holdfast_tags_match(m.tags, w.value))
 ORDER BY run_id, version;

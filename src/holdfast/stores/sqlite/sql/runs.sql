@@ -1,5 +1,29 @@
 -- name: get_run
--- One run's row.
+-- One run's row, and what it is compared with.
+SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
+       attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
+       input_digest, schema, reply_to, subject, owner,
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses, proof
+FROM proven_runs
+WHERE tenant = ?1 AND run_id = ?2;
+
+-- name: get_run_proof
+-- The last entry that changed a run's row with the link before it, and how many entries there are.
+SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e.key_id, e.facts,
+       e.nonce, coalesce(e.body, b.body), e.erased_digest, e.link, e.proof,
+       (SELECT p.link FROM journal p
+        WHERE p.tenant = e.tenant AND p.run_id = e.run_id AND p.seq = e.seq - 1),
+       (SELECT max(a.seq) FROM journal a WHERE a.tenant = e.tenant AND a.run_id = e.run_id),
+       (SELECT count(*) FROM journal a WHERE a.tenant = e.tenant AND a.run_id = e.run_id)
+FROM journal e
+LEFT JOIN bodies b ON b.id = e.id
+WHERE e.tenant = ?1 AND e.run_id = ?2 AND e.proof IS NOT NULL
+  AND e.kind NOT IN ('EFFECT_ISSUED', 'SIGNAL_RECEIVED', 'SIGNAL_TAKEN')
+ORDER BY e.seq DESC
+LIMIT 1;
+
+-- name: get_run_row
+-- One run's row, as it lies there.
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
@@ -13,8 +37,8 @@ SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
        r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering,
-       r.lost, r.losses, j.seq, j.link
-FROM runs r
+       r.lost, r.losses, r.proof, j.seq, j.link
+FROM proven_runs r
 JOIN journal j ON j.tenant = r.tenant AND j.run_id = r.run_id
 WHERE r.tenant = ?1 AND r.run_id = ?2
 ORDER BY j.seq DESC
@@ -53,8 +77,8 @@ ON CONFLICT (tenant, run_id) DO UPDATE SET
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
-FROM runs
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses, proof
+FROM proven_runs
 WHERE tenant = ?1
   AND (created_at, run_id) < (?2, ?3)
 ORDER BY created_at DESC, run_id DESC
@@ -65,8 +89,8 @@ LIMIT ?4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
-FROM runs
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses, proof
+FROM proven_runs
 WHERE tenant = ?1
   AND status = ?5
   AND (created_at, run_id) < (?2, ?3)
@@ -78,8 +102,8 @@ LIMIT ?4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
-FROM runs
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses, proof
+FROM proven_runs
 WHERE tenant = ?1
   AND agent = ?5
   AND (?6 IS NULL OR status = ?6)
@@ -92,8 +116,8 @@ LIMIT ?4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
-FROM runs
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses, proof
+FROM proven_runs
 WHERE tenant = ?1
   AND agent = ?7
   AND subject = ?5
@@ -108,8 +132,8 @@ LIMIT ?4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
-FROM runs
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses, proof
+FROM proven_runs
 WHERE tenant = ?1
   AND parent_id = ?5
   AND parent_id <> ''
@@ -124,8 +148,8 @@ LIMIT ?4;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
-FROM runs
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses, proof
+FROM proven_runs
 WHERE tenant = ?1
   AND owner = ?5
   AND owner <> ''
@@ -217,9 +241,9 @@ LIMIT ?3;
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
-       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, r.lost, r.losses
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, r.lost, r.losses, r.proof
 FROM waits w
-JOIN runs r ON r.tenant = w.tenant
+JOIN proven_runs r ON r.tenant = w.tenant
            AND r.run_id = CASE WHEN w.address LIKE 'call:%' THEN substr(w.address, 6)
                                ELSE w.wait_id END
 WHERE w.tenant = ?1 AND w.run_id = ?2 AND w.status = 'open' AND w.kind = 'peer'
@@ -233,8 +257,8 @@ LIMIT ?3;
 SELECT r.tenant, r.run_id, r.agent, r.status, r.blocked_reason, r.created_at, r.ready_at, r.worker,
        r.lease_seq, r.attempts, r.waiting_on, r.result_seq, r.root_id, r.parent_id, r.forked_from,
        r.forked_version, r.input_digest, r.schema, r.reply_to, r.subject, r.owner,
-       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, r.lost, r.losses
-FROM runs r
+       r.handoff, r.giver, r.wish, r.contexts, r.reverts, r.is_recovering, r.lost, r.losses, r.proof
+FROM proven_runs r
 JOIN journal e ON e.tenant = r.tenant AND e.run_id = r.run_id AND e.seq = r.result_seq
 WHERE r.tenant = ?1 AND r.agent = ?2 AND r.created_at < ?3
   AND (r.created_at, r.run_id) > (?4, ?5)
@@ -255,8 +279,8 @@ LIMIT ?6;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
-FROM runs
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses, proof
+FROM proven_runs
 WHERE tenant = ?1 AND agent = ?2
   AND status IN ('ready', 'running', 'waiting', 'blocked')
   AND (created_at, run_id) > (?3, ?4)
@@ -268,8 +292,8 @@ LIMIT ?5;
 SELECT tenant, run_id, agent, status, blocked_reason, created_at, ready_at, worker, lease_seq,
        attempts, waiting_on, result_seq, root_id, parent_id, forked_from, forked_version,
        input_digest, schema, reply_to, subject, owner,
-       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses
-FROM runs
+       handoff, giver, wish, contexts, reverts, is_recovering, lost, losses, proof
+FROM proven_runs
 WHERE tenant = ?1 AND agent = ?2
   AND subject = ?6 AND subject <> ''
   AND status IN ('ready', 'running', 'waiting', 'blocked')
