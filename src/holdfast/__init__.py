@@ -145,3 +145,5 @@ __all__ = [
     "tool",
     "verify_webhook",
 ]
+
+__version__ = "0.1.0"
