@@ -47,7 +47,6 @@ from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.messages import MessageWriter
 from holdfast.stores.sqlite.queries import BODY_COLUMN, INLINE_BYTES, SHAPES, SQL, Row
 
-
 _SIGNAL_COLUMNS: Final = len(Signal.__struct_fields__)
 
 
