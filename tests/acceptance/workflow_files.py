@@ -98,7 +98,10 @@ def one(name, block):
 
 INNER = one("inner", Block(id="sure", type="Prompt", inputs={"prompt": "Sure?"}))
 DEEP = one(
-    "deep", Block(id="change", type="Tool", inputs={"tool": "change", "args": {"name": "deep"}})
+    "deep",
+    Block(
+        id="change", type="Tool", timeout=10, inputs={"tool": "change", "args": {"name": "deep"}}
+    ),
 )
 
 hf = Holdfast(

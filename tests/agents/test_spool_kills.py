@@ -83,10 +83,10 @@ class Spooling:
     def judge(self, runs: int = 1, turns: int = TURNS) -> list[str]:
         """What is wrong with what is stored, kept and done outside, in words."""
         with self.backend.raw() as raw:
-            entries = _entries_by_run(raw)
+            entries, proofs = _entries_by_run(raw), raw.proofs()
         found: list[str] = []
         for run in entries.values():
-            check_chain(run)
+            check_chain(run, proofs)
         facts = [
             row[9] for run in entries.values() for row in run if row[1] == "CHECKPOINT_CREATED"
         ]

@@ -18,13 +18,13 @@ from holdfast.errors import (
     RunBlocked,
     RunEnded,
     RunFailed,
-    RunWaiting,
     StoreBusy,
 )
 from holdfast.kernel import indexes
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, start
 from tests.agents.ledger import Ledger
+from tests.agents.resting import until_it_waits
 from tests.backends import Backend
 
 SOON = Settings(lease_seconds=0.2, wakeup_poll_seconds=0.05)
@@ -417,8 +417,7 @@ async def test_damage_after_a_handoff_is_passed_over_too(backend: Backend) -> No
         return done.get()
 
     async with holdfast.Holdfast(backend.url, agents=[work], settings=SOON) as hf:
-        with pytest.raises(RunWaiting):
-            await hf.run(work, run_id="r", timeout=30)
+        await until_it_waits(hf, await hf.start(work, run_id="r"))
         assert (await hf.runs.get("r")).contexts == 2
         with backend.raw() as raw:
             raw.execute(DAMAGE, b"\x00", seq_of(raw, "CHECKPOINT_CREATED"))
@@ -445,8 +444,7 @@ async def damaged_in_its_only_version(
         return "done"
 
     async with holdfast.Holdfast(backend.url, agents=[work], settings=SOON) as hf:
-        with pytest.raises(RunWaiting):
-            await hf.run(work, run_id="r", timeout=30)
+        await until_it_waits(hf, await hf.start(work, run_id="r"))
     with backend.raw() as raw:
         raw.execute(DAMAGE, b"\x00", seq_of(raw, "CHECKPOINT_CREATED"))
     return work, begun

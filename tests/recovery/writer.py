@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import holdfast
-from holdfast.errors import CheckpointConflict, HoldfastError
+from holdfast.errors import CheckpointConflict, ConflictError, HoldfastError
 from holdfast.records import CheckpointService
 from holdfast.testing import faults
 
@@ -27,12 +27,13 @@ class Writer:
         ]
 
     async def create_until_refused(self, task_id: str) -> str:
-        """Checkpoints until there is an error; its name."""
+        """Checkpoints until there is an error that trying again does not help; its name."""
         while True:
             try:
                 await self._service.create_checkpoint(task_id, self._name, {})
             except HoldfastError as error:
-                return type(error).__name__
+                if type(error) is not ConflictError:  # others were faster too many times
+                    return type(error).__name__
 
     async def continue_latest(self, task_id: str, count: int) -> list[list[str]]:
         """So many checkpoints, each the child of the one it has seen; and what it was told."""

@@ -22,6 +22,7 @@ from holdfast.integrations.langgraph import HoldfastSaver, durable, durable_tool
 from tests.integrations.langgraph.durably import Scripted, asks
 
 WHERE: Any = {"configurable": {"thread_id": "t"}}
+PATIENCE_SECONDS = 240
 
 
 def echo(saver: HoldfastSaver, meanwhile: Any = None) -> Any:
@@ -137,11 +138,12 @@ def test_thread_is_free_after_whoever_took_it_was_cancelled(store: str) -> None:
                 running.cancel()
                 with contextlib.suppress(asyncio.CancelledError, ThreadBusy):
                     await running
-            for _ in range(100):
-                with contextlib.suppress(ThreadBusy):
-                    await graph.ainvoke({"messages": [("user", "last")]}, WHERE)
-                    return
-                await asyncio.sleep(0.02)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while True:
+                    with contextlib.suppress(ThreadBusy):
+                        await graph.ainvoke({"messages": [("user", "last")]}, WHERE)
+                        return
+                    await asyncio.sleep(0.02)
 
         asyncio.run(attempts())
         assert said(echo(saver))[-1] == "re: last", "the thread is still held"
