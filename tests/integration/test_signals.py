@@ -141,12 +141,12 @@ async def test_signal_between_looking_and_waiting_is_not_missed(
 async def test_holder_notices_which_signals_came_meanwhile(store: str) -> None:
     async with holdfast.open(store) as hf:
         run = await hf.runs.open("a")
-        assert run._head.signalled == {}
+        assert run._writer.signalled == {}
         for n in range(2):
             await hf.signals.send("a", "go", id=f"s{n}")
         last = await hf.signals.send("a", "stop", id="s2")
         await run.record("step", 1)
-        assert run._head.signalled == {"go": last.seq - 1, "stop": last.seq}
+        assert run._writer.signalled == {"go": last.seq - 1, "stop": last.seq}
 
 
 @async_test

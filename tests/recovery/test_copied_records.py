@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import codec, ids
-from holdfast.engine.writing.at_head import decide_at_head
+from holdfast.engine.writing.unheld_runs import append_at_head
 from holdfast.errors import CheckpointConflict, CheckpointCorrupted, CheckpointFinal
 from holdfast.kernel import records
 from holdfast.kernel.checkpoints import Created, Delta, encode_body
@@ -244,7 +244,7 @@ async def test_copied_record_is_checked_by_the_hash_that_is_stored(backend: Back
         async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
             return [Draft(Kind.CHECKPOINT_CREATED, facts, encode_body(delta))]
 
-        await decide_at_head(hf._context, "t", plan)
+        await append_at_head(hf._context, "t", plan)
         assert await hf.journal.verify("t") == []
         with pytest.raises(CheckpointCorrupted, match="hash"):
             await service.get_checkpoint(copied)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.engine.writing.at_head import decide_at_head
+from holdfast.engine.writing.unheld_runs import append_at_head
 from holdfast.errors import CheckpointCorrupted, SchemaMismatch
 from holdfast.kernel import checkpoints
 from holdfast.kernel import record_schema as schema
@@ -65,7 +65,7 @@ async def write(hf: holdfast.Holdfast, fields: dict[str, Any], *, like: Any = No
     async def plan(head: Any, now: int) -> list[Draft]:
         return [Draft(Kind.CHECKPOINT_CREATED, facts, body)]
 
-    await decide_at_head(hf._context, "task", plan)  # pyright: ignore[reportPrivateUsage]
+    await append_at_head(hf._context, "task", plan)  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.mission("S3-100")

@@ -43,7 +43,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.maintenance.pasts import Prepared
 from holdfast.engine.waits import Waits
-from holdfast.engine.writing.outlasting import goes_on_in_memory, outlast
+from holdfast.engine.writing.outages import keeps_in_memory, retry_while_unavailable
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
@@ -124,7 +124,7 @@ class Run:
         self.departing = Departing(self, held, gate, rules=rules, handover=handover, memo=memo)
         self._requests = self._make_requests(rules)
         self._was_blank = memo.is_blank
-        held.stamp[PART] = part_of(rules.versions)
+        held.saver.stamp[PART] = part_of(rules.versions)
         self._stop_note = ""
         self._views: dict[str, Log[Any] | Value[Any]] = {}
         self._usage = Value(held, _USAGE, Usage, Usage())
@@ -487,13 +487,13 @@ class Run:
         try:
             return await self._held.checkpoint(phase=phase, label=label)
         except OutcomeUnknown:
-            if not goes_on_in_memory(self.context):
+            if not keeps_in_memory(self.context):
                 raise
             # Nothing can be added to what may be stored.
             stored = partial(self._held.checkpoint, phase=phase, label=label)
-            return await outlast(self.context, stored)
+            return await retry_while_unavailable(self.context, stored)
         except UnavailableError as error:
-            if not goes_on_in_memory(self.context):
+            if not keeps_in_memory(self.context):
                 raise
             log.warning("run %s goes on in memory, the store is away: %s", self.run_id, error)
             return None
@@ -527,7 +527,7 @@ class Run:
             self.gate.leave(Suspend(HandBack(self._stop_note)))
 
     def _begin_turn(self, memo: Memo) -> None:
-        self._held.before_saving = self._store_changes
+        self._held.saver.before_saving = self._store_changes
         self.turn_clock.begin_turn()
         self.record.begin_turn(memo)
         self._places.begin_turn()

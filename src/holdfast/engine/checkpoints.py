@@ -11,7 +11,7 @@ from holdfast import clock, names
 from holdfast.engine.context import Context
 from holdfast.engine.reading import proving
 from holdfast.engine.reading.versions import check_not_final, load_newest, load_parts
-from holdfast.engine.writing.at_head import decide_at_head
+from holdfast.engine.writing.unheld_runs import append_at_head
 from holdfast.errors import (
     CheckpointNotFound,
     IllegalMove,
@@ -197,7 +197,7 @@ class Checkpoints:
                 )
             return [Draft(Kind.CHECKPOINT_DELETED, facts)]
 
-        await decide_at_head(self._context, run_id, decide, by=actor)
+        await append_at_head(self._context, run_id, decide, by=actor)
 
     async def diff(self, run_id: str, before: int, after: int) -> StateDiff:
         """What changed between two versions of a run."""

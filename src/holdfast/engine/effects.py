@@ -12,7 +12,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of
 from holdfast.engine.reading.proved_effects import check_key_is_free, check_row
 from holdfast.engine.reading.turns import last_note
-from holdfast.engine.writing.head import ConditionFailed, Plan
+from holdfast.engine.writing.run_writer import ConditionFailed, Plan
 from holdfast.errors import EffectNotFound, IllegalMove, IntegrityError, MisuseError
 from holdfast.kernel import effects, indexes, journal, runs
 from holdfast.kernel.effects import Effect, Status

@@ -4,7 +4,7 @@ The giver's last checkpoint, the end of its lease and the handoff are one commit
 receiver's acknowledgement and the checkpoint that begins its context.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,10 +12,9 @@ import msgspec
 
 from holdfast import clock, ids, names
 from holdfast.engine.context import Context
-from holdfast.engine.inbox import MakeSaving
-from holdfast.engine.writing.head import ConditionFailed, Head
-from holdfast.engine.writing.outlasting import outlast
-from holdfast.engine.writing.saving import About, Saving
+from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
+from holdfast.engine.writing.outages import retry_while_unavailable
+from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter
 from holdfast.errors import ConflictError, HoldfastError, RunNotFound
 from holdfast.kernel import checkpoints, handoffs, indexes, runs
 from holdfast.kernel.handoffs import Findings, Offer, Selection
@@ -56,25 +55,17 @@ class Offering(msgspec.Struct, frozen=True, kw_only=True):
 class HeldHandoffs:
     """Handing over a run that is held here, or taking it over."""
 
-    def __init__(
-        self,
-        context: Context,
-        head: Head,
-        *,
-        save: Callable[[Saving], Awaitable[Sequence[Entry]]],
-        saving: MakeSaving,
-    ) -> None:
+    def __init__(self, context: Context, writer: RunWriter, saver: CheckpointSaver) -> None:
         self._context = context
-        self._head = head
-        self._save = save
-        self._saving = saving
+        self._writer = writer
+        self._saver = saver
 
     async def asked(self) -> str:
         """What was said by whoever asked last for a handoff; "" if nothing was."""
-        return await outlast(self._context, self._note_of_request)
+        return await retry_while_unavailable(self._context, self._note_of_request)
 
     async def _note_of_request(self) -> str:
-        journal, run_id = self._context.store.journal, self._head.run.run_id
+        journal, run_id = self._context.store.journal, self._writer.run.run_id
         head = await journal.head(run_id)
         upto = 0 if head is None else head.seq
         while upto:
@@ -115,12 +106,13 @@ class HeldHandoffs:
 
         about = About(
             phase=Phase.HANDOFF.value,
-            agent=self._head.run.agent,
+            agent=self._writer.run.agent,
             label=offer.label,
             record=Told(offer.agent_type, offer.summary[:MAX_SUMMARY]),
         )
-        saving = self._saving(about, following, offer.checkpoint_id)
-        entries = await outlast(self._context, lambda: self._save(saving))
+        entries = await self._saver.save(
+            about, following, checkpoint_id=offer.checkpoint_id, is_patient=True
+        )
         seq = next(entry.seq for entry in entries if entry.kind == Kind.AGENT_HANDOFF)
         return Given(
             seq=seq, handoff_id=handoff_id, checkpoint_id=offer.checkpoint_id, version=version
@@ -136,12 +128,12 @@ class HeldHandoffs:
         def then(run: Run, created: checkpoints.Created) -> tuple[Draft, ...]:
             return handoffs.acknowledge(run, agent=run.agent, worker=worker)
 
-        saving = self._saving(About(agent=self._head.run.agent), then, ids.uuid7())
+        about = About(agent=self._writer.run.agent)
         try:
-            await outlast(self._context, lambda: self._save(saving))
+            await self._saver.save(about, then, checkpoint_id=ids.uuid7(), is_patient=True)
         except ConditionFailed as failed:
             raise ConflictError(
-                f"the handoff of run {self._head.run.run_id} was ended by somebody else"
+                f"the handoff of run {self._writer.run.run_id} was ended by somebody else"
             ) from failed
 
 

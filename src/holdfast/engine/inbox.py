@@ -1,61 +1,39 @@
 """What a run that is held needs from outside: signals to take or answer, and waits to leave to."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
-from uuid import UUID
+from collections.abc import Sequence
 
 from holdfast import codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.waits import WaitSpec, opening
-from holdfast.engine.writing.head import ConditionFailed, Decide, Head, Plan
-from holdfast.engine.writing.saving import About, Saving, Then, check_size
+from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
+from holdfast.engine.writing.run_writer import ConditionFailed, Plan, RunWriter
+from holdfast.engine.writing.sizes import encoded
 from holdfast.errors import IllegalMove
 from holdfast.kernel import runs, signals
-from holdfast.kernel.journal import Draft, Entry, Kind
+from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
-
-
-class MakeSaving(Protocol):
-    def __call__(
-        self,
-        about: About,
-        then: Sequence[Draft] | Then = (),
-        checkpoint_id: UUID | None = None,
-    ) -> Saving: ...
 
 
 class Inbox:
     """The signals of one run, for its holder."""
 
-    def __init__(
-        self,
-        context: Context,
-        head: Head,
-        *,
-        save: Callable[[Saving], Awaitable[object]],
-        advance: Callable[[Decide], Awaitable[Sequence[Entry]]],
-        saving: MakeSaving,
-    ) -> None:
+    def __init__(self, context: Context, writer: RunWriter, saver: CheckpointSaver) -> None:
         self._context = context
-        self._head = head
-        self._save = save
-        self._advance = advance
-        self._saving = saving
+        self._writer = writer
+        self._saver = saver
 
     async def next(self, name: str) -> Signal | None:
         """The oldest signal of a name that was not taken yet."""
-        found = await self._context.store.signals.untaken(self._head.run.run_id, name, limit=1)
+        found = await self._context.store.signals.untaken(self._writer.run.run_id, name, limit=1)
         return found[0] if found else None
 
     async def answer(self, signal_id: str, value: object = None) -> None:
         """Take a signal: its answer and the edits, as a checkpoint before it, are one commit."""
-        body = codec.encode(value, name="answer")
-        check_size(body, "answer", self._context.settings.max_body_bytes)
+        body = encoded(value, "answer", self._context.settings.max_body_bytes)
         names.check(signal_id, what="signal id")
-        saving = self._saving(About(), then=(signals.take(signal_id, body),))
         try:
-            await self._save(saving)
+            await self._saver.save(About(), then=(signals.take(signal_id, body),))
         except ConditionFailed as failed:
             raise IllegalMove(f"signal {signal_id} was taken before, or never sent") from failed
 
@@ -68,7 +46,7 @@ class Inbox:
             return Plan((signals.take(signal_id, body),))
 
         try:
-            await self._advance(decide)
+            await self._writer.advance_patiently(decide)
         except ConditionFailed:
             return False
         return True
@@ -87,18 +65,18 @@ class Inbox:
         False, and the run stays held, if a signal that one of them is for came meanwhile.
         """
         wanted = {spec.name for spec in specs if spec.kind == signals.WAIT_KIND}
-        heard = dict(self._head.signalled)
+        heard = dict(self._writer.signalled)
         for name in wanted:
             if await self.next(name) is not None:
                 return False
-        run, now = self._head.run, self._context.now()
+        run, now = self._writer.run, self._context.now()
         opened = opening(specs, run_id=run.run_id, owner=run.owner, mode=mode, now=now)
 
         def decide(run: Run, seq: int) -> Plan:
             runs.check_leased(run)
-            if any(self._head.signalled.get(name) != heard.get(name) for name in wanted):
+            if any(self._writer.signalled.get(name) != heard.get(name) for name in wanted):
                 return Plan(())
             waiting = Draft(Kind.RUN_WAITING, runs.Suspended(opened.group_id))
             return Plan((opened.draft, waiting), begins=opened.begins)
 
-        return bool(await self._advance(decide))
+        return bool(await self._writer.advance_patiently(decide))

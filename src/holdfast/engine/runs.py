@@ -16,7 +16,7 @@ from holdfast.engine.maintenance import pasts, travel
 from holdfast.engine.maintenance.travel import TravelPlan, Unclaimed
 from holdfast.engine.reading import turns
 from holdfast.engine.reading.journal import body_of
-from holdfast.engine.writing import beginning
+from holdfast.engine.writing import unheld_runs
 from holdfast.errors import (
     ConflictError,
     IntegrityError,
@@ -76,7 +76,9 @@ class Runs:
         )
         created = Draft(Kind.RUN_CREATED, facts, codec.encode(input, name="input"))
         limits = [] if budget is None else [first_budget(budget)]
-        return await beginning.begin(self._context, beginning.id_of(run_id), [created, *limits])
+        return await unheld_runs.create(
+            self._context, unheld_runs.choose_id(run_id), [created, *limits]
+        )
 
     async def open(
         self, run_id: str, *, agent: str = "", input: object = None, takeover: bool = False

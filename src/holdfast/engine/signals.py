@@ -9,7 +9,7 @@ from typing import Any
 from holdfast import codec, ids, names
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of
-from holdfast.engine.writing.saving import check_size
+from holdfast.engine.writing.sizes import check_size
 from holdfast.errors import (
     ConflictError,
     IntegrityError,

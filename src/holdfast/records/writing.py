@@ -12,7 +12,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.maintenance import gaps
 from holdfast.engine.reading import proving
 from holdfast.engine.reading.versions import check_not_final
-from holdfast.engine.writing import at_head, beginning
+from holdfast.engine.writing import unheld_runs
 from holdfast.errors import (
     CheckpointConflict,
     CheckpointNotFound,
@@ -95,7 +95,7 @@ class Writing:
         created = runs.Created("", codec.canonical_digest(None))
         begun = Draft(Kind.RUN_CREATED, created, codec.encode(None))
         drafts = [begun, self._draft(asked, first, None)]
-        await beginning.begin(self._context, asked.task_id, drafts, by=asked.agent_id)
+        await unheld_runs.create(self._context, asked.task_id, drafts, by=asked.agent_id)
         return first
 
     async def update(
@@ -200,14 +200,14 @@ class Writing:
 
         await self.decide(checkpoint.run_id, plan, by=by)
 
-    async def decide(self, task_id: str, plan: at_head.Plan, *, by: str) -> None:
+    async def decide(self, task_id: str, plan: unheld_runs.DecideAtHead, *, by: str) -> None:
         """Append what `plan` asks for; a handoff whose time is over does not stand in the way."""
         try:
-            await at_head.decide_at_head(self._context, task_id, plan, by=by)
+            await unheld_runs.append_at_head(self._context, task_id, plan, by=by)
         except ConflictError:
             if not await self._owners.expire_handoff(task_id):
                 raise
-            await at_head.decide_at_head(self._context, task_id, plan, by=by)
+            await unheld_runs.append_at_head(self._context, task_id, plan, by=by)
 
     # What is written.
 

@@ -35,7 +35,7 @@ from holdfast.engine.messages.outbox import NotHere
 from holdfast.engine.messages.replies import intact_entry
 from holdfast.engine.reading import turns
 from holdfast.engine.reading.versions import load_parts
-from holdfast.engine.writing.outlasting import outlast
+from holdfast.engine.writing.outages import retry_while_unavailable
 from holdfast.errors import (
     CheckpointNotFound,
     ContextTooSmall,
@@ -70,10 +70,10 @@ class HandoffProtocol:
         faults.point("handoff.detected")
         policy = _policy_of(giving.run.handing_over.rules)
         # What tools of this turn have done is told as done.
-        await outlast(self._context, giving.held.stage.flush)
+        await retry_while_unavailable(self._context, giving.held.stage.flush)
         checkpoint_id = ids.uuid7()
         leaving = Leaving(self._context, giving, policy)
-        record = await outlast(self._context, lambda: leaving.record(checkpoint_id))
+        record = await retry_while_unavailable(self._context, lambda: leaving.record(checkpoint_id))
         faults.point("handoff.prompted")
         held, trigger = giving.held, giving.trigger
         talk = [item for name in policy.context_parts for item in items_of(giving.run, name)]

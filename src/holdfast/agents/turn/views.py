@@ -16,7 +16,7 @@ from holdfast import codec
 from holdfast.agents.conversion import shapes
 from holdfast.agents.conversion.mutability import are_shared, is_immutable
 from holdfast.codec import Ref
-from holdfast.engine.held.leased_run import LeasedRun, state_of
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import MisuseError, UnsupportedValue
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Log(Sequence[T], Generic[T]):
         self.name = name
         self.kind = kind
         self._ref_of = ref_of
-        self._parts = state_of(held)
+        self._parts = held.saver.parts
         if name in self._parts.values:
             raise MisuseError(f"{name!r} is a value; read it with run.value({name!r}, ...)")
         log = self._parts.logs.get(name)

@@ -41,7 +41,7 @@ from holdfast.engine.maintenance import pasts, recoveries
 from holdfast.engine.maintenance.pasts import Prepared
 from holdfast.engine.reading import turns
 from holdfast.engine.waits import WaitSpec
-from holdfast.engine.writing.outlasting import outlast
+from holdfast.engine.writing.outages import retry_while_unavailable
 from holdfast.errors import (
     AgentNotFound,
     ConflictError,
@@ -219,7 +219,7 @@ class Pass:
             self.held.discard()
             self.held.stage.drop()
         try:
-            await outlast(self.context, lambda: self._complete(result))
+            await retry_while_unavailable(self.context, lambda: self._complete(result))
         except HoldfastError as error:
             if isinstance(error, ConflictError | UnavailableError):
                 raise

@@ -22,7 +22,7 @@ from holdfast.clock import MICROSECONDS
 from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.context import Context
 from holdfast.engine.held import unstored
-from holdfast.engine.held.leased_run import LeasedRun, state_of
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.leases.heart import CURRENT_RUN
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.reading import turns
@@ -184,7 +184,7 @@ class Work:
         CURRENT_RUN.set(working.run_id)
         ending = await working.play()
         if working.held.run.status is Status.WAITING:
-            self._leases.warm.keep(working.run_id, state_of(working.held))
+            self._leases.warm.keep(working.run_id, working.held.saver.parts)
         if working.held.run.reply_to or working.held.run.handoff:
             await self._leases.outbox.deliver_if_due()
         return ending

@@ -22,7 +22,7 @@ from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.held.pausing import Pause
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.maintenance import erasing
-from holdfast.engine.writing.saving import About
+from holdfast.engine.writing.checkpoint_saver import About
 from holdfast.errors import (
     ConflictError,
     HoldfastError,

@@ -4,20 +4,19 @@ A run draws on its own budget, in its own commits, and on those of the runs it d
 late-bound writes to their journals. What one of them has no room for is given back to the others.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from holdfast import faults, ids, names
 from holdfast.engine.context import Context
-from holdfast.engine.writing.head import ConditionFailed, Decide, Head, Plan
-from holdfast.engine.writing.outlasting import outlast, outlasts
-from holdfast.engine.writing.staging import Stage
+from holdfast.engine.writing.outages import retry_while_unavailable, waits_for_store
+from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter
+from holdfast.engine.writing.stage import Stage
 from holdfast.errors import UnavailableError
 from holdfast.kernel import budgets, runs
 from holdfast.kernel.budgets import Account, Amounts, Limits, Recorded, Reservation, Reserved
-from holdfast.kernel.journal import Draft, Entry, Kind
-from holdfast.kernel.runs import Run
+from holdfast.kernel.journal import Draft, Kind
 from holdfast.stores.contract import Decision, Snapshot
 from holdfast.telemetry import log
 
@@ -56,18 +55,10 @@ class Refusal(msgspec.Struct, frozen=True):
 class Purse:
     """The budgets that one run draws on, for its holder."""
 
-    def __init__(
-        self,
-        context: Context,
-        head: Head,
-        *,
-        stage: Stage,
-        advance: Callable[[Decide], Awaitable[Sequence[Entry]]],
-    ) -> None:
+    def __init__(self, context: Context, writer: RunWriter, stage: Stage) -> None:
         self._context = context
-        self._head = head
+        self._writer = writer
         self._stage = stage
-        self._advance = advance
         self._own: Account | None = None
         self._is_free: bool | None = None
         """Whether no budget was found when the store was asked last."""
@@ -75,10 +66,10 @@ class Purse:
 
     async def set_first(self, limits: Limits, *, note: str) -> bool:
         """Give the run a budget unless it has one."""
-        if await self._context.store.budgets.get(self._head.run.run_id) is not None:
+        if await self._context.store.budgets.get(self._writer.run.run_id) is not None:
             return False
         try:
-            await self._commit([Draft(Kind.BUDGET_SET, budgets.Set(limits, True, note))])
+            await self._writer.append(Draft(Kind.BUDGET_SET, budgets.Set(limits, True, note)))
         except ConditionFailed:
             return False  # somebody has set one meanwhile
         return True
@@ -89,7 +80,7 @@ class Purse:
         Nothing is reserved for a call that is refused by one of the budgets.
         """
         accounts = await self._accounts()
-        run_id = self._head.run.run_id
+        run_id = self._writer.run.run_id
         asked = [
             Reserved(str(ids.uuid7()), run_id, each.what, each.amounts, each.is_estimate)
             for each in wanted
@@ -116,13 +107,13 @@ class Purse:
         spool = self._context.spool
         if self._is_free and spool is not None and spool.is_away:
             return []
-        return await outlast(self._context, self._look_up_accounts)
+        return await retry_while_unavailable(self._context, self._look_up_accounts)
 
     async def _look_up_accounts(self) -> list[Account]:
         try:
-            found = await self._context.store.budgets.over(self._head.run.run_id)
+            found = await self._context.store.budgets.over(self._writer.run.run_id)
         except UnavailableError:
-            if self._is_free and outlasts(self._context):
+            if self._is_free and waits_for_store(self._context):
                 return []
             raise
         self._is_free = not found
@@ -140,7 +131,7 @@ class Purse:
     ) -> None:
         """Say what a call cost, to every budget it was reserved on."""
         cost = Recorded(
-            self._head.run.run_id,
+            self._writer.run.run_id,
             ticket.what,
             agent,
             version,
@@ -176,7 +167,7 @@ class Purse:
         `paid` are costs on record in this turn: of those calls, only the other budgets were not
         told yet. Whether a turn was counted.
         """
-        run_id = self._head.run.run_id
+        run_id = self._writer.run.run_id
         lost: list[tuple[Reservation, Recorded]] = []
         recorded = dict(paid)
         found = await self._context.store.budgets.reserved_by(run_id)
@@ -213,7 +204,7 @@ class Purse:
             is_lost=True,
             note=note,
         )
-        is_own = left.run_id == self._head.run.run_id
+        is_own = left.run_id == self._writer.run.run_id
         ticket = Ticket(left.reservation_id, left.what, left.amounts, is_own)
         self.charge(ticket, cost)
         return cost
@@ -224,7 +215,9 @@ class Purse:
             fitting = budgets.chosen(account, reserving.open, at=now)
             if fitting:
                 try:
-                    await self._commit([Draft(Kind.BUDGET_RESERVED, each) for each in fitting])
+                    await self._writer.append(
+                        *(Draft(Kind.BUDGET_RESERVED, each) for each in fitting)
+                    )
                 except ConditionFailed:
                     # What is staged goes in front of it, and the row knows nothing of that yet.
                     await self._stage.flush()
@@ -258,13 +251,6 @@ class Purse:
                 self._warned.add((facts.limit, account.set_seq))
                 self._stage.add(draft)
                 log.warning("the budget of run %s is nearly spent: %s", account.run_id, facts.note)
-
-    async def _commit(self, drafts: Sequence[Draft]) -> None:
-        def decide(run: Run, seq: int) -> Plan:
-            runs.check_leased(run)
-            return Plan(drafts)
-
-        await self._advance(decide)
 
 
 class _Reserving:

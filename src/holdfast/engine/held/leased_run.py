@@ -4,10 +4,8 @@ Edits gather in memory; `checkpoint` stores them as one version. Every method th
 most once, and what it returns is on disk.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
-from uuid import UUID
 
 from holdfast import clock, codec, names
 from holdfast.engine.budgets.purse import Purse
@@ -16,22 +14,17 @@ from holdfast.engine.effects import Begun, EffectRequest, Issuing
 from holdfast.engine.handoffs import HeldHandoffs
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.waits import WaitSpec, opening, results_of
-from holdfast.engine.writing.commits import Beginning
-from holdfast.engine.writing.head import ConditionFailed, Decide, Head, Plan
-from holdfast.engine.writing.outlasting import outlast
-from holdfast.engine.writing.saving import About, Saving, Then, check_size
-from holdfast.engine.writing.staging import Stage, Staging
+from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
+from holdfast.engine.writing.run_writer import ConditionFailed, Plan, RunWriter
+from holdfast.engine.writing.sizes import encoded
+from holdfast.engine.writing.stage import Stage
 from holdfast.errors import (
-    HoldfastError,
     IllegalMove,
-    MisuseError,
-    OutcomeUnknown,
     WaitExists,
     WaitNotFound,
 )
 from holdfast.kernel import checkpoints, effects, indexes, runs, waits
 from holdfast.kernel.checkpoints import Checkpoint
-from holdfast.kernel.edits import Edits
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.runs import BlockedReason, Run
 from holdfast.kernel.state import Parts
@@ -42,73 +35,60 @@ T = TypeVar("T")
 class LeasedRun:
     """A run and the lease on it. Use it from one task at a time."""
 
-    def __init__(self, context: Context, head: Head, parts: Parts) -> None:
+    def __init__(self, context: Context, writer: RunWriter, parts: Parts) -> None:
         self._context = context
-        self._head = head
-        self._parts = parts
+        self._writer = writer
         self._max_bytes = context.settings.max_body_bytes
-        self._edits = Edits(parts, max_bytes=self._max_bytes)
-        self._staging = Staging(parts.recorded)
-        self.stage = Stage(self._staging, head, self._encode, self._advance_leased)
-        self.inbox = Inbox(
-            context, head, save=self._save, advance=self._advance, saving=self._saving
-        )
-        self.handoffs = HeldHandoffs(context, head, save=self._save, saving=self._saving)
-        self.stamp: dict[str, object] = {}
-        """Values that every version which is stored has; they alone make no version."""
-        self.before_saving: Callable[[], None] = _nothing
-        """Makes edits of what was changed without this object being told; until discard()."""
-        self.purse = Purse(context, head, stage=self.stage, advance=self._advance)
-        self._is_saving = False
+        self.saver = CheckpointSaver(writer, parts, max_bytes=self._max_bytes)
+        self.stage = Stage(writer, max_bytes=self._max_bytes)
+        self.inbox = Inbox(context, writer, self.saver)
+        self.handoffs = HeldHandoffs(context, writer, self.saver)
+        self.purse = Purse(context, writer, self.stage)
         self._issuing: Issuing | None = None
         self._made: tuple[tuple[Any, ...], Any] | None = None
 
     @property
     def run(self) -> Run:
         """The run's row, as far as this worker knows."""
-        return self._head.run
+        return self._writer.run
 
     @property
     def run_id(self) -> str:
-        return self._head.run.run_id
+        return self._writer.run.run_id
 
     @property
     def is_spooled(self) -> bool:
         """Whether the last commits are on this machine's disk only, until the store is back."""
-        return self._head.is_spooled
+        return self._writer.is_spooled
 
     @property
     def version(self) -> int:
         """The version of the last checkpoint; 0 before the first."""
-        return self._parts.version
+        return self.saver.parts.version
 
     def state(self) -> dict[str, Any]:
         """A copy of the state at the last checkpoint."""
-        return self._parts.decode()
+        return self.saver.parts.decode()
 
     def part(self, name: str, default: Any = None) -> Any:
         """One part of the state at the last checkpoint, a log as a list."""
-        return self._parts.decode_part(name, default)
+        return self.saver.parts.decode_part(name, default)
 
     def append(self, log: str, *items: object) -> None:
         """Add items to the end of a log at the next checkpoint."""
-        self._check_settled()
-        self._edits.append(log, items)
+        self.saver.append(log, items)
 
     def splice(self, log: str, start: int, delete: int, items: Iterable[object] = ()) -> None:
         """Replace `delete` items of a log from `start` on by `items` at the next checkpoint."""
-        self._check_settled()
-        self._edits.splice(log, start, delete, items)
+        self.saver.splice(log, start, delete, items)
 
     def set(self, name: str, value: object) -> None:
         """Give a value part this value at the next checkpoint."""
-        self._check_settled()
-        self._edits.set(name, value)
+        self.saver.set(name, value)
 
     def drop(self, name: str) -> None:
         """Remove a part at the next checkpoint."""
-        self._check_settled()
-        self._edits.drop(name)
+        self.saver.drop(name)
 
     async def save(
         self,
@@ -123,17 +103,8 @@ class LeasedRun:
 
         It takes the place of edits that were not saved; if it is refused, they are as they were.
         """
-        await self._head.settle()
-        edits, staged = Edits(self._parts, max_bytes=self._max_bytes), self._edits
-        edits.replace_all(state)
-        self._edits = edits
-        try:
-            return await self.checkpoint(phase=phase, agent=agent, status=status, label=label)
-        except OutcomeUnknown:
-            raise
-        except HoldfastError:
-            self._edits = staged
-            raise
+        about = _about(phase, agent, status, label)
+        return self._row_of(await self.saver.checkpoint_whole(state, about))
 
     async def checkpoint(
         self, *, phase: str = "", agent: str = "", status: str = "", label: str = ""
@@ -144,17 +115,8 @@ class LeasedRun:
         After a commit whose outcome was not known, this finds out, and gives back the checkpoint
         that was stored after all if there is nothing else to store.
         """
-        about = About(phase, agent, status, label)
-        for text in about:
-            if text:
-                names.check(text, what="phase, agent, status and label")
-        if not self._head.is_settled:
-            settled = await self._head.settle()
-            self.before_saving()
-            if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and self._edits.is_empty:
-                return self._row_of(settled[-1])
-        created = await self._save(self._saving(about))
-        return self._row_of(created[-1])
+        about = _about(phase, agent, status, label)
+        return self._row_of(await self.saver.checkpoint(about))
 
     def _row_of(self, created: Entry) -> Checkpoint:
         row = checkpoints.row_of(created, indexes.facts_of(created))
@@ -167,10 +129,10 @@ class LeasedRun:
         of the result: it is then named there and not stored again.
         """
         names.check(name, what="the name of a step")
-        body = self._encode(value, name)
+        body = encoded(value, name, self._max_bytes)
         facts = checkpoints.Step(name, codec.canonical_digest(args) if args is not None else b"")
-        (entry,) = await self._advance_leased(Draft(Kind.STEP_RECORDED, facts, body))
-        self._parts.recorded[entry.seq] = body
+        (entry,) = await self._writer.append(Draft(Kind.STEP_RECORDED, facts, body))
+        self._writer.staged.recorded[entry.seq] = body
         return codec.Ref(entry.seq)
 
     async def begin_effects(self, requests: Sequence[EffectRequest]) -> list[Begun]:
@@ -186,7 +148,7 @@ class LeasedRun:
         self._issuing = issuing
         while True:
             try:
-                entries = await self._advance(issuing.plan)
+                entries = await self._writer.advance_patiently(issuing.plan)
             except ConditionFailed as failed:
                 await issuing.look_up(failed)
                 continue
@@ -195,7 +157,7 @@ class LeasedRun:
 
     async def finish_effect(self, begun: Begun, result: object = None) -> None:
         """Record that an effect happened, and its result."""
-        body = self._encode(result, f"result of {begun.effect.tool}")
+        body = encoded(result, f"result of {begun.effect.tool}", self._max_bytes)
         await self._settle(begun, effects.Status.COMPLETED, body)
 
     async def abandon_effect(self, begun: Begun, *, note: str = "") -> None:
@@ -214,9 +176,9 @@ class LeasedRun:
         After suspending the run is not held any more: whoever leases it next goes on.
         """
         if suspend:
-            self._check_saved()
+            self.saver.check_saved()
         asked = ("open_waits", tuple(specs), mode, suspend)
-        run, now = self._head.run, self._context.now()
+        run, now = self._writer.run, self._context.now()
         opened = self._again(
             asked,
             lambda: opening(specs, run_id=run.run_id, owner=run.owner, mode=mode, now=now),
@@ -225,7 +187,7 @@ class LeasedRun:
         if suspend:
             drafts.append(Draft(Kind.RUN_WAITING, runs.Suspended(opened.group_id)))
         try:
-            await self._advance_leased(*drafts, begins=opened.begins)
+            await self._writer.append(*drafts, begins=opened.begins)
         except ConditionFailed as failed:
             raise WaitExists(
                 "a wait with one of these ids exists already; wait ids are used once"
@@ -234,18 +196,18 @@ class LeasedRun:
 
     async def suspend(self, group_id: str) -> bool:
         """Leave the run to a group of waits; False, and the run stays held, if it is closed."""
-        self._check_saved()
+        self.saver.check_saved()
         group = await self._context.store.waits.group(self.run_id, group_id)
         if group is None:
             raise WaitNotFound(f"run {self.run_id} has no group of waits {group_id!r}")
 
         def decide(run: Run, seq: int) -> Plan:
             runs.check_leased(run)
-            is_closed = group_id in self._head.closed_groups
+            is_closed = group_id in self._writer.closed_groups
             draft = None if is_closed else waits.suspend(run, group)
             return Plan(() if draft is None else (draft,))
 
-        return bool(await self._advance(decide))
+        return bool(await self._writer.advance_patiently(decide))
 
     async def results(self, group_id: str) -> list[waits.Result]:
         """How each wait of a group ended, in the order of their ids; open ones are left out."""
@@ -262,13 +224,13 @@ class LeasedRun:
 
     async def complete(self, result: object = None, *, save: bool = False) -> None:
         """End the run with a result; with `save`, the edits are its last checkpoint."""
-        ended = Draft(Kind.RUN_COMPLETED, runs.Ended(), self._encode(result, "result"))
+        ended = Draft(Kind.RUN_COMPLETED, runs.Ended(), encoded(result, "result", self._max_bytes))
         await self._end_lease(ended, save=save)
 
     async def fail(self, error: str, *, details: object = None) -> None:
         """End the run as failed."""
         facts = runs.Ended(names.check_text(error, what="error"))
-        body = self._encode(details, "details")
+        body = encoded(details, "details", self._max_bytes)
         await self._end_lease(Draft(Kind.RUN_FAILED, facts, body))
 
     async def block(self, reason: BlockedReason | str, *, note: str = "") -> None:
@@ -281,95 +243,28 @@ class LeasedRun:
 
         Asked again after a commit nobody saw the answer of, the same is meant.
         """
-        if self._head.is_settled or self._made is None or self._made[0] != asked:
+        if self._writer.is_settled or self._made is None or self._made[0] != asked:
             self._made = (asked, make())
         return self._made[1]
 
-    def _check_saved(self) -> None:
-        if not self._edits.is_empty:
-            raise MisuseError(
-                f"run {self.run_id} has edits that no checkpoint has stored; "
-                "call checkpoint() first, or discard() them"
-            )
-
-    def _check_settled(self) -> None:
-        self._is_saving = self._is_saving and not self._head.is_settled
-        if self._is_saving:
-            raise OutcomeUnknown(
-                f"it is not known whether the last commit of run {self.run_id} is stored; await "
-                "checkpoint() to find out before changing the state"
-            )
-
-    async def _advance_leased(
-        self, *drafts: Draft, begins: Sequence[Beginning] = ()
-    ) -> Sequence[Entry]:
-        def decide(run: Run, seq: int) -> Plan:
-            runs.check_leased(run)
-            return Plan(drafts, begins=begins)
-
-        return await self._advance(decide)
-
-    async def _advance(self, decide: Decide) -> Sequence[Entry]:
-        """The same, however long the store is away, if the settings say so."""
-        return await outlast(self._context, lambda: self._advance_once(decide))
-
-    async def _advance_once(self, decide: Decide) -> Sequence[Entry]:
-        """Commit what `decide` asks for, and what is staged before it; the entries it asked for."""
-        both = self._staging.before(decide)
-        return both.own(await self._head.advance(both))
-
-    async def _save(self, saving: Saving) -> Sequence[Entry]:
-        """Commit edits. Until it is known that they are stored, nothing is added to them."""
-        self._is_saving = True
-        try:
-            created = await self._advance_once(saving.plan)
-        except (OutcomeUnknown, asyncio.CancelledError):
-            raise
-        except BaseException:
-            self._is_saving = False
-            raise
-        self._is_saving = False
-        return created
-
-    def _saving(
-        self,
-        about: About,
-        then: Sequence[Draft] | Then = (),
-        checkpoint_id: UUID | None = None,
-    ) -> Saving:
-        self.before_saving()
-        for name, value in self.stamp.items():
-            self._edits.set(name, value)
-        return Saving(
-            self._parts,
-            self._edits,
-            about,
-            staging=self._staging,
-            max_bytes=self._max_bytes,
-            then=then,
-            checkpoint_id=checkpoint_id,
-        )
-
     async def _end_lease(self, ended: Draft, *, save: bool = False) -> None:
         if save:
-            self.before_saving()
-        if save and not self._edits.is_empty:
-            await self._save(self._saving(About(), then=(ended,)))
+            self.saver.before_saving()
+        if save and self.saver.has_edits:
+            await self.saver.save(About(), then=(ended,))
             return
-        self._check_saved()
+        self.saver.check_saved()
 
         def decide(run: Run, seq: int) -> Plan:
             runs.check_leased(run)
             runs.check_move(run, ended.kind)
             return Plan((ended,))
 
-        await self._advance(decide)
+        await self._writer.advance_patiently(decide)
 
     def discard(self) -> None:
         """Forget the edits since the last checkpoint."""
-        self._check_settled()
-        self._edits.clear()
-        self.before_saving = _nothing
+        self.saver.discard()
 
     async def _settle(
         self, begun: Begun, status: effects.Status, body: bytes = b"", note: str = ""
@@ -377,22 +272,15 @@ class LeasedRun:
         note = names.check_text(note, what="note")
         draft = effects.settle(begun.effect, status, body=body, note=note)
         try:
-            await self._advance_leased(draft)
+            await self._writer.append(draft)
         except ConditionFailed as failed:
             raise IllegalMove(
                 f"effect {begun.effect.key} was settled meanwhile; its outcome stays"
             ) from failed
 
-    def _encode(self, value: object, name: str) -> bytes:
-        data = codec.encode(value, name=name)
-        check_size(data, name, self._max_bytes)
-        return data
 
-
-def state_of(held: LeasedRun) -> Parts:
-    """The state of a run at its last checkpoint. Only `held` changes it, as long as it is used."""
-    return held._parts  # pyright: ignore[reportPrivateUsage] - its own module
-
-
-def _nothing() -> None:
-    pass
+def _about(*texts: str) -> About:
+    for text in texts:
+        if text:
+            names.check(text, what="phase, agent, status and label")
+    return About(*texts)

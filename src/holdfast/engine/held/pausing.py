@@ -12,10 +12,10 @@ from holdfast import codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.reading.versions import load_newest
 from holdfast.engine.waits import Opening, WaitSpec, opening
+from holdfast.engine.writing.checkpoint_saver import About, CheckpointPlan
 from holdfast.engine.writing.commits import build_commit
-from holdfast.engine.writing.head import ConditionFailed, Head, Plan
-from holdfast.engine.writing.saving import About, Saving
-from holdfast.engine.writing.staging import Staging
+from holdfast.engine.writing.run_writer import ConditionFailed, Plan, RunWriter, Shared
+from holdfast.engine.writing.staged_entries import StagedEntries
 from holdfast.errors import Fenced, LeaseHeld, RunEnded, WaitExists
 from holdfast.kernel import runs
 from holdfast.kernel.edits import Edits
@@ -112,16 +112,16 @@ class _Continuing:
         self._context = context
         self._wanted = wanted
         self._stored = stored
-        self._head = Head(context, found.run, found.position, on_later=self._look)
+        self._writer = RunWriter(context, found.run, found.position, ownership=Shared(self._look))
         self._parts = Parts()
         known = {wait.wait_id for wait in stored}
         self._opened = _openings(found.run.run_id, wanted.groups, known, context.now())
 
     async def commit(self) -> None:
-        run_id = self._head.run.run_id
+        run_id = self._writer.run.run_id
         newest = await load_newest(self._context, run_id)
         self._parts = newest.parts
-        await self._head.advance(self._plan)
+        await self._writer.advance(self._plan)
 
     async def _look(self, later: Sequence[Entry]) -> None:
         if any(entry.kind in (Kind.CHECKPOINT_CREATED, Kind.WAITS_OPENED) for entry in later):
@@ -136,7 +136,7 @@ class _Continuing:
         if run.status is Status.READY:
             before.append(Draft(Kind.RUN_LEASED, runs.Leased(self._context.worker)))
         if run.status is not Status.WAITING:
-            still_open = [w for w in self._stored if w.group_id not in self._head.closed_groups]
+            still_open = [w for w in self._stored if w.group_id not in self._writer.closed_groups]
             end = _end(self._opened, waits_for_more(still_open))
         saving = _saving(self._context, self._parts, self._wanted, end)
         return Plan([*before, *saving.plan(run, seq + len(before)).drafts])
@@ -188,15 +188,15 @@ def _end(opened: Sequence[Opening], else_for: str) -> list[Draft]:
     return [*(each.draft for each in opened), leave]
 
 
-def _saving(context: Context, parts: Parts, wanted: Pause, end: Sequence[Draft]) -> Saving:
+def _saving(context: Context, parts: Parts, wanted: Pause, end: Sequence[Draft]) -> CheckpointPlan:
     max_bytes = context.settings.max_body_bytes
     edits = Edits(parts, max_bytes=max_bytes)
     edits.replace_all(wanted.state)
-    return Saving(
+    return CheckpointPlan(
         parts,
         edits,
         wanted.about or About(phase="paused", agent=wanted.agent),
-        staging=Staging(parts.recorded),
+        staged=StagedEntries(parts.recorded),
         max_bytes=max_bytes,
         then=end,
         check=runs.check_alive,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.writing.commits import build_commit
-from holdfast.engine.writing.head import Head
+from holdfast.engine.writing.run_writer import RunWriter
 from holdfast.kernel import runs
 from holdfast.kernel.journal import ORIGIN, Draft, Kind
 from holdfast.kernel.state import Parts
@@ -22,7 +22,8 @@ def hold(
     """A run that nobody else knows of yet; `on_stored` is called when somebody does."""
     beginning = [created, Draft(Kind.RUN_LEASED, runs.Leased(context.worker))]
     leased = build_commit(context, run_id, None, ORIGIN, beginning).run
-    head = Head(context, leased, ORIGIN, on_stored=on_stored)
-    held = LeasedRun(context, head, Parts())
+    parts = Parts()
+    writer = RunWriter(context, leased, ORIGIN, recorded=parts.recorded, on_stored=on_stored)
+    held = LeasedRun(context, writer, parts)
     held.stage.begin(beginning)
     return held

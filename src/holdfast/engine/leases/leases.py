@@ -23,7 +23,7 @@ from holdfast.engine.leases.strays import Strays
 from holdfast.engine.maintenance import recoveries
 from holdfast.engine.messages.outbox import Outbox
 from holdfast.engine.reading.versions import Newest, load_newest
-from holdfast.engine.writing.head import Head
+from holdfast.engine.writing.run_writer import RunWriter
 from holdfast.errors import (
     CheckpointCorrupted,
     Fenced,
@@ -290,8 +290,9 @@ class Leases:
         except IntegrityError as damage:
             await recoveries.mend_or_block(self._context, run_id, damage)
             raise
-        head = Head(self._context, found.run, found.position)
-        held = LeasedRun(self._context, head, newest.parts)
+        recorded = newest.parts.recorded
+        writer = RunWriter(self._context, found.run, found.position, recorded=recorded)
+        held = LeasedRun(self._context, writer, newest.parts)
         if found.run.is_recovering:
             held.stage.begin([recoveries.completed(found.run, newest.checkpoint)])
         self.strays.add(held)

@@ -21,8 +21,8 @@ from holdfast.engine.reading import turns
 from holdfast.engine.reading.versions import load_newest, load_parts
 from holdfast.engine.sweeper import is_held
 from holdfast.engine.waits import Waits
-from holdfast.engine.writing import beginning
-from holdfast.engine.writing.at_head import decide_at_head
+from holdfast.engine.writing import unheld_runs
+from holdfast.engine.writing.unheld_runs import append_at_head
 from holdfast.errors import IntegrityError, MisuseError, RunNotFound
 from holdfast.kernel import checkpoints, handoffs, indexes, journal, records, runs, travel, waits
 from holdfast.kernel.edits import OWN_PARTS, Edits
@@ -191,7 +191,7 @@ async def fork(
     context: Context, run_id: str, version: int, new_run_id: str | None, change: Change
 ) -> Run:
     """A new run that begins with another's state at a version."""
-    new_id = beginning.id_of(new_run_id)
+    new_id = unheld_runs.choose_id(new_run_id)
     original = await _get(context, run_id)
     await _check_has_no_marks(context, run_id)
     point = await _find(context, original, version)
@@ -213,7 +213,7 @@ async def fork(
     await versions.restore(point, change, new_id, "forked", is_answered=has_signals)
     await versions.edit(point, change)
     drafts = [Draft(Kind.RUN_CREATED, facts, body), *versions.drafts]
-    return await beginning.begin(context, new_id, drafts, by=change.by)
+    return await unheld_runs.create(context, new_id, drafts, by=change.by)
 
 
 async def _check_has_no_marks(context: Context, run_id: str) -> None:
@@ -245,7 +245,7 @@ async def rewind(
         return [*await _rewinding(context, head, version, change), *then]
 
     advice = "block it (hf.runs.block), then rewind it"
-    await decide_at_head(context, run_id, decide, by=change.by, advice=advice)
+    await append_at_head(context, run_id, decide, by=change.by, advice=advice)
     return await _get(context, run_id)
 
 

@@ -18,9 +18,9 @@ from holdfast.engine.effects import Begun, EffectRequest, Issuing, find
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.reading.folding import Fold, Items, Named, View, changes_between
 from holdfast.engine.reading.versions import check_not_final, load_entries, load_newest_folded
-from holdfast.engine.writing.head import ConditionFailed, Head, Plan
-from holdfast.engine.writing.saving import About, Saving, check_size
-from holdfast.engine.writing.staging import Staging
+from holdfast.engine.writing.checkpoint_saver import About, CheckpointPlan
+from holdfast.engine.writing.run_writer import ConditionFailed, Plan, RunWriter, Shared
+from holdfast.engine.writing.sizes import check_size
 from holdfast.errors import Fenced, HoldfastError, IllegalMove, RunBlocked, ThreadBusy
 from holdfast.kernel import (
     checkpoints,
@@ -77,11 +77,16 @@ class MarkedRun:
     ) -> None:
         self._context = context
         self._leases = leases
-        self._head = Head(context, found.run, found.position, on_later=self._fold_in)
+        self._writer = RunWriter(
+            context,
+            found.run,
+            found.position,
+            recorded=parts.recorded,
+            ownership=Shared(self._fold_in),
+        )
         self._parts = parts
         self.fold = fold
         self._max_bytes = context.settings.max_body_bytes
-        self._staging = Staging(parts.recorded)
         self._names: OrderedDict[bytes, _Known] = OrderedDict()
         self._dead: set[int] = set()
         self.is_stale = False
@@ -97,7 +102,7 @@ class MarkedRun:
 
     @property
     def run(self) -> Run:
-        return self._head.run
+        return self._writer.run
 
     @property
     def version(self) -> int:
@@ -106,11 +111,11 @@ class MarkedRun:
     @property
     def seq(self) -> int:
         """Where its journal ends, as far as this process knows."""
-        return self._head.position.seq
+        return self._writer.position.seq
 
     async def look(self) -> None:
         """See what others have written."""
-        await self._head.look()
+        await self._writer.look()
 
     async def save(
         self,
@@ -145,11 +150,11 @@ class MarkedRun:
             edits = Edits(self._parts, max_bytes=self._max_bytes)
             wanted = change(self.fold.newest)
             plain = self._edit(edits, wanted)
-            saving = Saving(
+            saving = CheckpointPlan(
                 self._parts,
                 edits,
                 About(mark=mark),
-                staging=self._staging,
+                staged=self._writer.staged,
                 max_bytes=self._max_bytes,
                 then=again,
                 check=runs.check_alive,
@@ -214,7 +219,7 @@ class MarkedRun:
         def decide(run: Run, seq: int) -> Plan:
             if run.status is not Status.RUNNING or run.lease_seq != token:
                 return Plan(())
-            if group_id and group_id not in self._head.closed_groups:
+            if group_id and group_id not in self._writer.closed_groups:
                 return Plan((Draft(Kind.RUN_WAITING, runs.Suspended(group_id)),))
             return Plan((Draft(Kind.RUN_RELEASED, runs.Released()),))
 
@@ -317,7 +322,7 @@ class MarkedRun:
     async def _advance(self, decide: Callable[[Run, int], Plan]) -> Sequence[Entry]:
         while True:
             try:
-                return await self._head.advance(decide)
+                return await self._writer.advance(decide)
             except _Held as held:
                 await self._look_for(held.run)
 
@@ -326,7 +331,7 @@ class MarkedRun:
 
         What is known of the run may be old: it is looked at first.
         """
-        await self._head.look()
+        await self._writer.look()
         if (self.run.status, self.run.lease_seq) != (run.status, run.lease_seq):
             return
         if not await sweeper.is_lost(self._context, run.worker):

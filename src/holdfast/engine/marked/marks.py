@@ -10,7 +10,7 @@ from holdfast.engine.marked import pruning
 from holdfast.engine.marked.marked_run import MarkedRun
 from holdfast.engine.reading.folding import Items, Named, View
 from holdfast.engine.reading.versions import load_entries, load_views
-from holdfast.engine.writing import beginning
+from holdfast.engine.writing import unheld_runs
 from holdfast.errors import IndexCorrupted, InputDiffers, RunExists
 from holdfast.kernel import checkpoints, indexes, journal, runs, state
 from holdfast.kernel.journal import Draft, Entry, Kind
@@ -53,7 +53,7 @@ class Marks:
 
     async def _create(self, run_id: str, facts: runs.Created) -> None:
         with contextlib.suppress(RunExists):
-            await beginning.begin(self._context, run_id, [Draft(Kind.RUN_CREATED, facts)])
+            await unheld_runs.create(self._context, run_id, [Draft(Kind.RUN_CREATED, facts)])
 
     async def note(self, run_id: str) -> str:
         """The note that a run was created with."""

@@ -12,7 +12,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.marked.marked_run import MarkedRun, Stale
 from holdfast.engine.reading import proving
 from holdfast.engine.reading.versions import check_not_final, load_entries, load_parts
-from holdfast.engine.writing.head import Plan
+from holdfast.engine.writing.run_writer import Plan
 from holdfast.kernel import checkpoints, journal, state
 from holdfast.kernel.checkpoints import Base, Checkpoint
 from holdfast.kernel.journal import Draft, Entry, Kind

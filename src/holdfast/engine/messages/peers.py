@@ -12,8 +12,8 @@ from holdfast.engine.messages.queues import Queues
 from holdfast.engine.messages.replies import PeerReply, intact_entry, reply_of
 from holdfast.engine.reading.journal import body_of
 from holdfast.engine.waits import Waits
-from holdfast.engine.writing import beginning
-from holdfast.engine.writing.saving import check_size
+from holdfast.engine.writing import unheld_runs
+from holdfast.engine.writing.sizes import check_size
 from holdfast.errors import BodyErased, IntegrityError, MisuseError, RunExists, WaitNotFound
 from holdfast.kernel import runs, waits
 from holdfast.kernel.journal import Draft, Kind
@@ -128,7 +128,7 @@ async def give_up(context: Context, wait_id: str, address: str) -> None:
 async def begin(context: Context, run_id: str, created: Draft) -> None:
     """Begin the run of a peer; once, however often it is asked."""
     with contextlib.suppress(RunExists):
-        await beginning.begin(context, beginning.id_of(run_id), [created])
+        await unheld_runs.create(context, unheld_runs.choose_id(run_id), [created])
 
 
 async def creation(
@@ -177,7 +177,7 @@ async def begin_cancelled(context: Context, run_id: str, *, agent: str) -> None:
     """A run that was cancelled before its request came: that finds it ended."""
     facts = runs.Created(agent=names.check(agent, what="agent"))
     with contextlib.suppress(RunExists):
-        await beginning.begin(context, run_id, [Draft(Kind.RUN_CREATED, facts), _given_up()])
+        await unheld_runs.create(context, run_id, [Draft(Kind.RUN_CREATED, facts), _given_up()])
 
 
 def _given_up() -> Draft:

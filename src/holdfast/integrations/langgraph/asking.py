@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from holdfast.agents.definitions.questions import QUESTION
 from holdfast.engine.waits import WaitSpec, opening
-from holdfast.engine.writing.head import ConditionFailed
+from holdfast.engine.writing.run_writer import ConditionFailed
 from holdfast.errors import WaitNotFound
 from holdfast.integrations.langgraph import interrupts
 from holdfast.integrations.langgraph.host import AGENT, Host

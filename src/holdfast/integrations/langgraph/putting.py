@@ -14,7 +14,7 @@ from langgraph.checkpoint.base import (
 
 from holdfast.engine.marked.marked_run import Change, MarkedRun, Stale
 from holdfast.engine.reading.folding import Items, View
-from holdfast.engine.writing.head import ConditionFailed
+from holdfast.engine.writing.run_writer import ConditionFailed
 from holdfast.errors import CheckpointConflict, HoldfastError
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.asking import Asking

@@ -1,4 +1,4 @@
-"""The head of a run's journal, as its one writer knows it.
+"""The writer of one run: commits that continue its journal, with staged entries in front.
 
 `advance` runs a pure decision on the known state and commits what it asks for. If somebody else was
 first, what came between is folded in and the decision is made anew: a cancel that arrived means
@@ -8,11 +8,13 @@ stop, a later lease means fenced. A commit whose outcome is unknown is resent be
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import read_after
 from holdfast.engine.writing.commits import Beginning, build_commit
+from holdfast.engine.writing.outages import retry_while_unavailable
+from holdfast.engine.writing.staged_entries import Staged, StagedEntries
 from holdfast.errors import (
     Fenced,
     HoldfastError,
@@ -20,7 +22,7 @@ from holdfast.errors import (
     SpoolUnusable,
     UnavailableError,
 )
-from holdfast.kernel import indexes, leases, signals, waits
+from holdfast.kernel import indexes, leases, runs, signals, waits
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.runs import Run
@@ -47,18 +49,60 @@ class ConditionFailed(HoldfastError):
         self.change = change
 
 
+class Ownership(Protocol):
+    """Who else may write a run, and what to do about what they wrote."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether nobody else advances the run: only then can its commits be spooled."""
+        ...
+
+    async def accept(self, later: Sequence[Entry]) -> None:
+        """Look at entries of others; raises Fenced if this writer must stop."""
+        ...
+
+
+class Leased:
+    """The run is this writer's alone as long as nobody has taken a later lease."""
+
+    is_exclusive = True
+
+    def __init__(self, lease_seq: int) -> None:
+        self._lease_seq = lease_seq
+
+    async def accept(self, later: Sequence[Entry]) -> None:
+        leases.check_not_fenced(self._lease_seq, later)
+
+
+class Shared:
+    """Others write the run too; `on_later` is given what they appended."""
+
+    is_exclusive = False
+
+    def __init__(self, on_later: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
+        self.accept = on_later
+
+
 class _Pending(NamedTuple):
+    """A commit that was sent, or is about to be; `plan` is what its decision asked for."""
+
     commit: Commit
     run: Run
+    staged: Sequence[Staged]
     plan: Plan
     before: tuple[Run, int]
 
+    @property
+    def own_entries(self) -> Sequence[Entry]:
+        """The entries that the decision asked for, without those that were staged."""
+        return self.commit.entries[len(self.staged) :]
 
-class Head:
+
+class RunWriter:
     """Where one writer is in one run.
 
-    With `on_later` the run is not this writer's alone: what others appended is given to it, and no
-    lease of theirs fences this head. `on_stored` is called after the first commit.
+    `recorded` are the bodies that may be named in its state. `on_stored` is called after the first
+    commit.
     """
 
     def __init__(
@@ -67,7 +111,8 @@ class Head:
         run: Run,
         position: Position,
         *,
-        on_later: Callable[[Sequence[Entry]], Awaitable[None]] | None = None,
+        recorded: dict[int, bytes] | None = None,
+        ownership: Ownership | None = None,
         on_stored: Callable[[], None] | None = None,
     ) -> None:
         self.run = run
@@ -75,9 +120,9 @@ class Head:
         self.closed_groups: set[str] = set()
         self.signalled: dict[str, int] = {}
         """The seq of the last signal of each name that was folded in."""
+        self.staged = StagedEntries({} if recorded is None else recorded)
         self._context = context
-        self._lease_seq = run.lease_seq
-        self._on_later = on_later
+        self._ownership = ownership or Leased(run.lease_seq)
         self._on_stored = on_stored
         self._pending: _Pending | None = None
         self._spooled = 0
@@ -92,8 +137,46 @@ class Head:
 
     @property
     def is_spooled(self) -> bool:
-        """Whether some of what this head has committed is in the local spool only."""
+        """Whether some of what this writer has committed is in the local spool only."""
         return self._spooled > 0
+
+    async def append(self, *drafts: Draft, begins: Sequence[Beginning] = ()) -> Sequence[Entry]:
+        """Commit drafts to a run that is held; without drafts, what is staged."""
+
+        def decide(run: Run, seq: int) -> Plan:
+            runs.check_leased(run)
+            return Plan(drafts, begins=begins)
+
+        return await self.advance_patiently(decide)
+
+    async def advance_patiently(self, decide: Decide) -> Sequence[Entry]:
+        """Advance; if the settings say so, again and again while the store is away."""
+        return await retry_while_unavailable(self._context, lambda: self.advance(decide))
+
+    async def advance(self, decide: Decide) -> Sequence[Entry]:
+        """Commit what is staged, then what `decide(run, seq)` asks for: its entries, once on disk.
+
+        Nothing is written when nothing is staged and it asks for nothing.
+        """
+        if self._is_busy or self._pending is not None:
+            settled = await self._settle_before(decide)
+            if settled is not None:
+                return settled
+        else:
+            self._is_busy = True
+        try:
+            while True:
+                pending = self._prepare(decide)
+                if pending is None:
+                    return ()
+                outcome = await self._submit(pending)
+                if isinstance(outcome, Applied):
+                    return pending.own_entries
+                if isinstance(outcome, Refused):
+                    raise ConditionFailed(outcome.change)
+                await self._catch_up()
+        finally:
+            self._leave()
 
     async def settle(self) -> Sequence[Entry]:
         """Find out what became of a commit whose answer nobody saw; its entries if it is stored."""
@@ -103,33 +186,16 @@ class Head:
         finally:
             self._leave()
 
-    async def advance(self, decide: Decide) -> Sequence[Entry]:
-        """Commit what `decide(run, next seq)` asks for; the entries, once they are on disk.
-
-        Nothing is written when it asks for nothing.
-        """
-        if self._is_busy or self._pending is not None:
-            settled = await self._settle_before(decide)
-            if settled:
-                return settled
-        else:
-            self._is_busy = True
+    async def look(self) -> None:
+        """Fold in what others appended meanwhile, without writing anything."""
+        await self._enter()
         try:
-            while True:
-                plan = decide(self.run, self.position.seq + 1)
-                if not plan.drafts:
-                    return ()
-                pending = self._seal(plan)
-                outcome = await self._submit(pending)
-                if isinstance(outcome, Applied):
-                    return pending.commit.entries
-                if isinstance(outcome, Refused):
-                    raise ConditionFailed(outcome.change)
-                await self._catch_up()
+            if not await self._settle() and self._pending is None:
+                await self._fold_later()
         finally:
             self._leave()
 
-    async def _settle_before(self, decide: Decide) -> Sequence[Entry]:
+    async def _settle_before(self, decide: Decide) -> Sequence[Entry] | None:
         """Wait for one's turn and settle what is pending.
 
         If `decide` asks for just what turns out to be stored, its caller tries again what has
@@ -138,18 +204,17 @@ class Head:
         await self._enter()
         try:
             pending = self._pending
-            asked = None if pending is None else _drafts_of(decide, pending)
-            settled = await self._settle()
-            if settled and pending and pending.plan.drafts == asked:
+            is_asked_again = pending is not None and _asks_again(decide, pending)
+            if await self._settle() and pending is not None and is_asked_again:
                 self._leave()
-                return settled
+                return pending.own_entries
         except BaseException:
             self._leave()
             raise
-        return ()
+        return None
 
     async def _enter(self) -> None:
-        """Wait until nobody else uses this head. Tasks take turns in the order they came."""
+        """Wait until nobody else uses this writer. Tasks take turns in the order they came."""
         while self._is_busy:
             # In a fork, whoever has the turn does not exist.
             self._context.store.home.check()
@@ -171,15 +236,22 @@ class Head:
                 turn.set_result(None)
                 return
 
-    def _seal(self, plan: Plan) -> _Pending:
-        before = self.run
+    def _prepare(self, decide: Decide) -> _Pending | None:
+        """Seal what is staged and what a decision asks for; None if that is nothing."""
+        before, seq = self.run, self.position.seq + 1
+        staged = self.staged.plan(seq)
+        own_seq = seq + len(staged)
+        plan = decide(before, own_seq)
+        if not staged and not plan.drafts:
+            return None
+        drafts = [*(item.draft for item in staged), *plan.drafts] if staged else plan.drafts
         built = build_commit(
-            self._context, before.run_id, before, self.position, plan.drafts, begins=plan.begins
+            self._context, before.run_id, before, self.position, drafts, begins=plan.begins
         )
-        return _Pending(built.commit, built.run, plan, (before, self.position.seq + 1))
+        return _Pending(built.commit, built.run, staged, plan, (before, own_seq))
 
     async def _submit(self, pending: _Pending) -> Outcome:
-        # Until the answer is here, the commit may or may not be stored: whoever uses this head
+        # Until the answer is here, the commit may or may not be stored: whoever uses this writer
         # next finds it in `_pending` and settles it first.
         is_first_time = self._pending is None
         self._pending = pending
@@ -201,7 +273,7 @@ class Head:
         if spool is None:
             return await self._context.store.submit(commit)
         # One that is not its writer's alone would be superseded by whoever writes next.
-        can_spool = self._on_later is None and spool.takes(commit)
+        can_spool = self._ownership.is_exclusive and spool.takes(commit)
         is_away = spool.is_away and not spool.is_broken
         if can_spool and is_away and self._superseded is None:
             return await self._spool(commit)
@@ -241,14 +313,17 @@ class Head:
 
     def _answered(self, pending: _Pending, outcome: Outcome) -> None:
         self._pending = None
-        if isinstance(outcome, Applied):
-            self.run = pending.run
-            self.position = pending.commit.entries[-1].position
-            if self._on_stored is not None:
-                self._on_stored()
-                self._on_stored = None
-            if pending.plan.on_applied is not None:
-                pending.plan.on_applied(pending.commit.entries, pending.plan.drafts)
+        if not isinstance(outcome, Applied):
+            return
+        entries, plan = pending.commit.entries, pending.plan
+        self.run = pending.run
+        self.position = entries[-1].position
+        if self._on_stored is not None:
+            self._on_stored()
+            self._on_stored = None
+        self.staged.settle(pending.staged, entries)
+        if plan.on_applied is not None:
+            plan.on_applied(pending.own_entries, plan.drafts)
 
     async def _settle(self) -> Sequence[Entry]:
         """The commit is sent again unchanged: if it is there already, that is success."""
@@ -265,24 +340,12 @@ class Head:
         self._context.telemetry.count(COMMIT_CONFLICT)
         await self._fold_later()
 
-    async def look(self) -> None:
-        """Fold in what others appended meanwhile, without writing anything."""
-        await self._enter()
-        try:
-            if not await self._settle() and self._pending is None:
-                await self._fold_later()
-        finally:
-            self._leave()
-
     async def _fold_later(self) -> None:
         await self._drain()
         later = await read_after(self._context, self.run.run_id, self.position)
         if later and not self.position.seq:
             raise Fenced(f"run {self.run.run_id} was begun by somebody else: stop working on it")
-        if self._on_later is None:
-            leases.check_not_fenced(self._lease_seq, later)
-        else:
-            await self._on_later(later)
+        await self._ownership.accept(later)
         for entry in later:
             facts = indexes.facts_of(entry)
             self.run = indexes.fold_run(self.run, entry, facts)
@@ -293,9 +356,11 @@ class Head:
                 self.signalled[facts.name] = entry.seq
 
 
-def _drafts_of(decide: Decide, pending: _Pending) -> Sequence[Draft] | None:
-    """What a decision would have asked for in place of a commit; None if it refuses."""
+def _asks_again(decide: Decide, pending: _Pending) -> bool:
+    """Whether a decision asks for just what a commit has of its own; not if that is nothing."""
+    if not pending.plan.drafts:
+        return False
     try:
-        return decide(*pending.before).drafts
+        return decide(*pending.before).drafts == pending.plan.drafts
     except HoldfastError:
-        return None
+        return False

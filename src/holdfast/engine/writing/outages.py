@@ -1,4 +1,4 @@
-"""Going on while the store is away: settings `on_store_failure: memory` and `spool`.
+"""Commits while the store is away: settings `on_store_failure: memory` and `spool`.
 
 What a commit is to store stays here until it is stored. A process that dies meanwhile loses it;
 whoever sent the task has no acknowledgement yet, and sends it again. With a spool that is so only
@@ -17,25 +17,25 @@ T = TypeVar("T")
 _LONGEST_PAUSE: Final = 5.0
 
 
-def goes_on_in_memory(context: Context) -> bool:
+def keeps_in_memory(context: Context) -> bool:
     """Whether a checkpoint that cannot be stored is left to a later one."""
     return context.settings.on_store_failure == "memory"
 
 
-def outlasts(context: Context) -> bool:
+def waits_for_store(context: Context) -> bool:
     """Whether commits wait for a store that is away; not if the spool fails them too."""
     spool = context.spool
-    return goes_on_in_memory(context) or (spool is not None and not spool.is_broken)
+    return keeps_in_memory(context) or (spool is not None and not spool.is_broken)
 
 
-async def outlast(context: Context, commit: Callable[[], Awaitable[T]]) -> T:
+async def retry_while_unavailable(context: Context, commit: Callable[[], Awaitable[T]]) -> T:
     """Commit, again and again while the store is away; at once an error if the settings say so."""
     pause = 0.05
     while True:
         try:
             return await commit()
         except UnavailableError as error:
-            if not outlasts(context):
+            if not waits_for_store(context):
                 raise
             log.warning("the store is away, what is to be stored waits in memory: %s", error)
             await asyncio.sleep(pause)

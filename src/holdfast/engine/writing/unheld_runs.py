@@ -1,0 +1,58 @@
+"""Writing runs that nobody need hold: creating them, and appending where their journals end.
+
+For what has to be read before it is decided; what can be judged on a run's rows alone is a `Late`.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from holdfast import ids, names
+from holdfast.engine.context import Context
+from holdfast.engine.writing.commits import build_commit
+from holdfast.errors import ConflictError, RunExists, RunNotFound
+from holdfast.kernel.journal import ORIGIN, Draft, Entry
+from holdfast.kernel.runs import Run
+from holdfast.stores.contract import Applied
+from holdfast.stores.reads import RunAtHead
+
+TRIES: Final = 50
+
+DecideAtHead = Callable[[RunAtHead, int], Awaitable[Sequence[Draft]]]
+"""What to append to a journal that ends there, at a moment; an empty list writes nothing."""
+
+
+def choose_id(run_id: str | None) -> str:
+    """The id of a run to be made: the caller's, if it can be one, else a new one."""
+    return ids.new_run_id() if run_id is None else names.check(run_id, what="run id")
+
+
+async def create(context: Context, run_id: str, drafts: Sequence[Draft], *, by: str = "") -> Run:
+    """Store a new run: its journal and its rows begin together. Raises RunExists."""
+    built = build_commit(context, run_id, None, ORIGIN, drafts, by=by)
+    if not isinstance(await context.store.submit(built.commit), Applied):
+        raise RunExists(f"there is a run {run_id!r} already; open it, or choose another id")
+    return built.run
+
+
+async def append_at_head(
+    context: Context, run_id: str, decide: DecideAtHead, *, by: str = "", advice: str = "try again"
+) -> Sequence[Entry]:
+    """Append what `decide` asks for in one commit; the entries. Decided anew if the run grows."""
+    names.check(run_id, what="run id")
+    for _ in range(TRIES):
+        head = await context.store.runs.at_head(run_id)
+        if head is None:
+            raise RunNotFound(
+                f"there is no run {run_id!r}; `holdfast runs list` shows those that are"
+            )
+        now = context.now()
+        drafts = await decide(head, now)
+        if not drafts:
+            return ()
+        built = build_commit(context, run_id, head.run, head.position, drafts, by=by, at=now)
+        if isinstance(await context.store.submit(built.commit), Applied):
+            return built.commit.entries
+    raise ConflictError(
+        f"nothing was written to run {run_id}: it went on {TRIES} times while this was decided; "
+        f"{advice}"
+    )
