@@ -279,8 +279,8 @@ class LeasedRun:
             ) from failed
 
 
-def _about(*texts: str) -> About:
-    for text in texts:
+def _about(phase: str, agent: str, status: str, label: str) -> About:
+    for text in (phase, agent, status, label):
         if text:
             names.check(text, what="phase, agent, status and label")
-    return About(*texts)
+    return About(phase, agent, status, label)

@@ -80,7 +80,10 @@ class Shared:
     is_exclusive = False
 
     def __init__(self, on_later: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
-        self.accept = on_later
+        self._on_later = on_later
+
+    async def accept(self, later: Sequence[Entry]) -> None:
+        await self._on_later(later)
 
 
 class _Pending(NamedTuple):
