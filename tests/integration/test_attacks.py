@@ -299,7 +299,7 @@ async def test_results_that_nothing_names_are_not_kept_in_memory(store: str) -> 
             await run.record("step", "x" * 1000)
             run.append("log", n)
             await run.checkpoint()
-        assert (run._parts.bodies, run._parts.recorded) == ({}, {})
+        assert (run.saver.parts.bodies, run.saver.parts.recorded) == ({}, {})
 
 
 @async_test
