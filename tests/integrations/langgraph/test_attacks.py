@@ -125,6 +125,35 @@ def test_turn_is_known_after_all_but_the_latest_checkpoint_are_pruned(store: str
         assert paid == ["ann"]
 
 
+def test_thread_is_free_if_its_taker_is_cancelled_before_it_hears_of_the_lease(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HoldfastSaver(store) as saver:
+        acall = saver.acall
+
+        async def never_heard(method: Any, *args: Any, **options: Any) -> Any:
+            answer = await acall(method, *args, **options)
+            if method.__name__ == "hold":
+                raise asyncio.CancelledError
+            return answer
+
+        async def attempts() -> None:
+            graph = durable(echo(saver))
+            with monkeypatch.context() as patched:
+                patched.setattr(saver, "acall", never_heard)
+                with pytest.raises(asyncio.CancelledError):
+                    await graph.ainvoke({"messages": [("user", "first")]}, WHERE)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while True:
+                    with contextlib.suppress(ThreadBusy):
+                        await graph.ainvoke({"messages": [("user", "last")]}, WHERE)
+                        return
+                    await asyncio.sleep(0.02)
+
+        asyncio.run(attempts())
+        assert said(echo(saver))[-1] == "re: last"
+
+
 def test_thread_is_free_after_whoever_took_it_was_cancelled(store: str) -> None:
     with HoldfastSaver(store) as saver:
 

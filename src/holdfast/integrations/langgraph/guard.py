@@ -18,7 +18,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs] - LangGraph marks only some packages as typed
 from langgraph.types import Command, Interrupt, StateSnapshot
 
-from holdfast.errors import MisuseError, StoreClosed
+from holdfast.errors import HoldfastError, MisuseError, StoreClosed
 from holdfast.integrations.langgraph import interrupts
 from holdfast.integrations.langgraph.places import TOKEN
 from holdfast.integrations.langgraph.saver import HoldfastSaver
@@ -51,6 +51,39 @@ def durable(graph: G) -> G:
     return cast(G, made)
 
 
+class _Taking:
+    """Taking a thread for a caller on another event loop, who may go away at any moment.
+
+    Used on the store's loop only. A lease that the caller never hears of is given back.
+    """
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+        self._has_begun = False
+        self._is_given_up = False
+        self._ended = asyncio.Event()
+        self._token = 0
+
+    async def hold(self) -> int:
+        if self._is_given_up:
+            raise asyncio.CancelledError
+        self._has_begun = True
+        try:
+            self._token = await self._thread.hold()
+            return self._token
+        finally:
+            self._ended.set()
+
+    async def give_up(self) -> None:
+        """Release the thread if it was taken; what is still under way is waited for."""
+        self._is_given_up = True
+        if self._has_begun:
+            await self._ended.wait()
+        if self._token:
+            with contextlib.suppress(HoldfastError):
+                await self._thread.release(self._token)
+
+
 class _Held(NamedTuple):
     """A thread that is to be held, and the config of the run that holds it."""
 
@@ -62,6 +95,16 @@ class _Held(NamedTuple):
     async def hold(self) -> int:
         thread = Thread(self.saver.host, self.thread_id)
         return await thread.hold()
+
+    async def ahold(self) -> int:
+        """Hold the thread for a task that may be cancelled, even after it was taken."""
+        taking = _Taking(Thread(self.saver.host, self.thread_id))
+        try:
+            return await self.saver.acall(taking.hold)
+        except asyncio.CancelledError:
+            with contextlib.suppress(StoreClosed):
+                self.saver.host.send(taking.give_up)
+            raise
 
     async def release(self, token: int) -> None:
         thread = Thread(self.saver.host, self.thread_id)
@@ -151,7 +194,7 @@ class _Durable(Pregel[Any, Any, Any, Any]):
         if wanted is None:
             yield None
             return
-        token = await wanted.saver.acall(wanted.hold)
+        token = await wanted.ahold()
         try:
             yield wanted.with_token(token)
         finally:

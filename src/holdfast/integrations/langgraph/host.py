@@ -67,6 +67,14 @@ class Host:
         """Do something on the store's loop, and wait for it."""
         return self._opened().call(method, *args, **kwargs)
 
+    def send(self, method: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do something on the store's loop, where nobody waits for it."""
+
+        async def begin() -> None:
+            self.later(method())
+
+        self._opened().submit(begin)
+
     async def acall(
         self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
