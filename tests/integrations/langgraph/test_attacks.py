@@ -125,6 +125,16 @@ def test_turn_is_known_after_all_but_the_latest_checkpoint_are_pruned(store: str
         assert paid == ["ann"]
 
 
+async def say_last(graph: Any) -> None:
+    """Run a graph as soon as its thread is free."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            with contextlib.suppress(ThreadBusy):
+                await graph.ainvoke({"messages": [("user", "last")]}, WHERE)
+                return
+            await asyncio.sleep(0.02)
+
+
 def test_thread_is_free_if_its_taker_is_cancelled_before_it_hears_of_the_lease(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,12 +153,7 @@ def test_thread_is_free_if_its_taker_is_cancelled_before_it_hears_of_the_lease(
                 patched.setattr(saver, "acall", never_heard)
                 with pytest.raises(asyncio.CancelledError):
                     await graph.ainvoke({"messages": [("user", "first")]}, WHERE)
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while True:
-                    with contextlib.suppress(ThreadBusy):
-                        await graph.ainvoke({"messages": [("user", "last")]}, WHERE)
-                        return
-                    await asyncio.sleep(0.02)
+            await say_last(graph)
 
         asyncio.run(attempts())
         assert said(echo(saver))[-1] == "re: last"
@@ -167,12 +172,7 @@ def test_thread_is_free_after_whoever_took_it_was_cancelled(store: str) -> None:
                 running.cancel()
                 with contextlib.suppress(asyncio.CancelledError, ThreadBusy):
                     await running
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while True:
-                    with contextlib.suppress(ThreadBusy):
-                        await graph.ainvoke({"messages": [("user", "last")]}, WHERE)
-                        return
-                    await asyncio.sleep(0.02)
+            await say_last(graph)
 
         asyncio.run(attempts())
         assert said(echo(saver))[-1] == "re: last", "the thread is still held"
