@@ -20,9 +20,10 @@ import pytest
 
 import holdfast
 from holdfast.errors import LeaseHeld
-from holdfast.kernel import runs
+from holdfast.kernel import leases, runs
 from holdfast.kernel.journal import Draft, Kind
-from holdfast.stores.contract import Beat, Decision
+from holdfast.kernel.recoveries import Point
+from holdfast.stores.contract import Beat, Decision, LostWorker, Snapshot
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend, PostgresBackend
 from tests.chaos.test_spooling import freeze, thaw
@@ -99,6 +100,10 @@ class Shop:
             if self.backend.name == "sqlite":
                 raw.execute("BEGIN IMMEDIATE")
             child.signal(signal.SIGSTOP)
+            # A thread that still runs could take the lock when it is free, and stop with it.
+            wait_until(
+                lambda: stop_states(child.process.pid) == {"T"}, "all its threads stand still"
+            )
             if self.backend.name == "sqlite":
                 raw.execute("ROLLBACK")
 
@@ -106,9 +111,10 @@ class Shop:
         (self.folder / "gate").touch()
 
 
-def stop_state(pid: int) -> str:
-    """A process's state letter; T is stopped by a signal."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+def stop_states(pid: int) -> set[str]:
+    """The state letters of a process's threads; T is stopped by a signal."""
+    found = Path(f"/proc/{pid}/task").glob("*/stat")
+    return {stat.read_text().rpartition(")")[2].split()[0] for stat in found}
 
 
 @pytest.mark.parametrize("stop_at", [LOOKED, "batch.after_decide"])
@@ -127,7 +133,7 @@ def test_sweeper_that_stands_still_between_look_and_write_expires_nobody_who_liv
         with shop.worker(f"{stop_at}") as sweeper:
             pid = sweeper.process.pid
             sweeper.answer()
-            wait_until(lambda: stop_state(pid) == "T", "the sweeper has seen enough")
+            wait_until(lambda: stop_states(pid) == {"T"}, "the sweeper has seen enough")
             before = shop.beats(worker)
             living.signal(signal.SIGCONT)
             wait_until(lambda: shop.beats(worker) > before, "the worker beats again")
@@ -153,7 +159,7 @@ def test_sweeper_that_dies_after_its_look_leaves_the_run_to_the_next_one(
     with shop.worker(LOOKED) as second:
         pid = second.process.pid
         second.answer()
-        wait_until(lambda: stop_state(pid) == "T", "it has seen that the first one is gone")
+        wait_until(lambda: stop_states(pid) == {"T"}, "it has seen that the first one is gone")
         second.process.kill()
         second.process.wait()
     assert shop.counted()["LEASE_EXPIRED"] == 0
@@ -602,3 +608,30 @@ async def test_connections_that_are_let_go_hold_no_locks(postgres_url: str) -> N
                 await stand_still()
             assert freed == ["r"]
         await hf.runs.create("s")
+
+
+@async_test
+async def test_worker_that_beats_while_its_loss_is_written_keeps_its_run(postgres_url: str) -> None:
+    """PostgreSQL only: SQLite reads and writes behind one lock."""
+    backend = PostgresBackend(postgres_url)
+    async with holdfast.open(backend.url) as hf, holdfast.open(backend.url) as other:
+        held = await hf.runs.open("r")
+        (row,) = await hf._context.store.workers.holding()
+
+        def beats_meanwhile(snapshot: Snapshot) -> Decision:
+            decided.append(1)
+            if len(decided) > 1:
+                return Decision("decided anew")
+            assert snapshot.run is not None
+            workers = {row.worker: row}
+            newest = Point(*snapshot.newest)
+            drafts = leases.expire(snapshot.run, newest, workers, note="", now=snapshot.now)
+            with backend.raw() as raw:
+                assert raw.execute("UPDATE workers SET beats = beats + 1") == 1
+            return Decision(1, drafts, if_unmoved=LostWorker(row.worker, row.beats))
+
+        decided: list[int] = []
+        assert await other._context.decide_late("r", beats_meanwhile) == "decided anew"
+        assert "LEASE_EXPIRED" not in [entry.kind for entry in await hf.journal.read("r")]
+        assert (await hf.runs.get("r")).worker == row.worker
+        await held.complete("done")

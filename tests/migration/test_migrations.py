@@ -49,6 +49,7 @@ async def test_opening_twice_applies_each_migration_once(unopened: Backend) -> N
             (14, "joined_calls"),
             (15, "integrity"),
             (16, "proofs"),
+            (17, "groups"),
         ]
 
 
@@ -127,6 +128,7 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) 
             (14, "joined_calls"),
             (15, "integrity"),
             (16, "proofs"),
+            (17, "groups"),
         ]
 
 

@@ -20,7 +20,10 @@ from holdfast.errors import (
     RunFailed,
     StoreBusy,
 )
-from holdfast.kernel import indexes
+from holdfast.kernel import indexes, leases
+from holdfast.kernel.leases import Worker
+from holdfast.kernel.recoveries import Point
+from holdfast.stores.contract import Decision, Snapshot
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, start
 from tests.agents.ledger import Ledger
@@ -394,6 +397,84 @@ async def test_breaker_of_an_agent_opens_and_closes(store: str, tmp_path: Path) 
             assert await hf.run(bad, 1, run_id=run_id, timeout=30) == 1
         breaker._looked_at = -1e9
         assert await breaker.allowed(["bad", "good"]) == ["bad", "good"]
+
+
+@async_test
+async def test_breaker_of_an_agent_does_not_count_lost_workers(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """Else workers that die of something else stop an agent whose code is sound."""
+    agent = worker_of(Ledger(tmp_path / "ledger"), name="sound")
+    settings = Settings(lease_seconds=1.0, breaker_runs=2, breaker_seconds=600.0)
+    async with holdfast.Holdfast(backend.url, agents=[agent], settings=settings) as hf:
+        for run_id in ("a", "b", "c"):
+            await start(hf, agent, 1, run_id=run_id)
+            for _ in range(3):
+                await lose_worker_of(hf, run_id)
+            run = await hf.runs.get(run_id)
+            assert (run.status, run.attempts, run.lost) == ("ready", 3, 3)
+        breaker = AgentBreaker(hf._context)
+        for _ in range(2):
+            assert await breaker.allowed(["sound"]) == ["sound"]
+            breaker.took("sound")
+
+
+async def lose_worker_of(hf: holdfast.Holdfast, run_id: str) -> None:
+    """Take a run with a worker that is gone without a word, among others that it held."""
+    taken = await hf.leases.take(run_id)
+
+    def expire(snapshot: Snapshot) -> Decision:
+        assert snapshot.run is not None
+        holder = Worker(
+            tenant="default",
+            worker=taken.run.worker,
+            started_at=1,
+            expires_at=2,
+            held=9,
+        )
+        drafts = leases.expire(
+            snapshot.run, Point(*snapshot.newest), {holder.worker: holder}, note="", now=0
+        )
+        return Decision(None, drafts)
+
+    await hf._context.decide_late(run_id, expire)
+
+
+@async_test
+async def test_one_success_closes_the_breaker_of_an_agent(store: str, tmp_path: Path) -> None:
+    """It stays closed for the failing runs that it had then, and opens again for more."""
+
+    async def fail(turn: int) -> None:
+        raise ValueError("no luck")
+
+    policy = RecoveryPolicy(backoff_seconds=0.01, tries=1000)
+    bad = worker_of(Ledger(tmp_path / "ledger"), fail=fail, name="bad", policy=policy)
+    settings = Settings(lease_seconds=1.0, breaker_runs=2, breaker_seconds=600.0)
+    async with holdfast.Holdfast(store, agents=[bad], settings=settings) as hf:
+
+        async def fail_twice(*run_ids: str) -> None:
+            for run_id in run_ids:
+                await start(hf, bad, 1, run_id=run_id)
+                for _ in range(2):
+                    await fail_once(hf, run_id)
+            breaker._looked_at = -1e9
+
+        breaker = AgentBreaker(hf._context)
+        await fail_twice("a", "b")
+        assert await breaker.allowed(["bad"]) == ["bad"], "one is tried"
+        breaker.took("bad")
+        assert await breaker.allowed(["bad"]) == []
+        breaker.passed("bad", has_failed=True)
+        assert await breaker.allowed(["bad"]) == []
+        breaker.passed("bad", has_failed=False)
+        breaker._looked_at = -1e9
+        for _ in range(2):
+            assert await breaker.allowed(["bad"]) == ["bad"]
+            breaker.took("bad")
+        await fail_twice("c", "d")
+        assert await breaker.allowed(["bad"]) == ["bad"], "one is tried"
+        breaker.took("bad")
+        assert await breaker.allowed(["bad"]) == []
 
 
 async def fail_once(hf: holdfast.Holdfast, run_id: str) -> None:

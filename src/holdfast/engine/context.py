@@ -7,6 +7,7 @@ from typing import Any
 from holdfast import ids
 from holdfast.engine.liveness import WorkerWatch
 from holdfast.engine.spool import Spool
+from holdfast.kernel.budgets import Ledger
 from holdfast.kernel.peers import STORE
 from holdfast.settings import Settings
 from holdfast.stores.contract import Decide, Late, Store
@@ -34,6 +35,10 @@ class Context:
     """Where commits go while the store is away, if the settings say so."""
     watch: WorkerWatch = field(default_factory=WorkerWatch)
     """Which of the other workers are lost."""
+    ledgers: dict[str, Ledger] = field(default_factory=dict[str, Ledger])
+    """What was added up of the journals of budgets, by run: see `reading.proved_budgets`."""
+    lineages: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Runs and those they descend from, which never change."""
 
     @property
     def tenant(self) -> str:

@@ -459,5 +459,28 @@ class Books:
                 del self.reservations[reservation_id]
 
 
+class Ledger:
+    """A run's budget and open reservations as its journal tells them, up to an entry."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.books = Books()
+
+    def copy(self) -> "Ledger":
+        made = Ledger()
+        made.seq, made.books.account = self.seq, self.books.account
+        made.books.reservations = dict(self.books.reservations)
+        return made
+
+    def add(self, tenant: str, run_id: str, seq: int, at: int, facts: Facts) -> None:
+        """Add the next entry about the budget.
+
+        Raises ValueError or LookupError where it does not follow from those before.
+        """
+        for change in changes_of(tenant, run_id, seq, at, facts):
+            self.books.apply(change)
+        self.seq = seq
+
+
 def total(amounts: Iterable[Amounts]) -> Amounts:
     return sum(amounts, start=NOTHING)

@@ -3,21 +3,23 @@
 An entry that changes a run's row carries the digest of that row, so a row is right if its digest is
 that of the last such entry. An intent carries the digest of its idempotency key, and an entry about
 a signal that of the signal's id: the journal is searched for these, so that a row that was removed,
-or says that nothing happened, is noticed.
+or says that nothing happened, is noticed. An entry that opens a group of waits carries the digest
+of what decides it; its counts are compared with the rows of its waits.
 """
 
 import hashlib
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.errors import IndexCorrupted
-from holdfast.kernel import checkpoints, effects, signals
+from holdfast.kernel import checkpoints, effects, signals, waits
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.marks import Marked
 from holdfast.kernel.runs import Run
 from holdfast.kernel.signals import Signal
+from holdfast.kernel.waits import Group, GroupStatus
 
 T = TypeVar("T")
 
@@ -28,6 +30,10 @@ _values: Final = attrgetter(*(field.name for field in _FIELDS))
 _encoder: Final = msgspec.msgpack.Encoder()
 _received: Final = msgspec.msgpack.Decoder(signals.Received)
 _created: Final = msgspec.msgpack.Decoder(checkpoints.Created)
+_closed: Final = msgspec.msgpack.Decoder(waits.Closed)
+
+OPEN_LIMIT: Final = 65
+"""How many open waits of a group a store counts at most."""
 
 
 def proof_of(run_id: str, facts: msgspec.Struct, changed_run: Run | None) -> bytes | None:
@@ -39,6 +45,8 @@ def proof_of(run_id: str, facts: msgspec.Struct, changed_run: Run | None) -> byt
             return key_digest(key)
         case signals.Received(signal_id) | signals.Taken(signal_id):
             return signal_digest(run_id, signal_id)
+        case waits.Opened(group_id, need, opened):
+            return group_digest(run_id, group_id, need, len(opened))
         case _:
             return None
 
@@ -64,6 +72,11 @@ def key_digest(key: str) -> bytes:
 def signal_digest(run_id: str, signal_id: str) -> bytes:
     """Return the digest of a signal's id in its run. Stores calculate the same in SQL."""
     return hashlib.sha256(f"{run_id}\n{signal_id}".encode()).digest()[:_BYTES]
+
+
+def group_digest(run_id: str, group_id: str, need: int, total: int) -> bytes:
+    """Return the digest of what decides when a group of waits closes."""
+    return hashlib.sha256(_encoder.encode((run_id, group_id, need, total))).digest()[:_BYTES]
 
 
 def is_proven(run: Run, proof: bytes | None) -> bool:
@@ -114,6 +127,71 @@ def is_mark_proven(mark: Marked, at: int | None, facts: bytes | None) -> bool:
         mark.tags,
         mark.version,
         mark.created_at,
+    )
+
+
+class GroupEvidence(NamedTuple):
+    """What a store finds beside the row of a group, in the same statement.
+
+    `opening` is the proof of the entry that opened its waits. `open` counts its open waits, up to
+    OPEN_LIMIT. `resolved` and `failed` count the others, and are None where the group is large and
+    they decide nothing yet. `closing_kind` and `closing` are of the entry that closed it.
+    """
+
+    opening: bytes | None
+    open: int
+    resolved: int | None
+    failed: int | None
+    closing_kind: str | None
+    closing: bytes | None
+
+
+def check_group(group: Group, evidence: GroupEvidence) -> None:
+    """Raise IndexCorrupted for a group's row that differs from the journal or from its waits.
+
+    The row is used where the entry that opened the group is missing or has no proof.
+    """
+    expected = group_digest(group.run_id, group.group_id, group.need, group.total)
+    if evidence.opening is not None and evidence.opening != expected:
+        raise wrong_group(group, "differs from the entry that opened it")
+    for counted, row in ((evidence.resolved, group.resolved), (evidence.failed, group.failed)):
+        if counted is not None and counted != row:
+            raise wrong_group(group, "has other counts than its waits")
+    if group.status is GroupStatus.OPEN:
+        left = group.total - group.resolved - group.failed
+        if min(left, OPEN_LIMIT) != evidence.open or group.closed_seq:
+            raise wrong_group(group, "has other counts than its waits")
+    elif evidence.open:
+        raise wrong_group(group, "says that it is closed, and it has open waits")
+    elif not _is_closed_by(group, evidence):
+        raise wrong_group(group, "differs from the entry that closed it")
+
+
+def _is_closed_by(group: Group, evidence: GroupEvidence) -> bool:
+    """Return whether the entry that a closed group's row leads to has closed it like that."""
+    if evidence.closing_kind is None:
+        return evidence.opening is None  # the journal is damaged there: the row is used
+    if evidence.closing_kind != Kind.GROUP_CLOSED:
+        is_end = evidence.closing_kind in _ENDS
+        return is_end and group.status is GroupStatus.CANCELLED
+    closed = _decoded(_closed, evidence.closing)
+    return closed is not None and (closed.group_id, closed.status) == (
+        group.group_id,
+        group.status,
+    )
+
+
+_ENDS: Final = frozenset(
+    {Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED, Kind.RUN_REWOUND}
+)
+
+
+def wrong_group(group: Group, what: str) -> IndexCorrupted:
+    """Return the error for a wait group's row that differs from the journal."""
+    return IndexCorrupted(
+        f"the index row of wait group {group.group_id} of run {group.run_id} {what}: it was "
+        f"changed outside Holdfast. Nothing was done with it; `holdfast store reindex "
+        f"{group.run_id}` rebuilds the row"
     )
 
 

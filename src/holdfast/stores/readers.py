@@ -42,6 +42,7 @@ _NEWEST_TIME = (2**62, "")
 _NEWEST_VERSION = 2**62
 _ENTRY = len(Entry.__struct_fields__)
 _SIGNAL = len(Signal.__struct_fields__)
+_GROUP = len(Group.__struct_fields__)
 _MARK = len(Marked.__struct_fields__)
 
 
@@ -74,6 +75,13 @@ def check_run_proof(run: Run, found: Sequence[Row]) -> None:
         is_whole = last_seq == count
         if is_whole and journal.is_intact(Entry(*columns), previous or journal.GENESIS):
             raise proofs.wrong_row(run.run_id)
+
+
+def checked_group(shape: Shape[Group], row: Row) -> Group:
+    """Return a group of a row of `counted_groups`; raises IndexCorrupted if the row is wrong."""
+    group = shape.value(row[:_GROUP])
+    proofs.check_group(group, proofs.GroupEvidence(*row[_GROUP:]))
+    return group
 
 
 class RunReader(_Reads):
@@ -426,7 +434,8 @@ class WaitReader(_Reads):
         return await self._all(self._shapes.wait, "list_waits_for_call", address)
 
     async def group(self, run_id: str, group_id: str) -> Group | None:
-        return await self._one(self._shapes.group, "get_group", run_id, group_id)
+        rows = await self._rows("get_group", run_id, group_id)
+        return checked_group(self._shapes.group, rows[0]) if rows else None
 
     async def groups(self, run_id: str) -> list[Group]:
         return await self._all(self._shapes.group, "list_groups", run_id)
@@ -491,9 +500,14 @@ class BudgetReader(_Reads):
     async def get(self, run_id: str) -> Account | None:
         return await self._one(self._shapes.account, "get_budget", run_id)
 
-    async def over(self, run_id: str) -> list[Account]:
-        found = await self._all(self._shapes.account, "list_budgets_over_run", run_id)
-        return sorted(found, key=lambda account: (account.run_id != run_id, account.run_id))
+    async def of_runs(self, run_ids: Sequence[str]) -> dict[str, Account | None]:
+        rows = await self._rows("list_budgets_of_runs", json.dumps(run_ids))
+        account = self._shapes.account
+        return {row[0]: None if row[1] is None else account.value(row[1:]) for row in rows}
+
+    async def entries(self, run_id: str, *, after: int, limit: int) -> list[Header]:
+        rows = await self._rows("read_budget_entries", run_id, after, limit)
+        return [Header(*row) for row in rows]
 
     async def reservations(self, run_id: str) -> list[Reservation]:
         return await self._all(self._shapes.reservation, "list_reservations", run_id)

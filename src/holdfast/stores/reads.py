@@ -350,8 +350,12 @@ class SignalReads(Protocol):
 
 class BudgetReads(Protocol):
     async def get(self, run_id: str) -> Account | None: ...
-    async def over(self, run_id: str) -> list[Account]:
-        """The budgets that a run draws on: its own first, and those of runs it descends from."""
+    async def of_runs(self, run_ids: Sequence[str]) -> dict[str, Account | None]:
+        """The budgets of those runs that have one; None where the journal has one and no row."""
+        ...
+
+    async def entries(self, run_id: str, *, after: int, limit: int) -> list[Header]:
+        """The entries of a run's journal that change its budget, without bodies, in order."""
         ...
 
     async def reservations(self, run_id: str) -> list[Reservation]:

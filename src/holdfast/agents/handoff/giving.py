@@ -22,6 +22,7 @@ from holdfast.clock import to_datetime
 from holdfast.engine.context import Context
 from holdfast.engine.reading import turns
 from holdfast.engine.reading.journal import body_of
+from holdfast.engine.reading.proved_budgets import accounts_over
 from holdfast.engine.reading.versions import load_entries
 from holdfast.engine.signals import Signals
 from holdfast.kernel.checkpoints import Checkpoint
@@ -150,7 +151,7 @@ class Leaving:
         return [Pending(wait.wait_id, f"{wait.kind} {wait.name}".strip()) for wait in asked]
 
     async def _budget(self) -> list[str]:
-        accounts = await self._context.store.budgets.over(self._held.run_id)
+        accounts = await accounts_over(self._context, self._held.run)
         now = self._context.now()
         return [told for account in accounts for told in budget_left(account, now=now)]
 

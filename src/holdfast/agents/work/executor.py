@@ -40,6 +40,7 @@ from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.maintenance import pasts, recoveries
 from holdfast.engine.maintenance.pasts import Prepared
 from holdfast.engine.reading import turns
+from holdfast.engine.reading.proved_budgets import get_account
 from holdfast.engine.waits import WaitSpec
 from holdfast.engine.writing.outages import retry_while_unavailable
 from holdfast.errors import (
@@ -317,7 +318,7 @@ class Pass:
 
     async def _are_raised(self, known: Sequence[tuple[str, int]]) -> bool:
         for run_id, set_seq in known:
-            account = await self.context.store.budgets.get(run_id)
+            account = await get_account(self.context, run_id)
             if account is not None and account.set_seq != set_seq:
                 return True
         return False

@@ -7,6 +7,7 @@ from holdfast import names
 from holdfast.engine.budgets.costs import Budget, Costs
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import read_after
+from holdfast.engine.reading.proved_budgets import accounts_over, get_account, reservations_on
 from holdfast.errors import RunNotFound
 from holdfast.kernel import budgets, indexes, runs, segments
 from holdfast.kernel.budgets import Account, Amounts, Limits, Recorded, Reservation
@@ -27,18 +28,17 @@ class Budgets:
 
     async def get(self, run_id: str) -> Account | None:
         """A run's own budget and what was drawn on it; None if it has none."""
-        await self._check(run_id)
-        return await self._context.store.budgets.get(run_id)
+        await self._run(run_id)
+        return await get_account(self._context, run_id)
 
     async def over(self, run_id: str) -> list[Account]:
         """Every budget that a run draws on: its own first, and those of runs it descends from."""
-        await self._check(run_id)
-        return await self._context.store.budgets.over(run_id)
+        return await accounts_over(self._context, await self._run(run_id))
 
     async def reservations(self, run_id: str) -> list[Reservation]:
         """What calls that have not ended have reserved on a run's budget."""
-        await self._check(run_id)
-        return await self._context.store.budgets.reservations(run_id)
+        await self._run(run_id)
+        return await reservations_on(self._context, run_id)
 
     async def set(self, run_id: str, budget: Budget, *, by: str = "", note: str = "") -> Account:
         """Give a run these limits in place of those it has; what is spent stays spent.
@@ -71,14 +71,16 @@ class Budgets:
 
     async def costs(self, run_id: str) -> Costs:
         """What is on a run's record of costs: its own, and what descendants drew on its budget."""
-        await self._check(run_id)
+        await self._run(run_id)
         entries = await read_after(self._context, run_id, ORIGIN)
         return costs_of(run_id, [(entry, indexes.facts_of(entry)) for entry in entries])
 
-    async def _check(self, run_id: str) -> None:
+    async def _run(self, run_id: str) -> Run:
         names.check(run_id, what="run id")
-        if await self._context.store.runs.get(run_id) is None:
+        run = await self._context.store.runs.get(run_id)
+        if run is None:
             raise RunNotFound(f"there is no run {run_id!r}")
+        return run
 
     async def _change(
         self, run_id: str, change: Callable[[Limits | None], Limits], *, by: str, note: str
@@ -97,9 +99,10 @@ class Budgets:
                 drafts.append(_unblocked("its budget was raised"))
             return Decision(None, tuple(drafts))
 
+        await get_account(self._context, run_id)
         await self._context.decide_late(run_id, decide, by=actor, has_budget=True)
         await _unblock_descendants(self._context, run_id, by=actor)
-        found = await self._context.store.budgets.get(run_id)
+        found = await get_account(self._context, run_id)
         assert found is not None, "it was set just now"
         return found
 
@@ -168,7 +171,7 @@ async def _unblock_descendants(context: Context, owner: str, *, by: str) -> None
         page = await context.store.runs.page(wanted)
         for run in page:
             if is_blocked_by_budget(run):
-                over = await context.store.budgets.over(run.run_id)
+                over = await accounts_over(context, run)
                 if any(account.run_id == owner for account in over):
                     await unblock(context, run.run_id, by=by)
         if len(page) < _PAGE:

@@ -10,6 +10,14 @@ import msgspec
 
 from holdfast import faults, ids, names
 from holdfast.engine.context import Context
+from holdfast.engine.reading.proved_budgets import (
+    accounts_over,
+    check_settled,
+    get_account,
+    reservations_by,
+    reservations_on,
+    wrong_budget,
+)
 from holdfast.engine.writing.outages import retry_while_unavailable, waits_for_store
 from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter
 from holdfast.engine.writing.stage import Stage
@@ -66,7 +74,7 @@ class Purse:
 
     async def set_first(self, limits: Limits, *, note: str) -> bool:
         """Give the run a budget unless it has one."""
-        if await self._context.store.budgets.get(self._writer.run.run_id) is not None:
+        if await get_account(self._context, self._writer.run.run_id) is not None:
             return False
         try:
             await self._writer.append(Draft(Kind.BUDGET_SET, budgets.Set(limits, True, note)))
@@ -111,7 +119,7 @@ class Purse:
 
     async def _look_up_accounts(self) -> list[Account]:
         try:
-            found = await self._context.store.budgets.over(self._writer.run.run_id)
+            found = await accounts_over(self._context, self._writer.run)
         except UnavailableError:
             if self._is_free and waits_for_store(self._context):
                 return []
@@ -159,7 +167,7 @@ class Purse:
     async def settle_others(self, ticket: Ticket, cost: Recorded) -> None:
         """Say what a call cost to the budgets of the runs that this one descends from."""
         for owner in ticket.others:
-            await settle_at(self._context, owner, cost)
+            await settle_at(self._context, owner, cost, reserved=ticket.amounts)
 
     async def settle_lost(self, paid: Mapping[str, Recorded], *, agent: str, version: int) -> bool:
         """Settle what earlier leases of this run have left open: nobody saw those calls end.
@@ -170,8 +178,7 @@ class Purse:
         run_id = self._writer.run.run_id
         lost: list[tuple[Reservation, Recorded]] = []
         recorded = dict(paid)
-        found = await self._context.store.budgets.reserved_by(run_id)
-        for left in sorted(found, key=lambda left: left.run_id != run_id):  # the own record first
+        for left in await reservations_by(self._context, self._writer.run):
             cost = recorded.get(left.reservation_id)
             if cost is None or left.run_id == run_id:
                 cost = self._lose(left, agent=agent, version=version)
@@ -181,7 +188,7 @@ class Purse:
         if len(recorded) > len(paid):
             await self._stage.flush()
         for left, cost in lost:
-            await settle_at(self._context, left.run_id, cost)
+            await settle_at(self._context, left.run_id, cost, reserved=left.amounts)
         return any(cost.amounts.turns for cost in recorded.values())
 
     def _lose(self, left: Reservation, *, agent: str, version: int) -> Recorded:
@@ -221,7 +228,7 @@ class Purse:
                 except ConditionFailed:
                     # What is staged goes in front of it, and the row knows nothing of that yet.
                     await self._stage.flush()
-                    found = await self._context.store.budgets.get(account.run_id)
+                    found = await get_account(self._context, account.run_id)
                     account = found or account
                     continue
             reserving.keep(fitting, account, at=now, is_own=True)
@@ -297,7 +304,7 @@ class _Reserving:
 
 async def settle_ended(context: Context, owner: str) -> None:
     """Settle what runs that have ended left reserved on a budget: they will not do it."""
-    for left in await context.store.budgets.reservations(owner):
+    for left in await reservations_on(context, owner):
         spender = await context.store.runs.get(left.spender)
         if spender is None or spender.status in runs.ENDED:
             note = "its run has ended: what was reserved counts as spent"
@@ -312,21 +319,24 @@ async def settle_ended(context: Context, owner: str) -> None:
                 is_lost=True,
                 note=note,
             )
-            await settle_at(context, owner, cost)
+            await settle_at(context, owner, cost, reserved=left.amounts)
 
 
-async def settle_at(context: Context, owner: str, cost: Recorded) -> None:
+async def settle_at(context: Context, owner: str, cost: Recorded, *, reserved: Amounts) -> None:
     """Settle a call on the budget of a run that is not held here; once, however often it is said.
 
-    Somebody else may have settled it as lost: then that stays.
+    `reserved` is what was reserved for it there. Somebody else may have settled it as lost: then
+    that stays. Raises IndexCorrupted if the row of the reservation was changed or removed.
     """
 
     def decide(snapshot: Snapshot) -> Decision:
         books = snapshot.indexes.books
         left = books.reservations.get(cost.reservation_id)
         if left is None or books.account is None:
-            return Decision(())
-        freed = left.amounts
+            return Decision(None)
+        if left.amounts != reserved:
+            raise wrong_budget(owner, "reservation")
+        freed = reserved
         settled = Draft(Kind.COST_RECORDED, msgspec.structs.replace(cost, freed=freed))
         change = budgets.DrawBudget(spent=cost.amounts, freed=freed)
         warnings = budgets.warnings(budgets.drawn(books.account, change), at=snapshot.now)
@@ -335,5 +345,8 @@ async def settle_at(context: Context, owner: str, cost: Recorded) -> None:
     warnings = await context.decide_late(
         owner, decide, has_budget=True, reservation_ids=(cost.reservation_id,)
     )
+    if warnings is None:
+        await check_settled(context, owner, cost.reservation_id)
+        return
     for draft in warnings:
         log.warning("the budget of run %s is nearly spent: %s", owner, draft.facts.note)

@@ -314,7 +314,11 @@ async def _rewinding(
     begun = [Draft(Kind.RUN_REWOUND, rewound), *([] if base is None else [base])]
     # What a peer elsewhere asks belongs to the call of that peer.
     closed = [wait for wait in opened if wait.wait_id not in kept and wait.name not in kept]
-    groups = {group.group_id: group for group in await context.store.waits.groups(run.run_id)}
+    groups: dict[str, waits.Group] = {}
+    for group_id in dict.fromkeys(wait.group_id for wait in closed):
+        group = await context.store.waits.group(run.run_id, group_id)
+        if group is not None:
+            groups[group_id] = group
     return [*begun, *versions.drafts, *_cancelled(run, closed, groups)]
 
 

@@ -3,6 +3,8 @@
 For what has to be read before it is decided; what can be judged on a run's rows alone is a `Late`.
 """
 
+import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -16,6 +18,8 @@ from holdfast.stores.contract import Applied
 from holdfast.stores.reads import RunAtHead
 
 TRIES: Final = 50
+_PAUSE: Final = 0.001
+_LONGEST_PAUSE: Final = 0.02
 
 DecideAtHead = Callable[[RunAtHead, int], Awaitable[Sequence[Draft]]]
 """What to append to a journal that ends there, at a moment; an empty list writes nothing."""
@@ -39,7 +43,10 @@ async def append_at_head(
 ) -> Sequence[Entry]:
     """Append what `decide` asks for in one commit; the entries. Decided anew if the run grows."""
     names.check(run_id, what="run id")
-    for _ in range(TRIES):
+    for lost in range(TRIES):
+        if lost:
+            # SQLite's lock is not fair: without a pause the same writer can lose every time.
+            await asyncio.sleep(random.uniform(0, min(_LONGEST_PAUSE, lost * _PAUSE)))
         head = await context.store.runs.at_head(run_id)
         if head is None:
             raise RunNotFound(

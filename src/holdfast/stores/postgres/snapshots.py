@@ -15,7 +15,7 @@ from holdfast.stores.contract import NO_CHECKPOINT, AtCheckpoint, Holder, Late, 
 from holdfast.stores.postgres import packing
 from holdfast.stores.postgres.connections import Connection, fetch, fetch_together
 from holdfast.stores.postgres.queries import SHAPES, SQL
-from holdfast.stores.readers import check_run_proof
+from holdfast.stores.readers import check_run_proof, checked_group
 from holdfast.stores.rows import Row, taking
 
 _RUN_COLUMNS: Final = len(Run.__struct_fields__)
@@ -164,7 +164,7 @@ def _indexes_of(run_id: str, writes: Sequence[Late], rows: Rows) -> Indexes:
         seen.add_wait(wait)
     for group_id in {wait.group_id for wait in seen.waits.values()}:
         if (run_id, group_id) in rows.groups:
-            seen.groups[group_id] = SHAPES.group.value(rows.groups[run_id, group_id])
+            seen.groups[group_id] = checked_group(SHAPES.group, rows.groups[run_id, group_id])
     for effect_id in {effect_id for write in writes for effect_id in write.effect_ids}:
         if effect_id in rows.effects:
             seen.effects[effect_id] = SHAPES.effect.value(rows.effects[effect_id])

@@ -40,7 +40,7 @@ from holdfast.stores.contract import (
     Write,
 )
 from holdfast.stores.late import Deciding
-from holdfast.stores.readers import check_run_proof
+from holdfast.stores.readers import check_run_proof, checked_group
 from holdfast.stores.rows import beat_row, taking
 from holdfast.stores.sqlite import changes
 from holdfast.stores.sqlite.connection import Connection
@@ -280,7 +280,7 @@ class Writer:
         for group_id in {wait.group_id for wait in rows.waits.values()}:
             group = self._one("get_group", (tenant, run_id, group_id))
             if group is not None:
-                rows.groups[group_id] = SHAPES.group.value(group)
+                rows.groups[group_id] = checked_group(SHAPES.group, group)
         for effect_id in {effect_id for write in writes for effect_id in write.effect_ids}:
             effect = self._one("get_effect", (tenant, effect_id.bytes))
             if effect is not None:

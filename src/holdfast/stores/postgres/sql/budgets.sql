@@ -97,27 +97,18 @@ SELECT tenant, run_id, usd_limit, tokens_limit, turns_limit, time_limit, soft_pe
 FROM budgets
 WHERE tenant = $1 AND run_id = ANY ($2::text[]);
 
--- name: list_budgets_over_run
--- The budgets that a run draws on: its own, its parents', and those of the runs it was forked from.
-WITH RECURSIVE line (run_id) AS (
-    SELECT $2::text COLLATE "C"
-    UNION
-    SELECT u.run_id
-    FROM line
-    CROSS JOIN LATERAL (SELECT parent_id, forked_from FROM runs k
-                        WHERE k.tenant = $1 AND k.run_id = line.run_id
-                        OFFSET 0) r
-    CROSS JOIN LATERAL (VALUES (r.parent_id), (r.forked_from)) AS u (run_id)
-    WHERE u.run_id <> ''
-)
-SELECT b.tenant, b.run_id, b.usd_limit, b.tokens_limit, b.turns_limit, b.time_limit,
+-- name: list_budgets_of_runs
+-- The budgets of some runs (a JSON array of ids), each after its run's id. A run whose budget has no row
+-- although its journal sets one is listed too, with NULLs.
+SELECT n.value, b.tenant, b.run_id, b.usd_limit, b.tokens_limit, b.turns_limit, b.time_limit,
        b.soft_percent, b.began_at, b.set_seq, b.spent_usd, b.spent_input_tokens,
        b.spent_output_tokens, b.spent_turns, b.reserved_usd, b.reserved_input_tokens,
        b.reserved_output_tokens, b.reserved_turns, b.warned
-FROM line
-CROSS JOIN LATERAL (SELECT * FROM budgets k
-                    WHERE k.tenant = $1 AND k.run_id = line.run_id
-                    OFFSET 0) b;
+FROM jsonb_array_elements_text($2::jsonb) AS n (value)
+LEFT JOIN budgets b ON b.tenant = $1 AND b.run_id = n.value COLLATE "C"
+WHERE b.run_id IS NOT NULL
+   OR EXISTS (SELECT 1 FROM journal j
+              WHERE j.tenant = $1 AND j.run_id = n.value COLLATE "C" AND j.kind = 'BUDGET_SET');
 
 -- name: list_reservations_by_id
 -- PostgreSQL only. The reservations that a batch of decisions looks at, in one round trip. OFFSET 0

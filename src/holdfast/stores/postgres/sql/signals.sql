@@ -100,13 +100,14 @@ LIMIT $4;
 SELECT w.tenant, w.wait_id, w.run_id, w.group_id, w.kind, w.name, w.deadline, w.status,
        w.opened_seq, w.opened_at, w.result_seq, w.settled_by, w.settled_at, w.duplicates,
        w.progress_at, w.address, w.patience, w.claimed_by, w.claimed_until, w.progress,
-       g.tenant, g.run_id, g.group_id, g.need, g.total, g.resolved, g.failed, g.status, g.closed_seq
+       g.tenant, g.run_id, g.group_id, g.need, g.total, g.resolved, g.failed, g.status, g.closed_seq,
+       g.opening, g.open_now, g.resolved_now, g.failed_now, g.closing_kind, g.closing
 FROM unnest($2::text[], $3::text[]) AS n (run_id, name)
 CROSS JOIN LATERAL (SELECT * FROM waits o
                     WHERE o.tenant = $1 AND o.run_id = n.run_id AND o.name = n.name
                       AND o.kind = 'signal' AND o.status = 'open'
                     OFFSET 0) w
-LEFT JOIN wait_groups g ON g.tenant = $1 AND g.run_id = w.run_id AND g.group_id = w.group_id;
+LEFT JOIN counted_groups g ON g.tenant = $1 AND g.run_id = w.run_id AND g.group_id = w.group_id;
 
 -- name: delete_signal_rows
 -- Forget a run's rows before they are rebuilt from the journal.

@@ -115,17 +115,20 @@ FROM waits
 WHERE tenant = $1 AND wait_id = ANY ($2::text[]);
 
 -- name: get_group
--- One group.
-SELECT tenant, run_id, group_id, need, total, resolved, failed, status, closed_seq
-FROM wait_groups
+-- One group, and what its row is compared with.
+SELECT tenant, run_id, group_id, need, total, resolved, failed, status, closed_seq,
+       opening, open_now, resolved_now, failed_now, closing_kind, closing
+FROM counted_groups
 WHERE tenant = $1 AND run_id = $2 AND group_id = $3;
 
 -- name: list_groups_of_waits
--- PostgreSQL only. The groups of the waits that a batch of decisions looks at.
-SELECT g.tenant, g.run_id, g.group_id, g.need, g.total, g.resolved, g.failed, g.status, g.closed_seq
+-- PostgreSQL only. The groups of the waits that a batch of decisions looks at, each with what its row is
+-- compared with: both are of one moment.
+SELECT g.tenant, g.run_id, g.group_id, g.need, g.total, g.resolved, g.failed, g.status, g.closed_seq,
+       g.opening, g.open_now, g.resolved_now, g.failed_now, g.closing_kind, g.closing
 FROM (SELECT DISTINCT run_id, group_id FROM waits
       WHERE tenant = $1 AND wait_id = ANY ($2::text[])) w
-JOIN wait_groups g ON g.tenant = $1 AND g.run_id = w.run_id AND g.group_id = w.group_id;
+JOIN counted_groups g ON g.tenant = $1 AND g.run_id = w.run_id AND g.group_id = w.group_id;
 
 -- name: list_groups
 -- A run's groups.

@@ -46,22 +46,18 @@ SELECT tenant, run_id, usd_limit, tokens_limit, turns_limit, time_limit, soft_pe
 FROM budgets
 WHERE tenant = ?1 AND run_id = ?2;
 
--- name: list_budgets_over_run
--- The budgets that a run draws on: its own, its parents', and those of the runs it was forked from.
-WITH RECURSIVE line (run_id) AS (
-    SELECT ?2
-    UNION
-    SELECT r.parent_id FROM line JOIN runs r ON r.tenant = ?1 AND r.run_id = line.run_id
-    WHERE r.parent_id <> ''
-    UNION
-    SELECT r.forked_from FROM line JOIN runs r ON r.tenant = ?1 AND r.run_id = line.run_id
-    WHERE r.forked_from <> ''
-)
-SELECT b.tenant, b.run_id, b.usd_limit, b.tokens_limit, b.turns_limit, b.time_limit,
+-- name: list_budgets_of_runs
+-- The budgets of some runs (a JSON array of ids), each after its run's id. A run whose budget has no row
+-- although its journal sets one is listed too, with NULLs.
+SELECT n.value, b.tenant, b.run_id, b.usd_limit, b.tokens_limit, b.turns_limit, b.time_limit,
        b.soft_percent, b.began_at, b.set_seq, b.spent_usd, b.spent_input_tokens,
        b.spent_output_tokens, b.spent_turns, b.reserved_usd, b.reserved_input_tokens,
        b.reserved_output_tokens, b.reserved_turns, b.warned
-FROM line CROSS JOIN budgets b ON b.tenant = ?1 AND b.run_id = line.run_id;
+FROM json_each(?2) n
+LEFT JOIN budgets b ON b.tenant = ?1 AND b.run_id = n.value
+WHERE b.run_id IS NOT NULL
+   OR EXISTS (SELECT 1 FROM journal j
+              WHERE j.tenant = ?1 AND j.run_id = n.value AND j.kind = 'BUDGET_SET');
 
 -- name: get_reservation
 -- SQLite only, because PostgreSQL looks for many at once. An open reservation on a run's budget.

@@ -96,6 +96,15 @@ WHERE tenant = ?1 AND run_id = ?2 AND seq > ?3
 ORDER BY seq
 LIMIT ?4;
 
+-- name: read_budget_entries
+-- The entries of a run that change its budget or what is reserved on it, without bodies, in order.
+SELECT tenant, run_id, seq, kind, at, actor, schema, encoding, key_id, facts
+FROM journal
+WHERE tenant = ?1 AND run_id = ?2 AND seq > ?3
+  AND kind IN ('BUDGET_SET', 'BUDGET_RESERVED', 'BUDGET_WARNED', 'COST_RECORDED')
+ORDER BY seq
+LIMIT ?4;
+
 -- name: read_telling_entries
 -- What the journal tells of checkpoints, by their places and ids (JSON): the entry of each, and the
 -- last that changes it, makes it final, links it, or takes it away; each with the link before it.

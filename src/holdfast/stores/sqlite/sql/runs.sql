@@ -18,7 +18,7 @@ SELECT e.tenant, e.run_id, e.seq, e.kind, e.at, e.actor, e.schema, e.encoding, e
 FROM journal e
 LEFT JOIN bodies b ON b.id = e.id
 WHERE e.tenant = ?1 AND e.run_id = ?2 AND e.proof IS NOT NULL
-  AND e.kind NOT IN ('EFFECT_ISSUED', 'SIGNAL_RECEIVED', 'SIGNAL_TAKEN')
+  AND e.kind NOT IN ('EFFECT_ISSUED', 'SIGNAL_RECEIVED', 'SIGNAL_TAKEN', 'WAITS_OPENED')
 ORDER BY e.seq DESC
 LIMIT 1;
 

@@ -76,9 +76,10 @@ FROM waits
 WHERE tenant = ?1 AND wait_id = ?2;
 
 -- name: get_group
--- One group.
-SELECT tenant, run_id, group_id, need, total, resolved, failed, status, closed_seq
-FROM wait_groups
+-- One group, and what its row is compared with.
+SELECT tenant, run_id, group_id, need, total, resolved, failed, status, closed_seq,
+       opening, open_now, resolved_now, failed_now, closing_kind, closing
+FROM counted_groups
 WHERE tenant = ?1 AND run_id = ?2 AND group_id = ?3;
 
 -- name: list_groups
