@@ -43,6 +43,7 @@ TARGETS = {
             "chaos",
             "faults",
             "histories",
+            "leasing",
             "agents",
             "peers",
             "handoff",

@@ -49,8 +49,8 @@ def expire(run: Run, *workers: Worker, newest: Point = BEFORE) -> list[object]:
 
 
 def is_blocked(losses: Iterable[Loss], *workers: Worker) -> bool:
-    losses = tuple(losses)
-    return not leases.judge("r", losses, len(losses), rows(*workers)).is_recoverable
+    standing = leases.standing(losses, rows(*workers))
+    return not leases.judge("r", standing, len(standing)).is_recoverable
 
 
 def alone(name: str, beats: int = 1) -> Loss:
@@ -88,8 +88,23 @@ def test_loop_that_is_held_is_blamed_on_the_run_that_holds_it() -> None:
 
 def test_worker_that_ended_well_does_not_count() -> None:
     lost, initiated = expire(held_by("w1", alone("w0")))
-    assert lost == runs.LeaseExpired("w1", 1, 5, 1, (alone("w0"),))
+    assert lost == runs.LeaseExpired("w1", 1, 5, 1, ())
     assert isinstance(initiated, runs.RecoveryInitiated)
+
+
+def test_loss_of_a_worker_that_beats_again_is_forgotten_except_in_the_pause() -> None:
+    run = held_by("w2", alone("w0"), alone("w1"))
+    lost, initiated = expire(run, worker("w0", beats=2), worker("w1"), worker("w2"))
+    assert lost == runs.LeaseExpired("w2", 3, 5, 3, (alone("w1"), alone("w2")))
+    assert isinstance(initiated, runs.RecoveryInitiated)
+    assert initiated.ready_at > 5 + SECOND
+
+
+def test_run_of_workers_that_beat_again_is_no_suspect() -> None:
+    run = held_by("w3", alone("w0"), alone("w1"), alone("w2"))
+    lost, _ = expire(run, *(worker(f"w{n}", beats=2) for n in range(3)), worker("w3"))
+    assert isinstance(lost, runs.LeaseExpired)
+    assert not leases.is_suspect(held_by("w4", *lost.losses))
 
 
 def test_progress_resets_the_losses() -> None:
@@ -157,7 +172,7 @@ def test_run_that_is_to_blame_is_blocked(losses: list[Loss], workers: list[Worke
 
 
 def test_pauses_double_from_a_second_on_up_to_ten_minutes() -> None:
-    pauses = [leases.judge("r", (), lost, {}).delay / SECOND for lost in range(1, 20)]
+    pauses = [leases.judge("r", (), lost).delay / SECOND for lost in range(1, 20)]
     assert pauses[0] == 0
     for n, pause in enumerate(pauses[1:]):
         assert 0.5 * min(600, 2**n) <= pause <= min(600, 1.5 * 2**n)

@@ -4,7 +4,7 @@ No clock decides safety here: taking a lease appends an entry, so a takeover and
 former holder compete for the same position, and exactly one of them gets it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -20,7 +20,10 @@ BREAKER_LOSSES: Final = 3
 """So many losses in a row without progress block a run, if they are blamed on it."""
 BREAKER_BLAMED: Final = 2
 SUSPECT_LOSSES: Final = 2
-"""A run that lost so many workers in a row is tried alone: the next loss tells who is to blame."""
+"""A run that lost so many workers in a row is tried alone: the next loss tells who is to blame.
+
+Only workers that stayed silent count. `find_ready_runs` has the same number.
+"""
 LOSSES_KEPT: Final = 10
 LONGEST_BACKOFF_SECONDS: Final = 600.0
 LONGEST_TRIAL_SECONDS: Final = 600.0
@@ -71,12 +74,12 @@ def take(run: Run, worker: str, *, holder_alive: bool, takeover: bool) -> Draft:
 
 def is_suspect(run: Run) -> bool:
     """Whether the run may be what its workers died of, and is to be tried alone."""
-    return run.lost >= SUSPECT_LOSSES
+    return _counted_losses(run) >= SUSPECT_LOSSES
 
 
 def trial_seconds(run: Run, lease_seconds: float) -> float:
     """How long a run must live to be cleared: a lease, doubled by each loss of a suspect."""
-    doublings = max(0, run.lost - SUSPECT_LOSSES)
+    doublings = max(0, _counted_losses(run) - SUSPECT_LOSSES)
     longest = max(lease_seconds, LONGEST_TRIAL_SECONDS)
     return min(longest, lease_seconds * 2 ** min(doublings, 40))
 
@@ -86,11 +89,13 @@ def expire(
 ) -> tuple[Draft, ...]:
     """Give a lost worker's run back; a run that keeps losing workers is blocked instead.
 
-    `workers` are the rows at this moment: a loss does not stand if its worker has beaten since. One
-    without a row has ended well, so nothing speaks against the run.
+    `workers` are the rows at this moment: a loss whose worker has beaten since is forgotten, except
+    in the pause before the next try. A worker without a row has ended well, so nothing speaks
+    against the run.
     """
     has_progress = newest.seq > run.lease_seq
-    losses = () if has_progress else runs.losses_of(run)
+    before = () if has_progress else runs.losses_of(run)
+    losses = standing(before, workers)
     attempts, lost = (0, 0) if has_progress else (run.attempts, run.lost)
     holder = workers.get(run.worker)
     if holder is not None:
@@ -98,24 +103,32 @@ def expire(
         attempts, lost = attempts + 1, lost + 1
     facts = runs.LeaseExpired(run.worker, attempts, now, lost, losses)
     failure = Failure(Cause.LOST, note, attempts)
-    verdict = judge(run.run_id, losses, lost, workers)
+    verdict = judge(run.run_id, losses, lost)
     recovery = recoveries.recover(newest, failure, verdict, now=now)
     return (Draft(Kind.LEASE_EXPIRED, facts), *recovery)
 
 
-def judge(run_id: str, losses: Iterable[Loss], lost: int, workers: Mapping[str, Worker]) -> Verdict:
-    """Whether a run that lost workers may be tried again, and after which pause."""
-    standing = [loss for loss in losses if _stands(loss, workers)]
-    blamed = [loss for loss in standing if loss.how in _CERTAIN]
+def standing(losses: Iterable[Loss], workers: Mapping[str, Worker]) -> tuple[Loss, ...]:
+    """Return the losses that count: of workers that have not beaten since."""
+    return tuple(loss for loss in losses if _stands(loss, workers))
+
+
+def judge(run_id: str, losses: Sequence[Loss], lost: int) -> Verdict:
+    """Decide whether a run may be tried again, by the losses that count, and after which pause."""
+    blamed = [loss for loss in losses if loss.how in _CERTAIN]
     blocking = [loss for loss in blamed if loss.how == Blame.BLOCKED_LOOP]
     is_blamed_twice = len({loss.worker for loss in blamed}) >= BREAKER_BLAMED
     is_blamed = is_blamed_twice or len(blocking) >= BREAKER_BLAMED
-    if len(standing) >= BREAKER_LOSSES and is_blamed:
-        why = f"{len(standing)} workers in a row were lost without progress"
+    if len(losses) >= BREAKER_LOSSES and is_blamed:
+        why = f"{len(losses)} workers in a row were lost without progress"
         if blocking:
             why += "; its code blocks the event loop"
         return Verdict(False, why_not=why, blocked=BlockedReason.BREAKER)
     return Verdict(True, delay=recoveries.backoff(run_id, lost - 1, LONGEST_BACKOFF_SECONDS))
+
+
+def _counted_losses(run: Run) -> int:
+    return len(runs.losses_of(run)) if run.lost else 0
 
 
 def _loss_of(run: Run, holder: Worker) -> Loss:

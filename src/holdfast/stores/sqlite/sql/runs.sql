@@ -171,10 +171,12 @@ ORDER BY status;
 
 -- name: find_ready_runs
 -- Runs that want a worker and have no newer entries than the schema given, longest waiting first.
+-- A suspect, which has two losses or more, only if it is asked for: `],[` is between two elements of the
+-- JSON array, and a row with damaged JSON does not stop the others.
 SELECT run_id
 FROM runs
 WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2 AND schema <= ?4
-  AND (lost < 2 OR ?5)
+  AND (losses NOT LIKE '%],[%' OR ?5)
 ORDER BY ready_at, run_id
 LIMIT ?3;
 
@@ -183,7 +185,7 @@ LIMIT ?3;
 SELECT run_id
 FROM runs
 WHERE tenant = ?1 AND status = 'ready' AND ready_at <= ?2 AND schema <= ?4
-  AND (lost < 2 OR ?5) AND agent IN (SELECT value FROM json_each(?6))
+  AND (losses NOT LIKE '%],[%' OR ?5) AND agent IN (SELECT value FROM json_each(?6))
 ORDER BY ready_at, run_id
 LIMIT ?3;
 
