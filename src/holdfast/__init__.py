@@ -3,6 +3,7 @@
 from holdfast import errors
 from holdfast.agents.definitions.agent import Agent, agent
 from holdfast.agents.definitions.cadence import Every, every
+from holdfast.agents.definitions.handoff_policy import HandoffPolicy
 from holdfast.agents.definitions.messages import (
     Message,
     Reasoning,
@@ -17,7 +18,6 @@ from holdfast.agents.definitions.progress_tools import hand_over, progress_tools
 from holdfast.agents.definitions.recovering import RecoveryPolicy
 from holdfast.agents.definitions.takes import Key
 from holdfast.agents.definitions.tools import Approval, Happened, Tool, tool
-from holdfast.agents.handoff.policy import HandoffPolicy
 from holdfast.agents.loop import AgentLoop
 from holdfast.agents.run import Run
 from holdfast.agents.turn.approvals import Asked

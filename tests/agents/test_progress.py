@@ -7,7 +7,8 @@ import pytest
 
 import holdfast
 from holdfast import HandoffPolicy, Message, Phase, ToolCall, Usage
-from holdfast.agents.turn.handing_over import CONTEXT, WISH
+from holdfast.agents.run import turn_of
+from holdfast.agents.turn.context_usage import CONTEXT, WISH
 from holdfast.agents.turn.progress import MAX_BYTES, MAX_ENTRIES, PART, Work, work_of
 from holdfast.errors import InvalidIdentifier, MisuseError, RunFailed, ValueTooLarge
 from holdfast.testing.store_suite import async_test
@@ -334,7 +335,7 @@ async def test_without_usage_the_counter_counts_what_the_model_was_given(store: 
         talk.append(Message.user("one two three"))
         talk.append(await run.model(model, talk))
         await run.checkpoint()
-        return run.handing_over.numbers.used
+        return turn_of(run).context_usage.numbers.used
 
     async with holdfast.Holdfast(store, agents=[chat]) as hf:
         used = await hf.run(chat, run_id="r")
@@ -348,11 +349,11 @@ async def test_wish_of_the_code_is_acted_upon_at_the_boundary(store: str) -> Non
     @holdfast.agent
     async def build(run: holdfast.Run) -> str:
         played.append("build")
-        assert run.handing_over.due() is None
+        assert turn_of(run).context_usage.due() is None
         with pytest.raises(InvalidIdentifier):
             run.hand_over(to="a\nb")
         run.hand_over(to="qa", note="ready for tests")
-        due = run.handing_over.due()
+        due = turn_of(run).context_usage.due()
         assert due is not None
         assert (due.kind, due.text, due.to) == ("explicit", "ready for tests", "qa")
         await run.checkpoint()
@@ -361,7 +362,7 @@ async def test_wish_of_the_code_is_acted_upon_at_the_boundary(store: str) -> Non
     @holdfast.agent
     async def qa(run: holdfast.Run) -> str:
         played.append("qa")
-        assert run.handing_over.due() is None, "the wish was fulfilled"
+        assert turn_of(run).context_usage.due() is None, "the wish was fulfilled"
         await run.checkpoint()
         return "tested"
 
@@ -422,7 +423,7 @@ async def test_ends_of_turns_that_are_passed_over_count_as_turns(store: str) -> 
 
     @holdfast.agent(cadence=holdfast.every(turns=3), handoff=HandoffPolicy(window=10_000))
     async def think(run: holdfast.Run) -> None:
-        for turn in range(run.handing_over.numbers.turns, 6):
+        for turn in range(turn_of(run).context_usage.numbers.turns, 6):
             await run.model(model, turn)
             run.progress.complete(f"turn {turn}")
             if turn == 4 and crashes:

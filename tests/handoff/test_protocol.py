@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import AgentLoop, Budget, HandoffPolicy, Message, Phase, ToolCall, Usage
-from holdfast.agents.handoff.policy import Succession
+from holdfast.agents.definitions.handoff_policy import Succession
 from holdfast.errors import RunBlocked, StoreUnavailable
 from holdfast.kernel.records import Record
 from holdfast.testing import ManualClock

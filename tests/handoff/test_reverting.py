@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import HandoffPolicy, Settings
 from holdfast.agents.handoff import giving
-from holdfast.agents.turn.handover import left_in
+from holdfast.agents.turn.handoff_exit import previous_context
 from holdfast.errors import ConflictError, Fenced, IllegalMove, RunBlocked, RunCancelled
 from holdfast.kernel import record_proofs
 from holdfast.kernel.records import Record
@@ -52,7 +52,7 @@ async def given(
     async with holdfast.Holdfast(store, agents=agents, settings=SOON) as hf:
         await start(hf, agents[0], "it")
         orchestrate = hf.leases.outbox.orchestrate
-        protocol: Any = hf._work._handover
+        protocol: Any = hf._work._handoffs
         if not assigned:
             # Neither the giver nor whoever delivers messages decides who goes on.
             hf.leases.outbox.orchestrate = None
@@ -257,9 +257,9 @@ async def test_a_second_acknowledgement_is_refused(store: str) -> None:
 @async_test
 async def test_who_was_acknowledged_from_outside_is_told_what_was_left(store: str) -> None:
     async with given(store) as (hf, handoff_id, _):
-        assert left_in(await hf.leases.take("r")) is None
+        assert previous_context(await hf.leases.take("r")) is None
         await hf.handoffs.acknowledge("r", handoff_id, "qa", by="outside")
-        left = left_in(await hf.leases.take("r", takeover=True))
+        left = previous_context(await hf.leases.take("r", takeover=True))
         assert left is not None
         assert left.giver == "builder"
 

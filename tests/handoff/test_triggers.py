@@ -7,12 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.agents.definitions.handoff_rules import ContextNumbers, Wish
+from holdfast.agents.definitions.handoff_policy import HandoffPolicy
+from holdfast.agents.definitions.handoff_triggers import ContextNumbers, Limits, Wish, evaluate
 from holdfast.agents.definitions.messages import Message, ToolResult, Usage
 from holdfast.agents.definitions.tokens import PER_MESSAGE, estimate
-from holdfast.agents.handoff.policy import HandoffPolicy
-from holdfast.agents.handoff.triggers import Limits, evaluate
-from holdfast.agents.turn.handing_over import HandingOver
+from holdfast.agents.turn.context_usage import ContextUsage
 from holdfast.agents.turn.progress import Progress
 from holdfast.errors import MisuseError
 
@@ -32,9 +31,9 @@ class Parts:
         self.parts[name] = value
 
 
-def counting(policy: HandoffPolicy) -> HandingOver:
+def counting(policy: HandoffPolicy) -> ContextUsage:
     parts: Any = Parts()
-    return HandingOver(parts, policy, Progress(parts, counts=True))
+    return ContextUsage(parts, policy, Progress(parts, counts=True))
 
 
 def kind(numbers: ContextNumbers, *, limits: Limits | None = None, **more: Any) -> str | None:

@@ -11,14 +11,14 @@ from typing import Any, Protocol, cast
 from holdfast.agents.conversion import shapes
 from holdfast.agents.definitions.agent import Agent, rules_of
 from holdfast.agents.definitions.cadence import Cadence
-from holdfast.agents.definitions.handoff_rules import HandoffRules
+from holdfast.agents.definitions.handoff_policy import HandoffPolicy
 from holdfast.agents.definitions.messages import Message, Text
 from holdfast.agents.definitions.peer_tools import Known, Peer
 from holdfast.agents.definitions.recovering import RecoveryPolicy
 from holdfast.agents.definitions.rules import Permission
 from holdfast.agents.definitions.tools import Tool
 from holdfast.agents.definitions.versions import OnChange
-from holdfast.agents.run import Run
+from holdfast.agents.run import Run, make_room
 from holdfast.engine.budgets.costs import Budget, Cost
 from holdfast.errors import MisuseError, RunFailed
 
@@ -64,7 +64,7 @@ class AgentLoop(Agent[[str], str]):
         version: str = "",
         model_name: str = "",
         on_change: OnChange = "continue",
-        handoff: HandoffRules | None = None,
+        handoff: HandoffPolicy | None = None,
         recovery: RecoveryPolicy | None = None,
     ) -> None:
         if not shapes.is_async(model):
@@ -106,7 +106,7 @@ class AgentLoop(Agent[[str], str]):
         if run.is_fresh:
             talk.append(Message.user(request) if talk else _first_message(run, request))
         while _turns_since_user(talk) < self.max_turns:
-            await run.departing.make_room(talk)
+            await make_room(run, talk)
             # The step's name is the same for every model: a reply on record is used after a change.
             reply = await run.model(self.reply, talk)
             talk.append(reply)

@@ -7,42 +7,32 @@ on record, and given back: between checkpoints it must make the same calls again
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from holdfast import codec, faults
 from holdfast.agents.conversion import shapes
 from holdfast.agents.definitions.agent import Agent
-from holdfast.agents.definitions.cadence import Pace
 from holdfast.agents.definitions.messages import Message, ToolCall, Usage, usage_of
-from holdfast.agents.definitions.recovering import TurnClock
-from holdfast.agents.definitions.rules import Rules
 from holdfast.agents.definitions.tools import Tool
-from holdfast.agents.definitions.versions import PART, part_of
 from holdfast.agents.exits.containing import carried, first_error
 from holdfast.agents.exits.interruptions import finish_first
-from holdfast.agents.exits.leaving import Gate, HandBack, Suspend, end_all, first_of, ways_of
-from holdfast.agents.turn.approvals import Gatekeeper
+from holdfast.agents.exits.leaving import Suspend, end_all, first_of, ways_of
 from holdfast.agents.turn.blobs import Blobs
 from holdfast.agents.turn.calls import Call
 from holdfast.agents.turn.effects import Effects
-from holdfast.agents.turn.handing_over import HandingOver
-from holdfast.agents.turn.handover import Departing, Handover, left_in
+from holdfast.agents.turn.handoff_exit import HandoffExit, previous_context
 from holdfast.agents.turn.memo import Memo
-from holdfast.agents.turn.past import Past, take_freshness
+from holdfast.agents.turn.past import take_freshness
 from holdfast.agents.turn.peers import Peers
-from holdfast.agents.turn.places import Places, enter_branch
+from holdfast.agents.turn.places import enter_branch
 from holdfast.agents.turn.progress import Progress
-from holdfast.agents.turn.record import Record
 from holdfast.agents.turn.requests import Requests
 from holdfast.agents.turn.spending import Spending
 from holdfast.agents.turn.steps import Steps
+from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import UNSET, Log, Value
 from holdfast.agents.turn.waiting import Waiting
-from holdfast.engine.context import Context
-from holdfast.engine.held.leased_run import LeasedRun
-from holdfast.engine.maintenance.pasts import Prepared
-from holdfast.engine.waits import Waits
 from holdfast.engine.writing.outages import keeps_in_memory, retry_while_unavailable
 from holdfast.errors import (
     ConflictError,
@@ -59,7 +49,6 @@ from holdfast.errors import (
 )
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.edits import OWN_PARTS
-from holdfast.kernel.versions import Versions
 from holdfast.telemetry import log
 
 P = ParamSpec("P")
@@ -73,79 +62,43 @@ _USAGE: Final = "holdfast.usage"
 class Run:
     """One pass of an agent over its run. Its methods are used in the agent's own task."""
 
-    def __init__(
-        self,
-        context: Context,
-        held: LeasedRun,
-        gate: Gate,
-        *,
-        rules: Rules,
-        memo: Memo,
-        known: Versions | None = None,
-        handover: Handover | None = None,
-        continued: Prepared | None = None,
-    ) -> None:
-        self.context = context
-        self._held = held
-        policy = rules.recovery
-        self.turn_clock = TurnClock(None if policy is None else policy.turn_seconds)
-        self.gate = gate
-        self._places = Places()
-        self._pace = Pace(rules.cadence, context.now)
-        self.record = Record(held, self._pace, versions=rules.versions, known=known)
-        self._past = Past(held, continued)
-        self._steps = Steps(context, held, gate, self._places, record=self.record, past=self._past)
-        self._spending = Spending(
-            context, held, gate, reserve=rules.reserve, model=rules.versions.model
-        )
-        self._effects = Effects(
-            context,
-            held,
-            gate,
-            self._places,
-            record=self.record,
-            spending=self._spending,
-            past=self._past,
-        )
-        self.called_effects = self._effects.called
-        """Effects whose tools were called in this pass."""
-        self.keep_reads = self._effects.keep_reads
-        """Puts on record what tools have read in this turn, because the run is left."""
-        self._waiting = Waiting(
-            context, held, gate, self._places, record=self.record, past=self._past
-        )
-        self._peers = Peers(context, held, self._places, self._waiting, self._past)
-        self._blobs = Blobs(context, held, self.record)
-        self.progress = Progress(held, counts=rules.handoff is not None)
-        """How far the work is, for whoever goes on with it."""
-        self.handing_over = HandingOver.of(rules, held, self.progress, context.settings.windows)
-        self.continuation = left_in(held)
-        """What the context before this one left, if it handed the run over; else None."""
-        self.departing = Departing(self, held, gate, rules=rules, handover=handover, memo=memo)
-        self._requests = self._make_requests(rules)
-        self._was_blank = memo.is_blank
-        held.saver.stamp[PART] = part_of(rules.versions)
-        self._stop_note = ""
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._held = held = turn.held
+        self._gate = turn.gate
         self._views: dict[str, Log[Any] | Value[Any]] = {}
         self._usage = Value(held, _USAGE, Usage, Usage())
+        self.continuation = previous_context(held)
+        """What the previous context left, if it handed the run over; else None."""
+        self._exit = HandoffExit(turn, self)
         is_at_start = held.version == 0 or take_freshness(held) == "start"
-        self._is_fresh = memo.answered or is_at_start
-        self._begin_turn(memo)
+        self._is_fresh = turn.memo.answered or is_at_start
 
-    def _make_requests(self, rules: Rules) -> Requests:
-        return Requests(
-            self._held,
-            self.gate,
-            rules=rules,
-            effects=self._effects,
-            waiting=self._waiting,
-            peers=self._peers,
-            gatekeeper=Gatekeeper(self.context, self._waiting, self._places),
-            blobs=self._blobs,
-            record=self.record,
-            progress=self.progress,
-            handing_over=self.handing_over,
-        )
+    @cached_property
+    def _steps(self) -> Steps:
+        return Steps(self._turn)
+
+    @cached_property
+    def _spending(self) -> Spending:
+        return Spending(self._turn)
+
+    @cached_property
+    def _waiting(self) -> Waiting:
+        return Waiting(self._turn)
+
+    @cached_property
+    def _peers(self) -> Peers:
+        return Peers(self._turn, self._waiting)
+
+    @cached_property
+    def _requests(self) -> Requests:
+        effects = Effects(self._turn, self._spending)
+        return Requests(self._turn, effects, self._waiting, self._peers)
+
+    @property
+    def progress(self) -> Progress:
+        """How far the work is, for whoever continues it."""
+        return self._turn.progress
 
     @property
     def run_id(self) -> str:
@@ -212,7 +165,7 @@ class Run:
         used = usage_of(reply)
         if used is not None:
             self._usage.set(self._usage.get() + used)
-        self.handing_over.count_reply(reply, used, args, kwargs)
+        self._turn.context_usage.count_reply(reply, used, args, kwargs)
         return reply
 
     async def tools(self, calls: Sequence[ToolCall]) -> list[Message]:
@@ -221,7 +174,7 @@ class Run:
         A call that is refused, or a tool that raises, is answered with an error the model reads.
         The intents are on disk before a tool is called; returns when the outcomes are staged.
         """
-        self.gate.check_own_task("run.tools()")
+        self._gate.check_own_task("run.tools()")
         return await self._requests.make_all(calls)
 
     @overload
@@ -237,7 +190,7 @@ class Run:
         """
         if not isinstance(tool, Tool):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
             raise MisuseError(f"{tool!r} is not a tool; make it one with @holdfast.tool")
-        self.gate.check_own_task("run.call()")
+        self._gate.check_own_task("run.call()")
         call = Call(tool, tool.bind(args, kw))
         outcome = await self._requests.make_one(call)
         if isinstance(outcome.cause, KeyReused):
@@ -296,7 +249,7 @@ class Run:
         After `timeout` seconds `default` is the answer; without one NoAnswer is raised. The
         question is listed with its `name`, for those who answer by program.
         """
-        self.gate.check_own_task("run.ask()")
+        self._gate.check_own_task("run.ask()")
         return await self._waited(
             self._waiting.ask(
                 prompt, schema=schema, choices=choices, timeout=timeout, default=default, name=name
@@ -305,7 +258,7 @@ class Run:
 
     async def sleep(self, *, seconds: float | None = None, until: datetime | None = None) -> None:
         """Go on later, after seconds or months, on any worker."""
-        self.gate.check_own_task("run.sleep()")
+        self._gate.check_own_task("run.sleep()")
         await self._waited(self._waiting.sleep(seconds=seconds, until=until))
 
     @overload
@@ -340,7 +293,7 @@ class Run:
 
         After `timeout` seconds, or at `until`, it is `default`; without one NoAnswer is raised.
         """
-        self.gate.check_own_task("run.signal()")
+        self._gate.check_own_task("run.signal()")
         return await self._waited(
             self._waiting.signal(name, kind=kind, timeout=timeout, until=until, default=default)
         )
@@ -384,7 +337,7 @@ class Run:
         worker takes the peer's run, and anew with each of its checkpoints; `queue_timeout` bounds
         the time before. `subject` is what its run is about, to list runs of one store by.
         """
-        self.gate.check_own_task("run.peer()")
+        self._gate.check_own_task("run.peer()")
         call = self._peers.call(
             peer, given, timeout=timeout, queue_timeout=queue_timeout, subject=subject
         )
@@ -395,7 +348,7 @@ class Run:
 
         False if nobody waits for it. What is said is not kept on the journal.
         """
-        self.gate.check()
+        self._gate.check()
         return await self._peers.report(said)
 
     @property
@@ -427,16 +380,16 @@ class Run:
     async def gather(self, *calls: Coroutine[Any, Any, T]) -> tuple[T, ...]: ...
     async def gather(self, *calls: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
         """Several calls of the run at once; all of them end before one suspends the run."""
-        self.gate.check_own_task("run.gather()")
-        gather = self._places.next_gather()
+        self._gate.check_own_task("run.gather()")
+        gather = self._turn.places.next_gather()
         tasks = [asyncio.create_task(_branch(call, gather, at)) for at, call in enumerate(calls)]
         for task in tasks:
-            self.gate.add_branch(task)
+            self._gate.add_branch(task)
         errors = await end_all(tasks)
-        ways = [*self.gate.branch_ways, *ways_of(errors)]
+        ways = [*self._gate.branch_ways, *ways_of(errors)]
         if ways:
-            self.gate.leaving = Suspend(first_of(ways))
-            self.gate.check()
+            self._gate.leaving = Suspend(first_of(ways))
+            self._gate.check()
         if errors:
             raise first_error(errors)
         return tuple(task.result() for task in tasks)
@@ -448,38 +401,39 @@ class Run:
         checkpoint with a label. A checkpoint that was begun is stored, also if a time limit
         (`asyncio.timeout`) ends the call: only the answer is lost.
         """
-        self.gate.check_own_task("run.checkpoint()", in_branch=False)
-        if self.gate.is_concurrent:
+        self._gate.check_own_task("run.checkpoint()", in_branch=False)
+        if self._gate.is_concurrent:
             raise MisuseError("run.checkpoint() cannot end a turn while run.gather() works")
         with self._held.stage.joining():
             return await finish_first(self._end_turn(phase, label))
 
     async def _end_turn(self, phase: str, label: str) -> Checkpoint | None:
-        self.handing_over.end_turn()
-        trigger = self.departing.why()
-        if not self._pace.end_turn(must=bool(label or self._stop_note or trigger)):
-            self._leave_if_stopping()
+        turn = self._turn
+        turn.context_usage.end_turn()
+        trigger = self._exit.due()
+        if not turn.pace.end_turn(must=bool(label or turn.stop_note or trigger)):
+            turn.leave_if_stopping()
             return None
         try:
-            self.check_claimed()
-            await self._past.give_up_kept(Waits(self.context).cancel)
+            turn.check_claimed()
+            await turn.past.give_up_kept(turn.context)
             if trigger is not None:
-                await self.departing.give(trigger, label)
+                await self._exit.leave(trigger, label)
             stored = await self._store(phase, label)
         except HoldfastError as error:
-            self.gate.leave(error)
+            self._gate.leave(error)
         if stored is None:
-            self._pace.pass_over()
-            self._leave_if_stopping()
+            turn.pace.pass_over()
+            turn.leave_if_stopping()
             return None
         if self._is_fresh and self.continuation is not None:
             faults.point("handoff.continued")
         self._is_fresh = False
-        self._begin_turn(Memo())
+        turn.begin(Memo())
         # Somebody may have asked for it meanwhile: the commit was the first to see that.
-        self.departing.begin_turn()
-        await self.departing.give_if_due()
-        self._leave_if_stopping()
+        self._exit.begin_turn()
+        await self._exit.leave_if_due()
+        turn.leave_if_stopping()
         return stored
 
     async def _store(self, phase: str, label: str) -> Checkpoint | None:
@@ -487,55 +441,26 @@ class Run:
         try:
             return await self._held.checkpoint(phase=phase, label=label)
         except OutcomeUnknown:
-            if not keeps_in_memory(self.context):
+            if not keeps_in_memory(self._turn.context):
                 raise
             # Nothing can be added to what may be stored.
             stored = partial(self._held.checkpoint, phase=phase, label=label)
-            return await retry_while_unavailable(self.context, stored)
+            return await retry_while_unavailable(self._turn.context, stored)
         except UnavailableError as error:
-            if not keeps_in_memory(self.context):
+            if not keeps_in_memory(self._turn.context):
                 raise
             log.warning("run %s goes on in memory, the store is away: %s", self.run_id, error)
             return None
 
     def hand_over(self, to: str = "", note: str = "") -> None:
         """Ask that a fresh context goes on after this turn, of this agent or of the one named."""
-        self.gate.check()
-        self.handing_over.wish.ask(to, note)
+        self._gate.check()
+        self._turn.context_usage.wish.ask(to, note)
 
     async def blob(self, blob_id: str) -> str:
         """The whole text of a result that was cut because it was long."""
-        self.gate.check()
-        return await self._blobs.read(blob_id)
-
-    def check_claimed(self) -> None:
-        """Raise TurnDiverged if something is on record that the agent did not do again."""
-        self._effects.memo.check_claimed(run_id=self.run_id)
-
-    def hand_back(self, note: str) -> None:
-        """Leave the run to another worker at the end of its turn."""
-        self._stop_note = note
-
-    @property
-    def leaves_no_trace(self) -> bool:
-        """Whether its cadence is `boundary`, and nothing was stored that its end belongs to."""
-        is_untouched = self._was_blank and self.version == 0 and self._held.stage.is_first
-        return self._pace.only_at_boundaries and is_untouched
-
-    def _leave_if_stopping(self) -> None:
-        if self._stop_note:
-            self.gate.leave(Suspend(HandBack(self._stop_note)))
-
-    def _begin_turn(self, memo: Memo) -> None:
-        self._held.saver.before_saving = self._store_changes
-        self.turn_clock.begin_turn()
-        self.record.begin_turn(memo)
-        self._places.begin_turn()
-        self._steps.begin_turn(memo)
-        self._spending.begin_turn(memo)
-        self._effects.begin_turn(memo)
-        self._waiting.begin_turn(memo)
-        self._blobs.begin_turn(memo)
+        self._gate.check()
+        return await Blobs(self._turn).read(blob_id)
 
     async def _step(
         self,
@@ -545,9 +470,9 @@ class Run:
         kwargs: dict[str, Any],
         paying: Spending | None = None,
     ) -> Any:
-        self.gate.check("run.model()" if kind else "run.step()")
+        self._gate.check("run.model()" if kind else "run.step()")
         result = await self._steps.call(kind, function, args, kwargs, paying=paying)
-        self.gate.check()
+        self._gate.check()
         return result
 
     async def _waited(self, waiting: Coroutine[Any, Any, T]) -> T:
@@ -556,7 +481,7 @@ class Run:
         except (ConflictError, UnavailableError, IntegrityError, TurnDiverged) as error:
             if isinstance(error, NoAnswer):
                 raise
-            self.gate.leave(error)
+            self._gate.leave(error)
 
     def _view(self, name: str, kind: Any, form: type[Any]) -> Any:
         if name.startswith(OWN_PARTS):
@@ -568,15 +493,25 @@ class Run:
             raise MisuseError(f"{name!r} was used as {view!r} of {shapes.shown(view.kind)} before")
         return view
 
-    def _store_changes(self) -> None:
-        """Make edits of what the agent's code changed in place in the state it was given."""
-        self.progress.store_changes()
-        for view in (self.artifacts, self.flags, *self._views.values()):
-            view.store_changes()
-
     def _remember(self, name: str, view: T) -> T:
         self._views[name] = view  # pyright: ignore[reportArgumentType] - a log or a value
+        self._turn.views.append(view)  # pyright: ignore[reportArgumentType] - a log or a value
         return view
+
+
+def turn_of(run: Run) -> Turn:
+    """The turn of a run, for what Holdfast itself does in an agent's code."""
+    return run._turn  # pyright: ignore[reportPrivateUsage] - its own module
+
+
+async def make_room(run: Run, talk: object) -> None:
+    """Leave the run to a fresh context if a model that is given `talk` would see too much."""
+    await run._exit.make_room(talk)  # pyright: ignore[reportPrivateUsage] - its own module
+
+
+async def leave_if_due(run: Run) -> None:
+    """Leave the run to a fresh context before its first turn, if there is a reason."""
+    await run._exit.leave_if_due()  # pyright: ignore[reportPrivateUsage] - its own module
 
 
 def items_of(run: Run, name: str) -> list[Any]:

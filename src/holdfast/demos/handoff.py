@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from holdfast import ids, settings
-from holdfast.agents.turn.handing_over import CONTEXT
+from holdfast.agents.turn.context_usage import CONTEXT
 from holdfast.demos import stage
 from holdfast.demos.handoff_instance import AGENT, ITEMS, WINDOW, Orders, make_agent
 from holdfast.demos.process import PATIENCE_SECONDS, Child, Wire

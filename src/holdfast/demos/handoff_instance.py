@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
+from holdfast.agents.definitions.handoff_policy import HandoffPolicy
 from holdfast.agents.definitions.messages import Message, ToolCall, Usage
 from holdfast.agents.definitions.progress_tools import progress_tools
 from holdfast.agents.definitions.tools import tool
-from holdfast.agents.handoff.policy import HandoffPolicy
 from holdfast.agents.loop import AgentLoop
 from holdfast.app import Holdfast
 from holdfast.demos import voice

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast import clock, ids
+from holdfast.agents.definitions.handoff_policy import HandoffPolicy
 from holdfast.agents.handoff.continuation import continuation_of
-from holdfast.agents.handoff.policy import HandoffPolicy
 from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.maintenance import gaps

@@ -19,7 +19,7 @@ from holdfast import names
 from holdfast.agents.conversion import shapes
 from holdfast.agents.definitions import cadence as cadences
 from holdfast.agents.definitions.cadence import Cadence
-from holdfast.agents.definitions.handoff_rules import HandoffRules, check_rules
+from holdfast.agents.definitions.handoff_policy import HandoffPolicy, check_handoff
 from holdfast.agents.definitions.peer_tools import Known, Peer, peers_by_tool
 from holdfast.agents.definitions.recovering import RecoveryPolicy, check_policy
 from holdfast.agents.definitions.rules import Permission, Rules
@@ -293,7 +293,7 @@ def agent(
     on_change: OnChange = "continue",
     budget: Budget | None = None,
     reserve: Cost | None = None,
-    handoff: HandoffRules | None = None,
+    handoff: HandoffPolicy | None = None,
     recovery: RecoveryPolicy | None = None,
 ) -> Callable[[Callable[Concatenate["Run", P], Awaitable[R]]], Agent[P, R]]: ...
 def agent(function: Any = None, /, **options: Any) -> Any:
@@ -331,7 +331,7 @@ def rules_of(
     on_change: OnChange = "continue",
     budget: Budget | None = None,
     reserve: Cost | None = None,
-    handoff: HandoffRules | None = None,
+    handoff: HandoffPolicy | None = None,
     recovery: RecoveryPolicy | None = None,
 ) -> Rules:
     """What the options of an agent make."""
@@ -351,7 +351,7 @@ def rules_of(
         on_change=check_on_change(on_change),
         budget=budget,
         reserve=reserve,
-        handoff=check_rules(handoff),
+        handoff=check_handoff(handoff),
         prompt=prompt,
         recovery=check_policy(recovery),
     )

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.definitions.cadence import Cadence
-from holdfast.agents.definitions.handoff_rules import HandoffRules
+from holdfast.agents.definitions.handoff_policy import HandoffPolicy
 from holdfast.agents.definitions.peer_tools import Peer
 from holdfast.agents.definitions.recovering import RecoveryPolicy
 from holdfast.agents.definitions.tools import Arguments, Tool
@@ -57,7 +57,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget | None = None
     reserve: Cost | None = None
     recovery: RecoveryPolicy | None = None
-    handoff: HandoffRules | None = None
+    handoff: HandoffPolicy | None = None
     prompt: str = ""
 
     @property

@@ -1,25 +1,22 @@
 """The record that a context leaves: how far the work is, how to undo it, and how to go on."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
+from holdfast.agents.definitions.handoff_policy import HandoffPolicy
 from holdfast.agents.definitions.questions import FOR_PEOPLE
 from holdfast.agents.definitions.session_input import MESSAGE, is_session
 from holdfast.agents.definitions.tokens import fitting
-from holdfast.agents.definitions.tools import Tool
 from holdfast.agents.exits.containing import contained
 from holdfast.agents.handoff.continuation import Continuation, Pending, budget_left, continuation_of
-from holdfast.agents.handoff.policy import HandoffPolicy
 from holdfast.agents.handoff.rollback import consequences, rollback_instructions
-from holdfast.agents.run import Run, items_of
-from holdfast.agents.turn.handover import Giving
+from holdfast.agents.run import Run, items_of, turn_of
 from holdfast.agents.turn.progress import Work
 from holdfast.clock import to_datetime
-from holdfast.engine.context import Context
 from holdfast.engine.reading import turns
 from holdfast.engine.reading.journal import body_of
 from holdfast.engine.reading.proved_budgets import accounts_over
@@ -40,17 +37,17 @@ _MAX_SHOWN: Final = 200
 class Leaving:
     """What one context leaves behind, put together from its run's state and record."""
 
-    def __init__(self, context: Context, giving: Giving, policy: HandoffPolicy) -> None:
-        self._context = context
-        self._run: Run = giving.run
-        self._held = giving.held
-        self._tools: Mapping[str, Tool[..., Any]] = giving.tools
-        self._why = giving.trigger.text[:_MAX_WHY]
+    def __init__(self, run: Run, policy: HandoffPolicy, *, why: str) -> None:
+        self._run = run
+        self._turn = turn_of(run)
+        self._context = self._turn.context
+        self._held = self._turn.held
+        self._why = why[:_MAX_WHY]
         self._policy = policy
 
     async def record(self, checkpoint_id: UUID) -> Record:
         """The record of the last checkpoint, its continuation prompt included, with its hash."""
-        run, work = self._held.run, self._run.progress.state
+        run, work = self._held.run, self._turn.progress.state
         parent = await self._context.store.checkpoints.get(run.run_id, self._held.version)
         effects = await self._context.store.effects.of_run(run.run_id)
         record = Record(
@@ -82,7 +79,7 @@ class Leaving:
         )
 
     async def _prompt(self, record: Record, effects: Sequence[Effect]) -> Continuation:
-        room = self._policy.prompt_limit(self._run.handing_over.fixed)
+        room = self._policy.prompt_limit(self._turn.context_usage.fixed)
         whole = continuation_of(
             record,
             task=self._shortened(await self._task(), room // 4),
@@ -92,7 +89,7 @@ class Leaving:
             calls=await self._calls(effects),
             pending=await self._pending(),
             budget=await self._budget(),
-            risks=self._run.progress.state.risks,
+            risks=self._turn.progress.state.risks,
             summary=await self._summary(record),
         )
         return whole.fitted(room, self._policy.tokens_of)
@@ -143,7 +140,7 @@ class Leaving:
         since = [effect for effect in effects if effect.issued_seq > after]
         seqs = {seq for e in since for seq in (e.issued_seq, e.result_seq) if seq}
         entries = await load_entries(self._context, self._held.run_id, sorted(seqs))
-        return rollback_instructions(consequences(entries, self._tools))
+        return rollback_instructions(consequences(entries, self._turn.rules.tools))
 
     async def _pending(self) -> list[Pending]:
         found = await self._context.store.waits.of_run(self._held.run_id)

@@ -15,19 +15,21 @@ import msgspec
 
 from holdfast import codec, faults, ids, names
 from holdfast.agents.definitions.agent import Agents
-from holdfast.agents.definitions.handoff_rules import HandoffRules
+from holdfast.agents.definitions.handoff_policy import Chosen, HandoffPolicy, Succession
+from holdfast.agents.definitions.handoff_triggers import Trigger
 from holdfast.agents.definitions.model_windows import window_of
 from holdfast.agents.definitions.session_input import is_session
 from holdfast.agents.definitions.versions import PART as VERSIONS
 from holdfast.agents.exits.containing import contained
 from holdfast.agents.handoff.giving import Leaving, summary_of
-from holdfast.agents.handoff.policy import Chosen, HandoffPolicy, Succession
-from holdfast.agents.run import items_of
+from holdfast.agents.run import Run as AgentRun
+from holdfast.agents.run import items_of, turn_of
 from holdfast.agents.turn.calls import describe, storable_text
-from holdfast.agents.turn.handing_over import CONTEXT, WISH
-from holdfast.agents.turn.handover import PART, TAKEN, Giving, Taken
+from holdfast.agents.turn.context_usage import CONTEXT, WISH
+from holdfast.agents.turn.handoff_exit import PART, TAKEN, PreviousContext
 from holdfast.agents.turn.progress import PART as WORK
 from holdfast.agents.turn.progress import Progress, work_of
+from holdfast.agents.turn.turn import Turn
 from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Given, Handoffs, Offering
 from holdfast.engine.held.leased_run import LeasedRun
@@ -65,19 +67,23 @@ class HandoffProtocol:
         self._agents = agents
         self._handoffs = Handoffs(context)
 
-    async def give(self, giving: Giving) -> None:
-        """Steps 1 to 4, by whoever holds the run."""
+    async def give(self, giver: AgentRun, trigger: Trigger, *, label: str = "") -> None:
+        """Do steps 1 to 4, in the process that holds the run: one commit, and one more for 5 to 9.
+
+        The context ends with the last checkpoint of its turn, and another context continues.
+        """
         faults.point("handoff.detected")
-        policy = _policy_of(giving.run.handing_over.rules)
+        turn = turn_of(giver)
+        held, usage = turn.held, turn.context_usage
+        policy = usage.rules or _DEFAULT
         # What tools of this turn have done is told as done.
-        await retry_while_unavailable(self._context, giving.held.stage.flush)
+        await retry_while_unavailable(self._context, held.stage.flush)
         checkpoint_id = ids.uuid7()
-        leaving = Leaving(self._context, giving, policy)
+        leaving = Leaving(giver, policy, why=trigger.text)
         record = await retry_while_unavailable(self._context, lambda: leaving.record(checkpoint_id))
         faults.point("handoff.prompted")
-        held, trigger = giving.held, giving.trigger
-        talk = [item for name in policy.context_parts for item in items_of(giving.run, name)]
-        taken = Taken(
+        talk = [item for name in policy.context_parts for item in items_of(giver, name)]
+        left = PreviousContext(
             giver=held.run.agent,
             trigger=trigger.kind,
             note=trigger.text,
@@ -86,7 +92,7 @@ class HandoffProtocol:
             context=held.run.contexts + 1,
         )
         held.set(records.PART, record_schema.fields_of(record))
-        held.set(PART, taken)
+        held.set(PART, left)
         if held.part(TAKEN):
             held.drop(TAKEN)  # if nobody takes it, the giver does not go on from its own words
         offering = Offering(
@@ -95,23 +101,23 @@ class HandoffProtocol:
             seconds=policy.acknowledge_seconds,
             to=trigger.to,
             note=trigger.text,
-            label=giving.label,
+            label=label,
             agent_type=policy.agent_type,
-            summary=summary_of(giving.run.progress.state),
+            summary=summary_of(turn.progress.state),
             hash=record.compliance.hash,
-            tokens=giving.run.handing_over.used(talk),
-            window=self._window_of(giving),
+            tokens=usage.used(talk),
+            window=self._window_of(turn),
         )
         given = await held.handoffs.give(offering)
         faults.point("handoff.given")
         log.info("run %s was handed over: %s", held.run_id, trigger.text)
         await self._orchestrate_at_once(held.run_id, given)
 
-    def _window_of(self, giving: Giving) -> int:
-        rules = giving.run.handing_over.rules
+    def _window_of(self, turn: Turn) -> int:
+        rules = turn.context_usage.rules
         if rules is not None:
             return rules.window_tokens
-        return window_of(giving.model, self._context.settings.windows)
+        return window_of(turn.rules.versions.model, self._context.settings.windows)
 
     async def _orchestrate_at_once(self, run_id: str, given: Given) -> None:
         """Whoever gives knows the agent, so nobody need wait; if it fails, the message is left."""
@@ -127,7 +133,7 @@ class HandoffProtocol:
         stored = held.part(PART)
         parts = _DEFAULT.context_parts
         if stored is not None:
-            parts = msgspec.convert(stored, Taken).context_parts
+            parts = msgspec.convert(stored, PreviousContext).context_parts
         for name in (*parts, *_OF_A_CONTEXT):
             if held.part(name) is not None:
                 held.drop(name)
@@ -211,7 +217,7 @@ class HandoffProtocol:
         return to
 
     async def _chosen_by_policy(self, run: Run, given: runs.Given, record: Record | None) -> Chosen:
-        policy = _policy_of(self._agents.get(run.agent).rules.handoff)
+        policy = self._agents.get(run.agent).rules.handoff or _DEFAULT
         succession = Succession(
             run_id=run.run_id,
             giver=given.giver,
@@ -231,16 +237,12 @@ class HandoffProtocol:
     def _types(self) -> dict[str, str]:
         """The types of the agents that are known here and have a policy."""
         rules = {name: self._agents.get(name).rules.handoff for name in self._agents.names}
-        return {
-            name: policy.agent_type
-            for name, policy in rules.items()
-            if isinstance(policy, HandoffPolicy)
-        }
+        return {name: policy.agent_type for name, policy in rules.items() if policy is not None}
 
     def _check_fits(self, to: str, record: Record | None) -> None:
         """Raise if what the receiver is told leaves it no room, as far as its policy is known."""
         agent = self._agents.get(to).rules if to in self._agents else None
-        if record is None or agent is None or not isinstance(agent.handoff, HandoffPolicy):
+        if record is None or agent is None or agent.handoff is None:
             return
         rules = agent.handoff.for_model(agent.versions.model, self._context.settings.windows)
         try:
@@ -270,7 +272,3 @@ class HandoffProtocol:
                 f"run {run.run_id} is a session, and agent {to} cannot be given one message: it "
                 f"takes {', '.join(agent.parameters) or 'no input'}"
             )
-
-
-def _policy_of(rules: HandoffRules | None) -> HandoffPolicy:
-    return rules if isinstance(rules, HandoffPolicy) else _DEFAULT

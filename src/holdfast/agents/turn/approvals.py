@@ -17,7 +17,7 @@ from holdfast.agents.exits.containing import contained
 from holdfast.agents.exits.leaving import Wait
 from holdfast.agents.turn.calls import Call, describe
 from holdfast.agents.turn.memo import RecordedWait
-from holdfast.agents.turn.places import Places
+from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.waiting import Waiting, way_to
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.context import Context
@@ -44,10 +44,10 @@ _VERDICTS: Final[dict[bool | str, bool]] = {
 class Gatekeeper:
     """Knows which calls of a pass a person has to permit, and what was said."""
 
-    def __init__(self, context: Context, waiting: Waiting, places: Places) -> None:
-        self._context = context
+    def __init__(self, turn: Turn, waiting: Waiting) -> None:
+        self._context = turn.context
+        self._places = turn.places
         self._waiting = waiting
-        self._places = places
 
     async def check(self, call: Call) -> Wait | None:
         """What the run must be left to before a call is made; None if it may be made.

@@ -3,10 +3,7 @@
 from typing import Final
 
 from holdfast import codec
-from holdfast.agents.turn.memo import Memo
-from holdfast.agents.turn.record import Record
-from holdfast.engine.context import Context
-from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.agents.turn.turn import Turn
 from holdfast.engine.reading import turns
 from holdfast.errors import MisuseError, NotFoundError
 
@@ -19,14 +16,10 @@ class Blobs:
     A blob's id is the seq of its entry; in a fork its run's id stands before it.
     """
 
-    def __init__(self, context: Context, held: LeasedRun, record: Record) -> None:
-        self._context = context
-        self._held = held
-        self._record = record
-        self._memo = Memo()
-
-    def begin_turn(self, memo: Memo) -> None:
-        self._memo = memo
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._context = turn.context
+        self._held = turn.held
 
     async def cut(self, name: str, text: str, limit: int) -> str:
         """Return a tool's result as a model is given it: at most `limit` characters of it."""
@@ -63,9 +56,9 @@ class Blobs:
 
     async def _keep(self, name: str, text: str) -> int:
         digest = codec.sha256(text.encode("utf-8", "replace"))
-        recorded = self._memo.step(name, digest)
+        recorded = self._turn.memo.step(name, digest)
         if recorded is not None:
             return recorded.seq
-        ref = self._record.step(name, text, args_digest=digest)
+        ref = self._turn.stage_step(name, text, args_digest=digest)
         await self._held.stage.flush()
         return self._held.stage.seq_of(ref)

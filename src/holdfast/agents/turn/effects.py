@@ -9,14 +9,13 @@ staged as they come, and stored with the next commit or at the next turn of the 
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
-from uuid import UUID
 
 from holdfast import clock, codec, faults
 from holdfast.agents.definitions.takes import Key
 from holdfast.agents.definitions.tools import Place, text_of
 from holdfast.agents.exits.containing import carried, first_error
 from holdfast.agents.exits.interruptions import EndedLate, StillRunning, finish_first
-from holdfast.agents.exits.leaving import Block, Delay, Gate, Suspend, end_all, first_of, ways_of
+from holdfast.agents.exits.leaving import Block, Delay, Suspend, end_all, first_of, ways_of
 from holdfast.agents.turn import doubt
 from holdfast.agents.turn.calls import (
     Call,
@@ -30,17 +29,13 @@ from holdfast.agents.turn.calls import (
     type_of,
 )
 from holdfast.agents.turn.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
-from holdfast.agents.turn.memo import Memo, RecordedCall
-from holdfast.agents.turn.past import Past
-from holdfast.agents.turn.places import Places
+from holdfast.agents.turn.memo import RecordedCall
 from holdfast.agents.turn.reads import Reads
-from holdfast.agents.turn.record import Record
 from holdfast.agents.turn.spending import Spending
+from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.under_way import is_under_way, under_way
 from holdfast.engine import effects as engine_effects
-from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun
-from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import KeyReused, NotDone
 from holdfast.kernel.effects import SETTLED, Effect, Status
 from holdfast.kernel.journal import Kind
@@ -57,32 +52,15 @@ _UNKNOWN: Final = "(whether it happened is not known)"
 class Effects:
     """The calls of one pass over a run."""
 
-    def __init__(
-        self,
-        context: Context,
-        held: LeasedRun,
-        gate: Gate,
-        places: Places,
-        *,
-        record: Record,
-        spending: Spending,
-        past: Past,
-    ) -> None:
-        self._context = context
-        self._held = held
-        self._record = record
-        self._reads = Reads(record, places)
-        self._gate = gate
-        self._places = places
+    def __init__(self, turn: Turn, spending: Spending) -> None:
+        self._turn = turn
+        self._context = turn.context
+        self._held = turn.held
+        self._gate = turn.gate
+        self._past = turn.past
         self._spending = spending
-        self._past = past
+        self._reads = Reads(turn)
         self._flights: dict[str, Flight] = {}
-        self.called: set[UUID] = set()
-        self.memo = Memo()
-
-    def begin_turn(self, memo: Memo) -> None:
-        self.memo = memo
-        self._reads.begin_turn(memo)
 
     def place(self, call: Call, beside: Sequence[Call] = ()) -> None:
         """Give a call its key, and what is on record of it; raises MisuseError for a bad key.
@@ -92,26 +70,22 @@ class Effects:
         if call.only_reads:
             self._reads.place(call)
             return
-        number = self._places.number("call", call.tool.name, call.arguments.digest)
+        number = self._turn.places.number("call", call.tool.name, call.arguments.digest)
         where = Place(self._held.run.root_id, self._past.turn, call.call_id, number)
         own_key = call.tool.key_for(call.arguments, where)
         call.key = self._past.key_for(call.tool.name, call.arguments.digest, own_key)
         if any(other.key == call.key for other in beside):
             return
-        call.recorded = self.memo.call(call.key)
+        call.recorded = self._turn.memo.call(call.key)
         if call.recorded is not None:
             call.attempts = call.recorded.attempts
             call.begun = _begun_of(call.recorded)
-
-    def keep_reads(self) -> None:
-        """Put on record what was read in this turn, because the run is left."""
-        self._reads.keep_all()
 
     def displace(self, call: Call) -> None:
         """A call that was placed is not made: what is on record of it may be another's."""
         self._past.give_up(call.key)
         if call.recorded is not None:
-            self.memo.give_back(call.key, call.recorded)
+            self._turn.memo.give_back(call.key, call.recorded)
             call.recorded = call.begun = None
 
     async def carry_out(self, calls: Sequence[Call]) -> list[Outcome]:
@@ -133,7 +107,7 @@ class Effects:
     async def _begin(self, calls: Sequence[Call]) -> None:
         """Pay for the calls that are new, and put their intents on record."""
         to_issue = [call for call in calls if call.is_to_be_issued]
-        if self.memo.has_claims and not self._gate.is_concurrent:
+        if self._turn.memo.has_claims and not self._gate.is_concurrent:
             to_issue = await self._not_done_before(to_issue)
         reading = [call for call in calls if call.only_reads and call.seen is None]
         await self._spending.begin_calls([*to_issue, *reading])
@@ -161,7 +135,7 @@ class Effects:
             else:
                 call.begun, call.recorded = found, None
         if new:
-            self.memo.check_claimed(run_id=self._held.run_id)
+            self._turn.check_claimed()
         return new
 
     def _take_off(self, calls: Sequence[Call]) -> None:
@@ -190,7 +164,7 @@ class Effects:
             return
         if any(draft.kind is Kind.EFFECT_NOT_DONE for draft in self._held.stage.drafts):
             await self._held.stage.flush()  # a key must be free before it is taken again
-        self._record.open()
+        self._turn.stage_before_others()
         begun = await self._held.begin_effects([call.request for call in calls])
         for call, answer in zip(calls, begun, strict=True):
             call.begun = answer
@@ -377,7 +351,7 @@ class Effects:
         left = (effect.limit_at - self._context.now()) / clock.MICROSECONDS
         if tool.policy.effect == "idempotent":
             left = tool.policy.limit_seconds
-        self.called.add(effect.effect_id)
+        self._turn.called_effects.add(effect.effect_id)
         faults.point("tool.before_call")
         try:
             with under_way(effect.effect_id):
@@ -472,9 +446,9 @@ class Effects:
         The moment of its first failure is recorded: a crash does not begin the time anew.
         """
         now, seconds = self._context.now(), call.tool.policy.verify_seconds
-        recorded = self.memo.step(_VERIFY, effect.effect_id.bytes)
+        recorded = self._turn.memo.step(_VERIFY, effect.effect_id.bytes)
         if recorded is None:
-            self._record.step(_VERIFY, now, args_digest=effect.effect_id.bytes)
+            self._turn.stage_step(_VERIFY, now, args_digest=effect.effect_id.bytes)
             then = f"verify is asked again for {seconds:g} s"
             doubt.log_cannot_tell(self._held.run_id, effect, reason, then=then)
         since: int = now if recorded is None else codec.decode(recorded.body)

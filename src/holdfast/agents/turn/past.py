@@ -7,7 +7,6 @@ crash before that, the code takes it again.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -17,6 +16,7 @@ from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.maintenance.pasts import Prepared
 from holdfast.engine.messages.replies import intact_entry
 from holdfast.engine.reading.journal import body_of
+from holdfast.engine.waits import Waits
 from holdfast.errors import BodyErased, IntegrityError
 from holdfast.kernel import journal, travel
 from holdfast.kernel.travel import FRESH, PAST, RESEND, TURN, Fresh, ItemKind, PastItem
@@ -96,11 +96,11 @@ class Past:
             self._claim(found, "")
         return found
 
-    async def give_up_kept(self, cancel: Callable[[str], Awaitable[object]]) -> None:
+    async def give_up_kept(self, context: Context) -> None:
         """Cancel the waits that were left open for this turn, and that it has not asked for."""
         for at, item in enumerate(self._left):
             if item.is_kept:
-                await cancel(item.item_id)
+                await Waits(context).cancel(item.item_id)
                 self._left[at] = msgspec.structs.replace(item, is_kept=False)
                 self._held.splice(PAST, at, 1, [self._left[at]])
 

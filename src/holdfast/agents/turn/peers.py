@@ -5,6 +5,7 @@ wait for it; elsewhere a message goes out in that commit. Either way the answer 
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -17,12 +18,9 @@ from holdfast.agents.definitions.questions import Place
 from holdfast.agents.definitions.tools import text_of
 from holdfast.agents.exits.leaving import Wait
 from holdfast.agents.turn.memo import RecordedWait
-from holdfast.agents.turn.past import Past
-from holdfast.agents.turn.places import Places
+from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import Log, Value
 from holdfast.agents.turn.waiting import Answered, Waiting
-from holdfast.engine.context import Context
-from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.messages import peers
 from holdfast.engine.messages.replies import ARTIFACTS, FLAGS, PeerReply
 from holdfast.engine.waits import PeerRun, WaitSpec
@@ -68,21 +66,27 @@ class Asked(NamedTuple):
 class Peers:
     """The calls of peers of one pass over a run."""
 
-    def __init__(
-        self,
-        context: Context,
-        held: LeasedRun,
-        places: Places,
-        waiting: Waiting,
-        past: Past,
-    ) -> None:
-        self._context = context
-        self._held = held
-        self._places = places
+    def __init__(self, turn: Turn, waiting: Waiting) -> None:
+        self._turn = turn
+        self._context = turn.context
+        self._held = turn.held
+        self._places = turn.places
+        self._past = turn.past
         self._waiting = waiting
-        self._past = past
-        self.artifacts = Log[Any](held, ARTIFACTS, cast(Any, Any), lambda _: None)
-        self.flags = Value[dict[str, Any]](held, FLAGS, dict, {})
+
+    @cached_property
+    def artifacts(self) -> Log[Any]:
+        """What the run and its peers have produced."""
+        view = Log[Any](self._held, ARTIFACTS, cast(Any, Any), lambda _: None)
+        self._turn.views.append(view)
+        return view
+
+    @cached_property
+    def flags(self) -> Value[dict[str, Any]]:
+        """What the run and its peers have noted by name."""
+        view = Value[dict[str, Any]](self._held, FLAGS, dict, {})
+        self._turn.views.append(view)
+        return view
 
     async def report(self, said: object) -> bool:
         """Tell the caller of this run how far it is."""

@@ -61,14 +61,13 @@ class Progress:
 
     def __init__(self, held: LeasedRun, *, counts: bool = False) -> None:
         """`counts`: count tokens and tools also if the agent says nothing."""
-        self._value = Value(held, PART, Work, Work())
-        self.store_changes = self._value.store_changes
+        self.value = Value(held, PART, Work, Work())
         self._is_used = counts or held.part(PART) is not None
 
     @property
     def state(self) -> Work:
         """All of it, as it is now."""
-        return self._value.get()
+        return self.value.get()
 
     @property
     def phase(self) -> Phase:
@@ -179,7 +178,7 @@ class Progress:
 
     def begin_context(self) -> None:
         """A fresh context goes on: what is counted for each begins anew, the work stays."""
-        if self._value.get() != Work():
+        if self.value.get() != Work():
             self._set(metrics=Metrics(), finished_phase="")
 
     def _move(self, item: Item, to: str) -> None:
@@ -221,7 +220,7 @@ class Progress:
                 f"the progress of a run has at most {MAX_BYTES} bytes, and this would make it "
                 f"{size}: say it in fewer words, or keep it in a part of your own"
             )
-        self._value.set(changed)
+        self.value.set(changed)
         self._is_used = True
 
 

@@ -10,7 +10,7 @@ from holdfast.agents.definitions.progress_tools import (
     progress_report,
 )
 from holdfast.agents.definitions.tools import Tool
-from holdfast.agents.turn.handing_over import HandoffWish
+from holdfast.agents.turn.context_usage import HandoffWish
 from holdfast.agents.turn.progress import Progress
 
 

@@ -11,22 +11,19 @@ import msgspec
 from holdfast.agents.definitions.messages import Message, ToolCall, ToolResult
 from holdfast.agents.definitions.people import ask_person
 from holdfast.agents.definitions.progress_tools import UNCOUNTED, is_noting
-from holdfast.agents.definitions.rules import Refused, Repeats, Rules
+from holdfast.agents.definitions.rules import Refused, Repeats
 from holdfast.agents.definitions.tokens import fitting, shares
 from holdfast.agents.definitions.tools import Arguments, Tool, text_of
-from holdfast.agents.exits.leaving import Gate, Suspend, Wait, Way, first_of
+from holdfast.agents.exits.leaving import Suspend, Wait, Way, first_of
 from holdfast.agents.turn.approvals import Gatekeeper
 from holdfast.agents.turn.blobs import Blobs
 from holdfast.agents.turn.calls import Call, Outcome, judged, usable_id
 from holdfast.agents.turn.effects import Effects
-from holdfast.agents.turn.handing_over import HandingOver
 from holdfast.agents.turn.peers import Peers
-from holdfast.agents.turn.progress import Progress
 from holdfast.agents.turn.progress_notes import note
-from holdfast.agents.turn.record import Record
+from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import Value
 from holdfast.agents.turn.waiting import Answered, Waiting
-from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import HoldfastError, MisuseError, ToolFailed, TurnDiverged
 
 _REPEATS: Final = "holdfast.repeats"
@@ -49,33 +46,16 @@ class Whole(NamedTuple):
 class Requests:
     """What one pass over a run is asked to call."""
 
-    def __init__(
-        self,
-        held: LeasedRun,
-        gate: Gate,
-        *,
-        rules: Rules,
-        effects: Effects,
-        waiting: Waiting,
-        peers: Peers,
-        gatekeeper: Gatekeeper,
-        blobs: Blobs,
-        record: Record,
-        progress: Progress,
-        handing_over: HandingOver,
-    ) -> None:
-        self._held = held
-        self._gate = gate
-        self._rules = rules
+    def __init__(self, turn: Turn, effects: Effects, waiting: Waiting, peers: Peers) -> None:
+        self._turn = turn
+        self._gate = turn.gate
+        self._rules = turn.rules
         self._effects = effects
         self._waiting = waiting
         self._peers = peers
-        self._gatekeeper = gatekeeper
-        self._blobs = blobs
-        self._record = record
-        self._progress = progress
-        self._handing_over = handing_over
-        self._repeats = Value(held, _REPEATS, Repeats, Repeats())
+        self._gatekeeper = Gatekeeper(turn, waiting)
+        self._blobs = Blobs(turn)
+        self._repeats = Value(turn.held, _REPEATS, Repeats, Repeats())
 
     async def make_all(self, calls: Sequence[ToolCall]) -> list[Message]:
         """Make the calls a model asked for; a message for each, in order."""
@@ -92,7 +72,7 @@ class Requests:
         pairs = list(zip(calls, prepared, strict=True))
         answers = await self._shown([self._answer(call, p, outcomes) for call, p in pairs])
         made = sum(not isinstance(p, str) and self._is_counted(call) for call, p in pairs)
-        self._handing_over.count_calls(made, answers)
+        self._turn.context_usage.count_calls(made, answers)
         return answers
 
     async def make_one(self, call: Call) -> Outcome:
@@ -102,12 +82,12 @@ class Requests:
             way = await self._gatekeeper.check(call)
         except Refused as refused:
             self._effects.displace(call)
-            self._handing_over.count_call(is_error=True)
+            self._turn.context_usage.count_call(is_error=True)
             raise ToolFailed(str(refused)) from None
         if way is not None:
             self._leave_to(way)
         (outcome,) = await self._carry_out([call])
-        self._handing_over.count_call(is_error=outcome.error is not None)
+        self._turn.context_usage.count_call(is_error=outcome.error is not None)
         return outcome
 
     async def _prepare(self, call: ToolCall, by_key: dict[str, Prepared]) -> Prepared:
@@ -140,7 +120,7 @@ class Requests:
 
     def _note(self, tool: Tool[..., Any], arguments: Arguments) -> Answered:
         try:
-            said = note(tool, arguments.values, self._progress, self._handing_over.wish)
+            said = note(tool, arguments.values, self._turn.progress, self._turn.context_usage.wish)
         except MisuseError as error:
             raise Refused(f"{tool.name} was not noted: {error}") from error
         return Answered(said)
@@ -193,7 +173,7 @@ class Requests:
 
     async def _shown(self, answers: Sequence["Whole"]) -> list[Message]:
         """Results as a model is given them: what is too long is cut, and kept as a blob."""
-        room = self._handing_over.room_for_results()
+        room = self._turn.context_usage.room_for_results()
         limits = [len(a.result.content) if a.limit is None else a.limit for a in answers]
         if room is not None:
             texts = [a.result.content[:limit] for a, limit in zip(answers, limits, strict=True)]
@@ -210,7 +190,7 @@ class Requests:
 
     def _limits_within(self, texts: Sequence[str], room: int) -> list[int]:
         """How many characters of each text are shown, so that all have at most `room` tokens."""
-        count = self._handing_over.tokens_of
+        count = self._turn.context_usage.tokens_of
         sizes = [count(text) + _TOKENS_OF_A_CUT for text in texts]
         return [
             len(text) if share >= size else fitting(text, max(0, share - _TOKENS_OF_A_CUT), count)
@@ -222,8 +202,8 @@ class Requests:
         if not isinstance(way, Wait) or not way.specs or way.groups:
             return way
         try:
-            self._record.open()
-            return Wait(groups=(await self._held.open_waits(way.specs),))
+            self._turn.stage_before_others()
+            return Wait(groups=(await self._turn.held.open_waits(way.specs),))
         except HoldfastError as error:
             self._gate.leave(error)
 

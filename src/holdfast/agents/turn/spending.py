@@ -12,14 +12,12 @@ import msgspec
 from holdfast import clock
 from holdfast.agents.definitions.messages import usage_of
 from holdfast.agents.exits.interruptions import finish_first
-from holdfast.agents.exits.leaving import Block, Delay, Gate, Way
+from holdfast.agents.exits.leaving import Block, Delay, Way
 from holdfast.agents.turn.calls import Call, describe
-from holdfast.agents.turn.memo import Memo
+from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import Value
 from holdfast.engine.budgets.costs import Cost, micros
 from holdfast.engine.budgets.purse import Refusal, Ticket, Wanted
-from holdfast.engine.context import Context
-from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import HoldfastError, MisuseError
 from holdfast.kernel import budgets
 from holdfast.kernel.budgets import NOTHING, Account, Amounts, Recorded
@@ -35,21 +33,12 @@ _ADDED: Final = {"turns": "10turns", "time": "1h"}
 class Spending:
     """What one pass over a run pays for."""
 
-    def __init__(
-        self, context: Context, held: LeasedRun, gate: Gate, *, reserve: Cost | None, model: str
-    ) -> None:
-        self._context = context
-        self._held = held
-        self._gate = gate
-        self._reserve = reserve
-        self._model = model
-        self._costliest = Value(held, _COSTLIEST, list[int], list[int]())
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._held = turn.held
+        self._costliest = Value(turn.held, _COSTLIEST, list[int], list[int]())
         self._most = NOTHING
-        self._has_turn = False
-
-    def begin_turn(self, memo: Memo) -> None:
-        self._has_turn = memo.has_turn
-        for cost in memo.paid.values():
+        for cost in turn.memo.paid.values():
             if cost.what.startswith("model:"):
                 self._most = self._most.most(msgspec.structs.replace(cost.amounts, turns=0))
 
@@ -58,17 +47,18 @@ class Spending:
 
         It is counted under the model's name if the agent tells that.
         """
-        what = f"model:{self._model}" if self._model else what
-        amounts = self._expected() if self._reserve is None else self._reserve.amounts
+        rules = self._turn.rules
+        what = f"model:{rules.versions.model}" if rules.versions.model else what
+        amounts = self._expected() if rules.reserve is None else rules.reserve.amounts
         wanted = Wanted(what, amounts + self._next_turn(), is_estimate=True)
         try:
             (answer,) = await finish_first(self._held.purse.reserve([wanted]), undo=self._give_back)
         except HoldfastError as error:
-            self._gate.leave(error)
+            self._turn.gate.leave(error)
         if isinstance(answer, Ticket):
-            self._has_turn = self._has_turn or answer.is_drawn
+            self._turn.memo.has_turn |= answer.is_drawn
             return answer
-        self._gate.suspend(way_of(answer, wanted))
+        self._turn.gate.suspend(way_of(answer, wanted))
 
     async def _give_back(self, answers: Sequence[Ticket | Refusal]) -> None:
         """Free what was reserved for a call that was cancelled before it was made."""
@@ -86,7 +76,7 @@ class Spending:
         turns = Amounts(turns=ticket.amounts.turns)
         cost = self._cost(ticket, ticket.amounts if told is None else told + turns)
         self._held.purse.charge(ticket, cost)
-        self._has_turn = True
+        self._turn.memo.has_turn = True
         if told is not None and ticket.is_drawn:
             self._most = self._expected().most(told)
             self._costliest.set(list(msgspec.structs.astuple(self._most)))
@@ -99,7 +89,7 @@ class Spending:
         try:
             await self._held.purse.settle_others(ticket, cost)
         except HoldfastError as error:
-            self._gate.leave(error)
+            self._turn.gate.leave(error)
 
     async def fail_model(self, ticket: Ticket, error: Exception) -> None:
         """A call that raised costs what its error says it did: nothing, mostly."""
@@ -107,7 +97,7 @@ class Spending:
             note = f"the call raised {describe(error)}"[:500]
             cost = self._cost(ticket, _told(error) or NOTHING, note=note)
             self._held.purse.charge(ticket, cost)
-            self._has_turn = self._has_turn and not ticket.amounts.turns
+            self._turn.memo.has_turn &= not ticket.amounts.turns
             await self.tell_others(ticket, cost)
 
     def lose_model(self, ticket: Ticket) -> None:
@@ -115,7 +105,7 @@ class Spending:
         if ticket.is_drawn:
             cost = self._cost(ticket, ticket.amounts, note="it was cut off")
             self._held.purse.charge(ticket, msgspec.structs.replace(cost, is_lost=True))
-            self._has_turn = True
+            self._turn.memo.has_turn = True
 
     def lose_call(self, call: Call) -> None:
         """The same for a tool that only reads."""
@@ -151,7 +141,7 @@ class Spending:
         return self._most.most(Amounts(*self._costliest.get()))
 
     def _next_turn(self) -> Amounts:
-        return Amounts(turns=0 if self._has_turn else 1)
+        return Amounts(turns=0 if self._turn.memo.has_turn else 1)
 
     def _cost(self, ticket: Ticket, amounts: Amounts, *, note: str = "") -> Recorded:
         run = self._held.run

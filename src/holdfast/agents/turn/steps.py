@@ -13,17 +13,12 @@ from typing import Any, Final, cast
 from holdfast import codec, faults, names
 from holdfast.agents.conversion import shapes
 from holdfast.agents.exits.containing import is_exit
-from holdfast.agents.exits.leaving import Gate
 from holdfast.agents.exits.threads import call_in_thread
-from holdfast.agents.turn.memo import Memo
-from holdfast.agents.turn.past import Past, step_of
-from holdfast.agents.turn.places import Places
-from holdfast.agents.turn.record import Record
+from holdfast.agents.turn.past import step_of
 from holdfast.agents.turn.spending import Spending
+from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import Log, Value
 from holdfast.codec import Ref
-from holdfast.engine.context import Context
-from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import MisuseError, UnsupportedValue
 
 _WORTH_NAMING: Final = 64
@@ -32,36 +27,16 @@ _WORTH_NAMING: Final = 64
 class Steps:
     """The recorded calls of one pass over a run."""
 
-    def __init__(
-        self,
-        context: Context,
-        held: LeasedRun,
-        gate: Gate,
-        places: Places,
-        *,
-        record: Record,
-        past: Past,
-    ) -> None:
-        self._context = context
-        self._past = past
-        self._held = held
-        self._gate = gate
-        self._record = record
-        self._place = places
-        self._memo = Memo()
-        self._refs: dict[int, tuple[object, Ref]] = {}
-
-    def begin_turn(self, memo: Memo) -> None:
-        self._memo = memo
-        self._refs.clear()
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
 
     def ref_of(self, item: object) -> Ref | None:
         """The entry that an object came from, if it may be named in its place."""
-        found = self._refs.get(id(item))
-        if found is None or not self._held.stage.can_name(found[1]):
+        found = self._turn.refs.get(id(item))
+        if found is None or not self._turn.held.stage.can_name(found[1]):
             return None
         # Somebody may have changed it meanwhile: then it is stored as it is.
-        is_same = codec.encode(item) == self._held.stage.body_of(found[1])
+        is_same = codec.encode(item) == self._turn.held.stage.body_of(found[1])
         return found[1] if is_same else None
 
     async def call(
@@ -74,16 +49,17 @@ class Steps:
         paying: Spending | None = None,
     ) -> Any:
         """The result of a call: the recorded one, or a new one that is staged to be recorded."""
+        turn = self._turn
         name = names.check(f"{kind}{name_of(function)}"[: names.MAX_LENGTH], what="a step's name")
-        digest = self._place.of("step", name, digest_of(args, kwargs))
-        recorded = self._memo.step(name, digest)
+        digest = self._turn.places.of("step", name, digest_of(args, kwargs))
+        recorded = self._turn.memo.step(name, digest)
         if recorded is not None:
-            ref = self._held.stage.recall(*recorded)
+            ref = self._turn.held.stage.recall(*recorded)
             return self._given(function, name, ref)
-        item = self._past.next("step", name, digest)
-        found = None if item is None else await step_of(self._context, self._held.run_id, item)
+        item = self._turn.past.next("step", name, digest)
+        found = None if item is None else await step_of(turn.context, turn.held.run_id, item)
         if found is not None:
-            ref = self._record.step(name, codec.decode(found), args_digest=digest)
+            ref = self._turn.stage_step(name, codec.decode(found), args_digest=digest)
             return self._given(function, name, ref)
         if paying is None:
             result = await self._call(function, args, kwargs)
@@ -113,7 +89,7 @@ class Steps:
         else:
             result = await call_in_thread(function, *args, **kwargs)
         faults.point("model.after_call")
-        self._gate.check_open("a step")
+        self._turn.gate.check_open("a step")
         if inspect.iscoroutine(result):
             result.close()
             raise UnsupportedValue(
@@ -124,16 +100,16 @@ class Steps:
 
     def _stage(self, function: Callable[..., Any], name: str, result: object, digest: bytes) -> Ref:
         _check_comes_back(function, name, result)
-        return self._record.step(name, result, args_digest=digest)
+        return self._turn.stage_step(name, result, args_digest=digest)
 
     def _given(self, function: Callable[..., Any], name: str, ref: Ref) -> Any:
-        body = self._held.stage.body_of(ref)
+        body = self._turn.held.stage.body_of(ref)
         value = codec.decode(body)
         kind = _returned_type(function)
         if kind is not None:
             value = shapes.convert(value, kind, what=f"the result of {name}")
         if len(body) >= _WORTH_NAMING:
-            self._refs[id(value)] = (value, ref)
+            self._turn.refs[id(value)] = (value, ref)
         return value
 
 

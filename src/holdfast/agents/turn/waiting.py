@@ -15,14 +15,12 @@ from holdfast.agents.conversion import shapes
 from holdfast.agents.definitions import questions
 from holdfast.agents.definitions.questions import QUESTION, TIMER, Place, Question
 from holdfast.agents.definitions.tools import text_of
-from holdfast.agents.exits.leaving import Gate, Wait
-from holdfast.agents.turn.memo import Memo, RecordedWait
-from holdfast.agents.turn.past import Past, wait_of
-from holdfast.agents.turn.places import Awaited, Places
-from holdfast.agents.turn.record import Record
+from holdfast.agents.exits.leaving import Wait
+from holdfast.agents.turn.memo import RecordedWait
+from holdfast.agents.turn.past import wait_of
+from holdfast.agents.turn.places import Awaited
+from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import UNSET
-from holdfast.engine.context import Context
-from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.signals import Signals
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import AnswerRefused, MisuseError, NoAnswer, UnsupportedValue
@@ -43,26 +41,13 @@ class Answered(msgspec.Struct, frozen=True):
 class Waiting:
     """The waits of one pass over a run."""
 
-    def __init__(
-        self,
-        context: Context,
-        held: LeasedRun,
-        gate: Gate,
-        places: Places,
-        *,
-        record: Record,
-        past: Past,
-    ) -> None:
-        self._context = context
-        self._held = held
-        self._gate = gate
-        self._places = places
-        self._record = record
-        self._past = past
-        self._memo = Memo()
-
-    def begin_turn(self, memo: Memo) -> None:
-        self._memo = memo
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._context = turn.context
+        self._held = turn.held
+        self._gate = turn.gate
+        self._places = turn.places
+        self._past = turn.past
 
     async def ask(
         self,
@@ -153,7 +138,7 @@ class Waiting:
         limit = until if timeout is None else timeout
         _check_default(limit, default)
         awaited = self._places.of_wait(SIGNAL, name)
-        signal_id = self._memo.taken(awaited.place)
+        signal_id = self._turn.memo.taken(awaited.place)
         found = self._last(awaited)
         if signal_id is None and found is None:
             signal_id = await self._taken_before(name)
@@ -178,7 +163,7 @@ class Waiting:
     async def _take(self, name: str, place: bytes) -> str | None:
         """Take the oldest signal of a name; None if there is none."""
         while (signal := await self._held.inbox.next(name)) is not None:
-            self._record.open()
+            self._turn.stage_before_others()
             if await self._held.inbox.take(signal.signal_id, place=place):
                 return signal.signal_id
         return None
@@ -193,7 +178,7 @@ class Waiting:
 
     def in_turn(self, awaited: Awaited) -> RecordedWait | None:
         """The next wait at a place that is on record of this turn, whatever became of it."""
-        return self._memo.wait(awaited.place)
+        return self._turn.memo.wait(awaited.place)
 
     async def recorded(self, awaited: Awaited) -> RecordedWait | None:
         """The same; else the next that was asked for before the run was recovered."""
@@ -206,7 +191,7 @@ class Waiting:
     def check_claimed(self) -> None:
         """Raise TurnDiverged if what is to be opened now is not what the record goes on with."""
         if not self._gate.is_concurrent:
-            self._memo.check_claimed(run_id=self._held.run_id)
+            self._turn.check_claimed()
 
     def _last(self, awaited: Awaited) -> RecordedWait | None:
         """The last wait at a place: what resolved one before it was taken by another branch."""

@@ -21,17 +21,17 @@ from holdfast.agents.exits.containing import is_exit
 from holdfast.agents.exits.leaving import (
     Block,
     Delay,
-    Gate,
     HandBack,
     HandedOver,
     Suspend,
     Wait,
     Way,
 )
-from holdfast.agents.run import Run
+from holdfast.agents.handoff.protocol import HandoffProtocol
+from holdfast.agents.run import Run, leave_if_due
 from holdfast.agents.turn.calls import describe, details_of, is_being_cancelled, storable_text
-from holdfast.agents.turn.handover import Handover
 from holdfast.agents.turn.memo import Memo
+from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import UNSET
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.budgets import budgets as engine_budgets
@@ -88,15 +88,15 @@ class Pass:
         *,
         let_go: Callable[[LeasedRun], None],
         given: Any = UNSET,
-        handover: Handover | None = None,
+        handoffs: HandoffProtocol | None = None,
     ) -> None:
         self.context = context
-        self._handover = handover
+        self._handoffs = handoffs
         self._let_go = let_go
         self._agents = agents
         self.held = held
         self._given = given
-        self._run: Run | None = None
+        self._turn: Turn | None = None
         self._in_flight = InFlight()
         self._continued: Prepared | None = None
         self._began_at = held.version
@@ -124,8 +124,8 @@ class Pass:
     def hand_back(self, note: str) -> None:
         """Leave the run to another worker as soon as its turn has ended."""
         self.stop_note = note
-        if self._run is not None:
-            self._run.hand_back(note)
+        if self._turn is not None:
+            self._turn.stop_note = note
 
     async def play(self) -> Ending:
         """Advance the run as far as it goes here."""
@@ -164,8 +164,8 @@ class Pass:
         except AgentNotFound as error:
             await held.block(BlockedReason.NO_AGENT, note=str(error))
             return Ending(False, error)
-        if held.run.handoff and self._handover is not None:
-            await self._handover.take(held)
+        if held.run.handoff and self._handoffs is not None:
+            await self._handoffs.take(held)
         entries = await turns.entries_since_checkpoint(self.context, held.run_id)
         self._in_flight = InFlight(entries)
         memo = Memo(entries)
@@ -196,7 +196,7 @@ class Pass:
 
     async def enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
         """Let the agent work on its input, and end the run with what it returns."""
-        run = self.begin(agent, memo)
+        turn = self.begin(agent, memo)
         try:
             about = self.held.run
             is_anothers = about.contexts > 1 or bool(about.forked_from)
@@ -204,19 +204,19 @@ class Pass:
         except UnsupportedValue as error:
             return await self._fail(error, trace="")
         try:
-            result = await run_agent(agent, run, arguments)
+            result = await run_agent(agent, turn, arguments)
         except Suspend as suspended:
             await self.leave(suspended.way)
             return Ending(False)
         except HoldfastError as error:
             # That a commit's outcome is unknown is no fault of the agent: it is settled here.
-            if run.gate.leaving is error or isinstance(error, OutcomeUnknown):
+            if turn.gate.leaving is error or isinstance(error, OutcomeUnknown):
                 raise
             return await self._broke(agent, error)
         except Exception as error:
             return await self._broke(agent, error)
-        run.check_claimed()
-        if run.leaves_no_trace:
+        turn.check_claimed()
+        if turn.leaves_no_trace:
             self.held.discard()
             self.held.stage.drop()
         try:
@@ -233,35 +233,33 @@ class Pass:
         if self.held.run.status is Status.RUNNING:
             await self.held.complete(result, save=True)
 
-    def begin(self, agent: Agent[..., Any], memo: Memo) -> Run:
-        """The run as its agent will see it; raises Suspend if a change of the agent forbids it."""
+    def begin(self, agent: Agent[..., Any], memo: Memo) -> Turn:
+        """Begin a turn of the agent; raises Suspend if a change of the agent forbids it."""
         known, now = self._in_flight.recorded(self.held), agent.rules.versions
         if known is not None and known != now:
             change = Change(agent.name, self.run_id, known, now)
             judge(change, agent.rules.on_change, self._in_flight)
         self._in_flight.versions = now
-        run = Run(
+        turn = Turn(
             self.context,
             self.held,
-            Gate(),
-            rules=agent.rules,
-            memo=memo,
+            agent.rules,
+            memo,
             known=known,
-            handover=self._handover,
             continued=self._continued,
+            handoffs=self._handoffs,
         )
-        if self.stop_note:
-            run.hand_back(self.stop_note)
-        self._run = run
-        return run
+        turn.stop_note = self.stop_note
+        self._turn = turn
+        return turn
 
     async def leave(self, way: Way) -> None:
         """Do what leaving the agent's code asks for; its unsaved changes are forgotten."""
         held = self.held
         if isinstance(way, HandedOver):
             return
-        if self._run is not None:
-            self._run.keep_reads()
+        if self._turn is not None:
+            self._turn.keep_reads()
         await self._forget_edits()
         match way:
             case Block():
@@ -278,8 +276,8 @@ class Pass:
     async def _leave_to(self, way: Wait) -> None:
         """Suspend the run; one whose wait has ended meanwhile is ready for the next pass."""
         held = self.held
-        if self._run is not None:
-            self._run.record.open()
+        if self._turn is not None:
+            self._turn.stage_before_others()
         if way.groups:
             await self._open(way.specs)
             is_left = await held.suspend(way.groups[0])
@@ -293,8 +291,8 @@ class Pass:
         # A signal may have come already: that is looked at when the run comes here again.
         more = [spec for spec in specs if spec.kind != SIGNAL]
         if more:
-            if self._run is not None:
-                self._run.record.open()
+            if self._turn is not None:
+                self._turn.stage_before_others()
             await self.held.open_waits(more)
 
     async def _forget_edits(self) -> None:
@@ -383,8 +381,8 @@ class Pass:
             for draft in drafts:
                 if isinstance(draft.facts, Settled) and not draft.facts.retry:
                     await engine_effects.report(self.context, self.run_id, draft)
-            if self._run is not None:
-                called = self._run.called_effects
+            if self._turn is not None:
+                called = self._turn.called_effects
                 await engine_effects.take_back(self.context, self.held.run, called)
             is_gone = self.is_interrupted or isinstance(error, Fenced | RunEnded)
             if not is_gone and self.held.run.status is Status.RUNNING:
@@ -397,34 +395,35 @@ class Pass:
             self._let_go(self.held)
 
 
-async def run_agent(agent: Agent[..., Any], run: Run, arguments: dict[str, Any]) -> Any:
+async def run_agent(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any]) -> Any:
     """Run the agent. Raises what it is left by even if its code swallowed that."""
-    run.gate.open()
+    turn.gate.open()
     try:
-        return _awaited(agent, await _call(agent, run, arguments))
+        return _awaited(agent, await _call(agent, turn, arguments))
     finally:
-        run.gate.close()
+        turn.gate.close()
 
 
-async def _call(agent: Agent[..., Any], run: Run, arguments: dict[str, Any]) -> Any:
+async def _call(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any]) -> Any:
+    gate, run = turn.gate, Run(turn)
     try:
-        await run.departing.give_if_due()
+        await leave_if_due(run)
         if run.is_fresh and run.continuation is not None:
             faults.point("handoff.resumed")
-        async with run.turn_clock.running():
+        async with turn.clock.running():
             result = await agent.function(run, **arguments)
     except asyncio.CancelledError as error:
         if is_being_cancelled():
             raise
-        if run.gate.leaving is None:
+        if gate.leaving is None:
             raise RuntimeError(f"{agent.name} awaited something that was cancelled") from error
     except BaseException:
-        if run.gate.leaving is None:
+        if gate.leaving is None:
             raise
     else:
-        if run.gate.leaving is None:
+        if gate.leaving is None:
             return result
-    run.gate.check()
+    gate.check()
     raise AssertionError("a gate that is left raises")
 
 

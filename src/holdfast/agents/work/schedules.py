@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from holdfast import codec, names
 from holdfast.agents.conversion import shapes
 from holdfast.agents.definitions.agent import Agent, Agents, agent
-from holdfast.agents.run import Run
+from holdfast.agents.run import Run, turn_of
 from holdfast.agents.work import ticks
 from holdfast.agents.work.ticks import CatchUp, Overlap, Skip, Spec
 from holdfast.clock import to_datetime
@@ -103,12 +103,12 @@ async def _keep_schedule(run: Run, change: Change) -> None:
     known = run.value("progress", Progress, Progress(change.spec, change.at))
     while True:
         if known.get().starting:
-            await _outside(run, _start(run.context, run.run_id, known.get()))
+            await _outside(run, _start(turn_of(run).context, run.run_id, known.get()))
             known.set(replace(known.get(), starting=(), starts=None, cancelling=""))
             await run.checkpoint(label="started")
         told = known.get().coming or await _next_change(run, known.get())
         if told is None:
-            known.set(await _planned(run, known.get(), run.context.now()))
+            known.set(await _planned(run, known.get(), turn_of(run).context.now()))
         else:
             known.set(await _changed(run, known.get(), told))
         await run.checkpoint(label="planned" if told is None else "changed")
@@ -122,7 +122,7 @@ async def _outside(run: Run, call: Coroutine[Any, Any, T]) -> T:
     try:
         return await call
     except HoldfastError as error:
-        run.gate.leave(error)
+        turn_of(run).gate.leave(error)
 
 
 async def _next_change(run: Run, known: Progress) -> Change | None:
@@ -169,7 +169,7 @@ async def _planned(run: Run, known: Progress, now: int) -> Progress:
     spec = known.spec
     if spec is None:
         return known
-    is_busy = await _outside(run, _is_going_on(run.context, known.last_run_id))
+    is_busy = await _outside(run, _is_going_on(turn_of(run).context, known.last_run_id))
     plan = ticks.plan(spec, since=known.since, now=now, is_busy=is_busy)
     name = run.run_id.removeprefix(_PREFIX)
     starting = tuple(ticks.run_id_of(name, tick) for tick in plan.start)

@@ -12,9 +12,9 @@ from holdfast import names
 from holdfast.agents.definitions.agent import Agent
 from holdfast.agents.definitions.session_input import MESSAGE, is_session
 from holdfast.agents.exits.leaving import HandBack, Suspend
-from holdfast.agents.run import Run
 from holdfast.agents.turn.calls import describe
 from holdfast.agents.turn.memo import Memo
+from holdfast.agents.turn.turn import Turn
 from holdfast.agents.work.executor import Ending, Pass, run_agent
 from holdfast.engine.signals import Signals
 from holdfast.errors import (
@@ -58,24 +58,24 @@ class SessionPass(Pass):
                     return Ending(False)
                 continue
             content = await signals.value(self.run_id, message.signal_id)
-            run = self.begin(agent, memo)
+            turn = self.begin(agent, memo)
             try:
-                reply = await self._reply(agent, run, content)
+                reply = await self._reply(agent, turn, content)
             except Suspend as suspended:
                 await self.leave(suspended.way)
                 return Ending(False)
-            await self._answer(run, message, reply)
+            await self._answer(turn, message, reply)
             memo = Memo.after_answer()
             if self.stop_note:
                 await self.leave(HandBack(self.stop_note))
                 return Ending(False)
 
-    async def _reply(self, agent: Agent[..., Any], run: Run, content: object) -> Reply:
+    async def _reply(self, agent: Agent[..., Any], turn: Turn, content: object) -> Reply:
         try:
-            return Reply(result=await run_agent(agent, run, agent.arguments_for(content)))
+            return Reply(result=await run_agent(agent, turn, agent.arguments_for(content)))
         except HoldfastError as error:
             is_misuse = isinstance(error, MisuseError) and not isinstance(error, TurnDiverged)
-            if isinstance(error, OutcomeUnknown) or (run.gate.leaving is error and not is_misuse):
+            if isinstance(error, OutcomeUnknown) or (turn.gate.leaving is error and not is_misuse):
                 raise
             return await self._failed(error)
         except Exception as error:
@@ -87,9 +87,9 @@ class SessionPass(Pass):
         self.held.discard()
         return Reply(error=describe(error)[: names.MAX_TEXT])
 
-    async def _answer(self, run: Run, message: Signal, reply: Reply) -> None:
+    async def _answer(self, turn: Turn, message: Signal, reply: Reply) -> None:
         if not reply.error:
-            run.check_claimed()
+            turn.check_claimed()
         try:
             await self.held.inbox.answer(message.signal_id, reply)
         except HoldfastError as error:

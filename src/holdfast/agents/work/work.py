@@ -13,7 +13,7 @@ from holdfast import codec
 from holdfast.agents.conversion import shapes
 from holdfast.agents.definitions.agent import Agent, Agents
 from holdfast.agents.exits.interruptions import ABANDONED
-from holdfast.agents.turn.handover import Handover
+from holdfast.agents.handoff.protocol import HandoffProtocol
 from holdfast.agents.turn.views import UNSET
 from holdfast.agents.work.executor import Ending, Pass
 from holdfast.agents.work.session_pass import SessionPass
@@ -60,10 +60,10 @@ class Work:
         leases: Leases,
         runs: Runs,
         agents: Agents,
-        handover: Handover | None = None,
+        handoffs: HandoffProtocol | None = None,
     ) -> None:
         self.context = context
-        self._handover = handover
+        self._handoffs = handoffs
         self.agents = agents
         self._leases = leases
         self._runs = runs
@@ -155,7 +155,7 @@ class Work:
             held,
             let_go=let_go,
             given=given,
-            handover=self._handover,
+            handoffs=self._handoffs,
         )
         task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
         self._passes[task] = working

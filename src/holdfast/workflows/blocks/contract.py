@@ -22,7 +22,7 @@ import msgspec
 from holdfast.agents.definitions.agent import Agent
 from holdfast.agents.definitions.tools import Tool
 from holdfast.agents.exits.leaving import Block as Blocked
-from holdfast.agents.run import Run
+from holdfast.agents.run import Run, turn_of
 from holdfast.kernel.runs import BlockedReason
 from holdfast.workflows.access.files import Folder
 from holdfast.workflows.access.secrets import Secrets
@@ -55,7 +55,7 @@ class BlockRun(msgspec.Struct, frozen=True, kw_only=True):
             f"this process has no {what}, which block {self.path} needs; go on in one that has it, "
             f"or start a worker that does, after `holdfast runs unblock {self.run.run_id}`"
         )
-        self.run.gate.suspend(Blocked(BlockedReason.NO_AGENT, note))
+        turn_of(self.run).gate.suspend(Blocked(BlockedReason.NO_AGENT, note))
 
     @property
     def key(self) -> str:

@@ -17,7 +17,7 @@ from holdfast import clock
 from holdfast.agents.conversion import shapes
 from holdfast.agents.exits.containing import contained
 from holdfast.agents.exits.leaving import Suspend
-from holdfast.agents.run import Run
+from holdfast.agents.run import Run, turn_of
 from holdfast.errors import (
     BlockFailed,
     ConflictError,
@@ -258,7 +258,7 @@ class Execution:
                     raise
                 failed = self._failed(error, attempt)
             except Exception as error:
-                if self._run.gate.leaving is error:
+                if turn_of(self._run).gate.leaving is error:
                     raise
                 failed = self._failed(error, attempt)
                 if isinstance(error, BlockFailed) and error.is_final:
@@ -361,14 +361,14 @@ class Execution:
         return found
 
     async def _read_clock(self) -> datetime:
-        return clock.to_datetime(self._run.context.now())
+        return clock.to_datetime(turn_of(self._run).context.now())
 
     def _tell_end(self, path: str, result: Result) -> None:
         told = BlockEnded(self._run.run_id, path, result.status, result.seconds, result.error)
         self._tell(told)
 
     def _tell(self, event: Any) -> None:
-        self._kit.tell(self._run.context, self._root_id, event)
+        self._kit.tell(turn_of(self._run).context, self._root_id, event)
 
 
 class _Plan(msgspec.Struct, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.agents.definitions.agent import Agent, agent, tools_by_name
 from holdfast.agents.definitions.tools import Tool
-from holdfast.agents.run import Run
+from holdfast.agents.run import Run, turn_of
 from holdfast.engine.context import Context
 from holdfast.engine.reading import turns
 from holdfast.errors import BlockFailed, MisuseError, WorkflowFailed
@@ -112,7 +112,7 @@ class Kit:
     async def _work(self, run: Run, start: dict[str, Any]) -> Any:
         """Carry out a workflow, or a loop of one."""
         own = _start_of(start)
-        root = await self._root(run.context, run.run_id, own)
+        root = await self._root(turn_of(run).context, run.run_id, own)
         return await Execution(self, run, own, root).go()
 
     async def _root(self, context: Context, run_id: str, start: Start) -> Start:

@@ -7,11 +7,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast import names
-from holdfast.agents.definitions.handoff_rules import ContextNumbers, Trigger, Wish
+from holdfast.agents.definitions.handoff_triggers import (
+    ContextNumbers,
+    Limits,
+    Trigger,
+    Wish,
+    evaluate,
+)
 from holdfast.agents.definitions.model_windows import DEFAULT as DEFAULT_WINDOW
 from holdfast.agents.definitions.model_windows import window_of
 from holdfast.agents.definitions.tokens import counter_for, estimate
-from holdfast.agents.handoff.triggers import Limits, evaluate
 from holdfast.errors import MisuseError
 from holdfast.kernel.records import Phase, Record
 
@@ -208,3 +213,10 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
             errors=self.errors,
             phase_complete=self.phase_complete,
         )
+
+
+def check_handoff(given: HandoffPolicy | None) -> HandoffPolicy | None:
+    """Return a policy that can be used: a class in place of a policy would be found too late."""
+    if given is None or isinstance(given, HandoffPolicy):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+        return given
+    raise MisuseError(f"handoff is a holdfast.HandoffPolicy, not {given!r}")

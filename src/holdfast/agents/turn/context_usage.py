@@ -11,13 +11,8 @@ from typing import Any, Final, Self, cast
 import msgspec
 
 from holdfast import codec, names
-from holdfast.agents.definitions.handoff_rules import (
-    ContextNumbers,
-    HandoffRules,
-    Trigger,
-    Wish,
-    asked_for,
-)
+from holdfast.agents.definitions.handoff_policy import HandoffPolicy
+from holdfast.agents.definitions.handoff_triggers import ContextNumbers, Trigger, Wish, asked_for
 from holdfast.agents.definitions.messages import Message, Usage
 from holdfast.agents.definitions.rules import Rules
 from holdfast.agents.definitions.tokens import PER_MESSAGE, estimate, text_of_message
@@ -57,13 +52,13 @@ class HandoffWish:
             self._value.set(Wish())
 
 
-class HandingOver:
-    """What one pass over a run knows of handing over: numbers, wish, policy; `due` judges them."""
+class ContextUsage:
+    """How much of its window a context has used, and who asked to end it; `due` judges both."""
 
     def __init__(
         self,
         held: LeasedRun,
-        rules: HandoffRules | None,
+        rules: HandoffPolicy | None,
         progress: Progress,
         *,
         fixed: Callable[[], str] = str,

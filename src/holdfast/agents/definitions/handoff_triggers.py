@@ -5,9 +5,49 @@ far, use stays below the limit. A turn that was larger than any before may pass 
 trigger.
 """
 
+from typing import Literal
+
 import msgspec
 
-from holdfast.agents.definitions.handoff_rules import ContextNumbers, Trigger, Wish, asked_for
+TriggerKind = Literal["context", "context_hard", "phase_complete", "errors", "explicit"]
+
+
+class Trigger(msgspec.Struct, frozen=True):
+    """Why a context should end; `text` says it to people. `to` is whoever shall go on, if told."""
+
+    kind: TriggerKind
+    text: str
+    to: str = ""
+
+
+class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Somebody asks for a handoff: to an agent, or to whoever the selector finds."""
+
+    to: str = ""
+    note: str = ""
+    is_asked: bool = False
+
+
+class ContextNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a context has used, in tokens. `turn_began_at` is `used` at the end of the last turn.
+
+    `largest_turn` is the most that a turn has added: a reply, and what its tools answered.
+    `turn_replies` are those of the turn that is not over yet.
+    """
+
+    used: int = 0
+    largest_turn: int = 0
+    turn_began_at: int = 0
+    turns: int = 0
+    replies: int = 0
+    turn_replies: int = 0
+    errors: int = 0
+    max_utilization: float = 0.0
+
+
+def asked_for(wish: Wish) -> Trigger:
+    """The trigger that needs no policy: somebody asks for it."""
+    return Trigger("explicit", wish.note or "a handoff was asked for", wish.to)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,148 @@
+"""The turn of a pass: what every call that the agent's code makes works with.
+
+One object for a whole pass. `begin` starts the next turn with what is in the journal of it: then
+nothing of the turn before is left.
+"""
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from holdfast.agents.definitions.cadence import Pace
+from holdfast.agents.definitions.recovering import TurnClock
+from holdfast.agents.definitions.rules import Rules
+from holdfast.agents.definitions.versions import PART, part_of
+from holdfast.agents.exits.leaving import Gate, HandBack, Suspend
+from holdfast.agents.turn.context_usage import ContextUsage
+from holdfast.agents.turn.memo import Memo
+from holdfast.agents.turn.past import Past
+from holdfast.agents.turn.places import Places
+from holdfast.agents.turn.progress import Progress
+from holdfast.agents.turn.views import Log, Value
+from holdfast.codec import Ref
+from holdfast.engine.context import Context
+from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.maintenance.pasts import Prepared
+from holdfast.kernel.versions import Versions
+
+if TYPE_CHECKING:
+    from holdfast.agents.handoff.protocol import HandoffProtocol
+
+_TURN: Final = "holdfast.turn"
+
+
+class Turn:
+    """Where a pass over a run is: the run it holds, its gate, its memo, its positions, its past.
+
+    `known` are the agent's versions as the journal has them, `continued` is the past of a run that
+    this one continues.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        held: LeasedRun,
+        rules: Rules,
+        memo: Memo,
+        *,
+        known: Versions | None = None,
+        continued: Prepared | None = None,
+        handoffs: "HandoffProtocol | None" = None,
+    ) -> None:
+        self.context = context
+        self.held = held
+        self.rules = rules
+        self.handoffs = handoffs
+        self.gate = Gate()
+        self.places = Places()
+        self.past = Past(held, continued)
+        self.pace = Pace(rules.cadence, context.now)
+        self.clock = TurnClock(None if rules.recovery is None else rules.recovery.turn_seconds)
+        self.called_effects: set[UUID] = set()
+        """Effects whose tools were called in this pass."""
+        self.stop_note = ""
+        """Why another worker is to continue after this turn; empty if this one may."""
+        self.refs: dict[int, tuple[object, Ref]] = {}
+        """Results given to the agent in this turn, by their id, and the entries they are in."""
+        self.views: list[Log[Any] | Value[Any]] = []
+        """State that the agent's code may change in place: compared at each checkpoint."""
+        self._unkept_reads: list[tuple[str, object, bytes]] = []
+        self._known_versions = known
+        self._was_blank = memo.is_blank
+        held.stage.is_patient = self.pace.is_patient
+        held.saver.stamp[PART] = part_of(rules.versions)
+        held.saver.before_saving = self.store_changes
+        self.begin(memo)
+
+    def begin(self, memo: Memo) -> None:
+        """Begin a turn of which `memo` is in the journal."""
+        self.memo = memo
+        self._passed = memo.passed
+        self.pace.begin(on_record=memo.passed)
+        self.clock.begin_turn()
+        self.places.begin_turn()
+        self.refs.clear()
+        self._unkept_reads.clear()
+
+    @cached_property
+    def progress(self) -> Progress:
+        """How far the work is, for whoever continues it."""
+        progress = Progress(self.held, counts=self.rules.handoff is not None)
+        self.views.append(progress.value)
+        return progress
+
+    @cached_property
+    def context_usage(self) -> ContextUsage:
+        """How much of its window the context has used."""
+        windows = self.context.settings.windows
+        return ContextUsage.of(self.rules, self.held, self.progress, windows)
+
+    def store_changes(self) -> None:
+        """Make edits of what the agent's code changed in place in the state it was given."""
+        for view in self.views:
+            view.store_changes()
+
+    def check_claimed(self) -> None:
+        """Raise TurnDiverged if the journal has a call that the agent's code did not repeat."""
+        self.memo.check_claimed(run_id=self.held.run_id)
+
+    @property
+    def leaves_no_trace(self) -> bool:
+        """Whether its cadence is `boundary`, and nothing is stored that its end belongs to."""
+        is_untouched = self._was_blank and self.held.version == 0 and self.held.stage.is_first
+        return self.pace.only_at_boundaries and is_untouched
+
+    def leave_if_stopping(self) -> None:
+        """Leave the agent's code if another worker is to continue."""
+        if self.stop_note:
+            self.gate.leave(Suspend(HandBack(self.stop_note)))
+
+    def stage_step(self, name: str, value: object, *, args_digest: bytes) -> Ref:
+        """Stage a result, with how many ends of turns were passed over before it."""
+        self._stage_versions()
+        self._passed = max(self._passed, self.pace.passed)
+        return self.held.stage.step(name, value, args_digest=args_digest, passed=self.pace.passed)
+
+    def stage_before_others(self) -> None:
+        """Stage what must be in the journal before something other than a result of a step."""
+        self._stage_versions()
+        if self.pace.passed > self._passed:
+            self.stage_step(_TURN, None, args_digest=b"")
+
+    def keep_read(self, name: str, value: Any, *, args_digest: bytes, at_once: bool) -> None:
+        """Stage what a tool has read, at once or when the run is left before its turn has ended."""
+        if at_once:
+            self.stage_step(name, value, args_digest=args_digest)
+        else:
+            self._unkept_reads.append((name, value, args_digest))
+
+    def keep_reads(self) -> None:
+        """Stage what tools have read in this turn: the run is left, and will be entered again."""
+        for name, value, digest in self._unkept_reads:
+            self.stage_step(name, value, args_digest=digest)
+        self._unkept_reads.clear()
+
+    def _stage_versions(self) -> None:
+        if self._known_versions != self.rules.versions:
+            self.held.stage.versions(self.rules.versions)
+            self._known_versions = self.rules.versions
