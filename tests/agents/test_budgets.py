@@ -416,3 +416,39 @@ def test_budget_that_cannot_be_is_refused(made: Any, told: str) -> None:
 def test_money_is_never_understated_and_has_no_noise() -> None:
     assert Cost(usd=0.1 + 0.2).amounts.usd_micros == 300_000
     assert Cost(usd=0.0000001).amounts.usd_micros == 1
+
+
+@async_test
+async def test_first_budget_that_comes_while_a_run_works_counts_from_its_next_commit_on(
+    store: str,
+) -> None:
+    """A run that has none does not ask the store before each call; its journal tells it."""
+    paid = Paid(0.4)
+    looks: list[str] = []
+
+    @holdfast.agent(name="talker", reserve=Cost(usd=0.4))
+    async def talker(run: holdfast.Run, request: str) -> str:
+        talk = run.log("transcript", Message)
+        while len(talk) < 5:
+            talk.append(await run.model(paid.reply, talk))
+            if len(talk) == 3:
+                await hf.budgets.set("r", Budget(usd=0.1))
+            await run.checkpoint()
+        return talk[-1].text
+
+    async with holdfast.Holdfast(store, agents=[talker]) as hf:
+        budgets: Any = hf._context.store.budgets
+        of_runs = budgets.of_runs
+
+        async def counted(run_ids: Any) -> Any:
+            looks.append(f"after {len(paid.asked)} replies")
+            return await of_runs(run_ids)
+
+        budgets.of_runs = counted
+        with pytest.raises(RunBlocked, match="budget"):
+            await hf.run(talker, "hello", run_id="r")
+        assert len(paid.asked) == 3
+        assert "after 1 replies" not in looks
+        assert "after 2 replies" not in looks
+        budgets.of_runs = of_runs
+        await whole(hf, "r")

@@ -68,8 +68,9 @@ class Purse:
         self._writer = writer
         self._stage = stage
         self._own: Account | None = None
-        self._is_free: bool | None = None
-        """Whether no budget was found when the store was asked last."""
+        self._free_at: int | None = None
+        """The writer's `budget_seq` when the store had no budget; None if it had one, or was not
+        asked."""
         self._warned: set[tuple[str, int]] = set()
 
     async def set_first(self, limits: Limits, *, note: str) -> bool:
@@ -85,9 +86,12 @@ class Purse:
     async def reserve(self, wanted: Sequence[Wanted]) -> list[Ticket | Refusal]:
         """Reserve for each call what it may cost, before any of them begins; an answer for each.
 
-        Nothing is reserved for a call that is refused by one of the budgets.
+        Nothing is reserved for a call that is refused by one of the budgets. A first budget that
+        somebody gives the run meanwhile counts from the next commit of the run on.
         """
-        accounts = await self._accounts()
+        accounts = [] if self._is_known_free else await self._accounts()
+        if not accounts:
+            return [Ticket(str(ids.uuid7()), each.what, each.amounts) for each in wanted]
         run_id = self._writer.run.run_id
         asked = [
             Reserved(str(ids.uuid7()), run_id, each.what, each.amounts, each.is_estimate)
@@ -103,9 +107,16 @@ class Purse:
             await settle_ended(self._context, owner)
         for refused in reserving.given_back:
             await self.settle(refused, agent="", version=0, note="another budget has no room")
-        if reserving.open and accounts:
+        if reserving.open:
             faults.point("budget.after_reserve")
         return reserving.answers()
+
+    @property
+    def _is_known_free(self) -> bool:
+        """Whether no budget can apply: the run descends from none, and its journal sets none."""
+        run = self._writer.run
+        is_unchanged = self._free_at is not None and self._free_at == self._writer.budget_seq
+        return is_unchanged and not run.parent_id and not run.forked_from
 
     async def _accounts(self) -> list[Account]:
         """The budgets that are drawn on; none while the store is away, if there was none before.
@@ -113,18 +124,19 @@ class Purse:
         Whoever gives the run one meanwhile appends to its journal, and its spool is superseded.
         """
         spool = self._context.spool
-        if self._is_free and spool is not None and spool.is_away:
+        if self._free_at is not None and spool is not None and spool.is_away:
             return []
         return await retry_while_unavailable(self._context, self._look_up_accounts)
 
     async def _look_up_accounts(self) -> list[Account]:
+        asked_at = self._writer.budget_seq
         try:
             found = await accounts_over(self._context, self._writer.run)
         except UnavailableError:
-            if self._is_free and waits_for_store(self._context):
+            if self._free_at is not None and waits_for_store(self._context):
                 return []
             raise
-        self._is_free = not found
+        self._free_at = None if found else asked_at
         return found
 
     async def settle(

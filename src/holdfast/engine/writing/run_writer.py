@@ -22,7 +22,7 @@ from holdfast.errors import (
     SpoolUnusable,
     UnavailableError,
 )
-from holdfast.kernel import indexes, leases, runs, signals, waits
+from holdfast.kernel import budgets, indexes, leases, runs, signals, waits
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.runs import Run
@@ -123,6 +123,8 @@ class RunWriter:
         self.closed_groups: set[str] = set()
         self.signalled: dict[str, int] = {}
         """The seq of the last signal of each name that was folded in."""
+        self.budget_seq = 0
+        """The seq of the last entry of others that set a budget of the run and was folded in."""
         self.staged = StagedEntries({} if recorded is None else recorded)
         self._context = context
         self._ownership = ownership or Leased(run.lease_seq)
@@ -357,6 +359,8 @@ class RunWriter:
                 self.closed_groups.add(facts.group_id)
             elif isinstance(facts, signals.Received):
                 self.signalled[facts.name] = entry.seq
+            elif isinstance(facts, budgets.Set):
+                self.budget_seq = entry.seq
 
 
 def _asks_again(decide: Decide, pending: _Pending) -> bool:
