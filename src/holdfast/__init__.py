@@ -20,9 +20,9 @@ from holdfast.agents.definitions.takes import Key
 from holdfast.agents.definitions.tools import Approval, Happened, Tool, tool
 from holdfast.agents.loop import AgentLoop
 from holdfast.agents.run import Run
-from holdfast.agents.turn.approvals import Asked
 from holdfast.agents.turn.progress import Progress
 from holdfast.agents.turn.views import Log, Value
+from holdfast.agents.work.approvals import Asked
 from holdfast.agents.work.handles import Handle, PeerUpdate
 from holdfast.agents.work.schedules import Schedule
 from holdfast.agents.work.sessions import Session

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from holdfast import config, ids
 from holdfast.agents.definitions.agent import Agent, Agents, Taking0, Taking1, Taking2, Taking3
 from holdfast.agents.handoff.protocol import HandoffProtocol
-from holdfast.agents.turn.approvals import Approvals
+from holdfast.agents.work.approvals import Approvals
 from holdfast.agents.work.handles import Handle
 from holdfast.agents.work.schedules import SCHEDULE, Schedule, Schedules
 from holdfast.agents.work.sessions import Session

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import errors, faults, telemetry
-from holdfast.agents.turn.approvals import Approvals
+from holdfast.agents.work.approvals import Approvals
 from holdfast.agents.work.schedules import Schedules
 from holdfast.compat.mesh import CheckpointService, TaskExecutionContext
 from holdfast.engine.budgets.budgets import Budgets

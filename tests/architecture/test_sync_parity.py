@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import app, sync
-from holdfast.agents.turn.approvals import Approvals
+from holdfast.agents.work.approvals import Approvals
 from holdfast.agents.work.handles import Handle
 from holdfast.agents.work.schedules import Schedules
 from holdfast.agents.work.sessions import Session

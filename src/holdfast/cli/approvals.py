@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import click
 
 from holdfast.agents.definitions.questions import APPROVAL
-from holdfast.agents.turn.approvals import Asked, said_of
+from holdfast.agents.work.approvals import Asked, said_of
 from holdfast.kernel.waits import WaitStatus
 from holdfast.sync import Holdfast
 from holdfast.terminal import inputs, output

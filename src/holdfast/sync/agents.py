@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from holdfast.agents.turn import approvals
-from holdfast.agents.turn.approvals import Asked
-from holdfast.agents.work import handles, sessions, worker
+from holdfast.agents.work import approvals, handles, sessions, worker
+from holdfast.agents.work.approvals import Asked
 from holdfast.agents.work.handles import PeerUpdate
 from holdfast.engine.checkpoints import State
 from holdfast.kernel.journal import Entry

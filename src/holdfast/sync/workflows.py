@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.agents.turn.approvals import Asked
+from holdfast.agents.work.approvals import Asked
 from holdfast.kernel.runs import Run, Status
 from holdfast.sync.loop import Face, blocking
 from holdfast.workflows import workflows

@@ -12,8 +12,8 @@ from holdfast import clock, codec, names
 from holdfast.agents.conversion import shapes
 from holdfast.agents.definitions import questions
 from holdfast.agents.definitions.questions import APPROVAL
-from holdfast.agents.turn.approvals import Approvals, Asked, is_said, verdict_of
 from holdfast.agents.work.advancing import advance
+from holdfast.agents.work.approvals import Approvals, Asked, is_said, verdict_of
 from holdfast.agents.work.work import Work
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context

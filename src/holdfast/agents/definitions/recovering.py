@@ -73,16 +73,13 @@ def check_policy(given: RecoveryPolicy | None) -> RecoveryPolicy | None:
 class TurnClock:
     """Breaks off a turn that takes too long; each end of a turn starts it anew."""
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._limit: asyncio.Timeout | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Limit the turns of what is done inside; raises TurnTimedOut."""
-        if self._seconds is None:
-            yield
-            return
         try:
             async with asyncio.timeout(self._seconds) as self._limit:
                 yield
@@ -93,5 +90,5 @@ class TurnClock:
             raise TurnTimedOut(told) from error
 
     def begin_turn(self) -> None:
-        if self._limit is not None and self._seconds is not None and not self._limit.expired():
+        if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)

@@ -15,10 +15,10 @@ from holdfast.agents.definitions.rules import Refused, Repeats
 from holdfast.agents.definitions.tokens import fitting, shares
 from holdfast.agents.definitions.tools import Arguments, Tool, text_of
 from holdfast.agents.exits.leaving import Suspend, Wait, Way, first_of
-from holdfast.agents.turn.approvals import Gatekeeper
 from holdfast.agents.turn.blobs import Blobs
 from holdfast.agents.turn.calls import Call, Outcome, judged, usable_id
 from holdfast.agents.turn.effects import Effects
+from holdfast.agents.turn.gatekeeper import Gatekeeper
 from holdfast.agents.turn.peers import Peers
 from holdfast.agents.turn.progress_notes import note
 from holdfast.agents.turn.turn import Turn

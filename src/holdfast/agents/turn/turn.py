@@ -57,7 +57,9 @@ class Turn:
         self.places = Places()
         self.past = Past(held, continued)
         self.pace = Pace(rules.cadence, context.now)
-        self.clock = TurnClock(None if rules.recovery is None else rules.recovery.turn_seconds)
+        limit = None if rules.recovery is None else rules.recovery.turn_seconds
+        self.clock = None if limit is None else TurnClock(limit)
+        """Limits the time of each turn, if the agent's policy does."""
         self.called_effects: set[UUID] = set()
         """Effects whose tools were called in this pass."""
         self.stop_note = ""
@@ -79,7 +81,8 @@ class Turn:
         self.memo = memo
         self._passed = memo.passed
         self.pace.begin(on_record=memo.passed)
-        self.clock.begin_turn()
+        if self.clock is not None:
+            self.clock.begin_turn()
         self.places.begin_turn()
         self.refs.clear()
         self._unkept_reads.clear()

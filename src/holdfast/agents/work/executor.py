@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 from uuid import UUID
 
@@ -410,7 +411,7 @@ async def _call(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any]) -
         await leave_if_due(run)
         if run.is_fresh and run.continuation is not None:
             faults.point("handoff.resumed")
-        async with turn.clock.running():
+        async with turn.clock.running() if turn.clock is not None else nullcontext():
             result = await agent.function(run, **arguments)
     except asyncio.CancelledError as error:
         if is_being_cancelled():

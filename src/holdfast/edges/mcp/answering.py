@@ -6,7 +6,7 @@ from typing import Any, cast
 from holdfast import names
 from holdfast.agents.definitions import questions
 from holdfast.agents.definitions.questions import APPROVAL
-from holdfast.agents.turn.approvals import Asked, is_said, verdict_of
+from holdfast.agents.work.approvals import Asked, is_said, verdict_of
 from holdfast.edges.mcp.contract import Call
 from holdfast.edges.mcp.views import Question
 from holdfast.errors import AlreadyAnswered, AnswerRefused, MisuseError, WaitNotFound

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import clock
-from holdfast.agents.turn.approvals import Asked
+from holdfast.agents.work.approvals import Asked
 from holdfast.app import Holdfast
 from holdfast.edges.mcp.resources import addresses
 from holdfast.kernel.runs import ENDED, BlockedReason, Run, Status

@@ -1,8 +1,4 @@
-"""Approvals: calls that a person must permit, and the face for those who answer.
-
-An approval is bound to the digest of the exact arguments and to the tool's schema. It is used by
-the one call that asked for it, and only while it is valid; an older one is asked for again.
-"""
+"""Questions and approval requests as people see them, over all runs, and their answers."""
 
 from typing import Any, Final, cast
 
@@ -10,16 +6,8 @@ import msgspec
 
 from holdfast import clock, codec, names
 from holdfast.agents.definitions import questions
-from holdfast.agents.definitions.questions import APPROVAL, FOR_PEOPLE, ApprovalRequest, Verdict
-from holdfast.agents.definitions.rules import Refused
-from holdfast.agents.definitions.tools import Approval, Tool, text_of
-from holdfast.agents.exits.containing import contained
-from holdfast.agents.exits.leaving import Wait
-from holdfast.agents.turn.calls import Call, describe
-from holdfast.agents.turn.memo import RecordedWait
-from holdfast.agents.turn.turn import Turn
-from holdfast.agents.turn.waiting import Waiting, way_to
-from holdfast.engine import effects as engine_effects
+from holdfast.agents.definitions.questions import APPROVAL, FOR_PEOPLE, Verdict
+from holdfast.agents.definitions.tools import text_of
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of
 from holdfast.engine.waits import Waits
@@ -29,7 +17,6 @@ from holdfast.kernel.journal import Kind
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.waits import Answer, WaitStatus
 from holdfast.kernel.waits import Wait as WaitRow
-from holdfast.telemetry import log
 
 _VERDICTS: Final[dict[bool | str, bool]] = {
     True: True,
@@ -39,115 +26,6 @@ _VERDICTS: Final[dict[bool | str, bool]] = {
     "approve": True,
     "reject": False,
 }
-
-
-class Gatekeeper:
-    """Knows which calls of a pass a person has to permit, and what was said."""
-
-    def __init__(self, turn: Turn, waiting: Waiting) -> None:
-        self._context = turn.context
-        self._places = turn.places
-        self._waiting = waiting
-
-    async def check(self, call: Call) -> Wait | None:
-        """What the run must be left to before a call is made; None if it may be made.
-
-        Raises Refused if it was rejected, or nobody answered in time. A call that happened before,
-        in this run or in one that it was forked from, is given back and needs nobody.
-        """
-        wanted = needed_approval(call)
-        if wanted is None:
-            return None
-        tool, digest = call.tool, call.arguments.digest
-        awaited = self._places.of_wait(APPROVAL, tool.name, digest)
-        while (found := await self._waiting.recorded(awaited)) is not None:
-            if found.status is WaitStatus.OPEN:
-                return Wait(groups=(found.group_id,))
-            is_usable = found.payload.get("args_digest") == digest and (
-                call.is_on_record or self._is_valid(found, tool, wanted)
-            )
-            if is_usable:
-                _check_verdict(found, tool)
-                call.approval = found.wait_id
-                return None
-        if not call.is_on_record and await self._has_happened(call):
-            return None
-        request = ApprovalRequest(
-            place=awaited.place,
-            asked=awaited.asked,
-            prompt=_prompt(call, wanted),
-            tool=tool.name,
-            args=call.arguments.values,
-            args_digest=digest,
-            tool_digest=tool.digest,
-            call_id=call.call_id,
-        )
-        name = wanted.name or tool.name
-        return way_to(APPROVAL, name, request, timeout=wanted.expires_seconds)
-
-    def pass_over(self, call: Call) -> None:
-        """A call is refused by another rule: what was said about it is not needed."""
-        if needed_approval(call) is not None:
-            digest = call.arguments.digest
-            awaited = self._places.of_wait(APPROVAL, call.tool.name, digest)
-            while self._waiting.in_turn(awaited) is not None:
-                pass
-
-    async def _has_happened(self, call: Call) -> bool:
-        known = await engine_effects.find(self._context, call.key) if call.key else None
-        return known is not None and known.answer == "done"
-
-    def _is_valid(self, found: RecordedWait, tool: Tool[..., Any], wanted: Approval) -> bool:
-        """Whether a verdict still stands: the tool is the same, and it was given lately."""
-        if found.status is not WaitStatus.RESOLVED or not _is_approved(found):
-            return True
-        age = self._context.now() - found.settled_at
-        is_same_tool = found.payload.get("tool_digest") == tool.digest
-        return is_same_tool and age <= clock.seconds(wanted.valid_seconds)
-
-
-def needed_approval(call: Call) -> Approval | None:
-    """What approval a call needs; one whose rule breaks needs it too."""
-    wanted = call.tool.policy.approval
-    if wanted is None or wanted.when is None:
-        return wanted
-    try:
-        with contained():
-            is_needed = bool(wanted.when(**call.arguments.values))
-    except Exception as error:
-        log.warning("the approval rule of %s broke, a person is asked: %s", call.tool.name, error)
-        return wanted
-    return wanted if is_needed else None
-
-
-def _prompt(call: Call, wanted: Approval) -> str:
-    if wanted.prompt is not None:
-        try:
-            with contained():
-                return names.check_text(wanted.prompt(**call.arguments.values), what="prompt")
-        except Exception as error:
-            log.warning("the prompt of %s broke: %s", call.tool.name, describe(error))
-    told = ", ".join(f"{name}={text_of(value)}" for name, value in call.arguments.values.items())
-    return f"May {call.tool.name}({told}) be called?"[: names.MAX_TEXT]
-
-
-def _is_approved(found: RecordedWait) -> bool:
-    value: Any = found.value
-    return isinstance(value, dict) and cast("dict[str, Any]", value).get("approved") is True
-
-
-def _check_verdict(found: RecordedWait, tool: Tool[..., Any]) -> None:
-    if found.status is WaitStatus.EXPIRED:
-        raise Refused(f"{tool.name} was not called: nobody approved it in time")
-    if found.status is not WaitStatus.RESOLVED:
-        raise Refused(f"{tool.name} was not called: the request was withdrawn")
-    try:
-        verdict = msgspec.convert(found.value, Verdict)
-    except msgspec.ValidationError:
-        verdict = Verdict(approved=False, note="the answer was no verdict")
-    if not verdict.approved:
-        why = f": {verdict.note}" if verdict.note else ""
-        raise Refused(f"{tool.name} was not called: {found.settled_by} rejected it{why}")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
