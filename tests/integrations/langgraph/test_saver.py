@@ -436,3 +436,24 @@ async def test_nothing_is_only_in_memory(saver: Saver, store: str, face: str) ->
     await saver.aput_writes(chain[-1], [("x", 1)], "task")
     with opened(store) as other:
         assert await listed(face_of(other, face), None) == await listed(saver, None)
+
+
+@async_test
+async def test_branch_keeps_channels_without_a_new_version_as_they_were_stored(
+    saver: Saver,
+) -> None:
+    """LangGraph changes the set of a join in place, while the branch's first checkpoint is put."""
+    for each in (InMemorySaver(), saver):
+        joined: set[str] = set()
+        first = await put(each, {"joined": joined, "n": 1})
+        last = await put(each, {"joined": {"a", "b"}, "n": 2}, after=first)
+        earlier = (await get(each, config(id=id_of(first)))).checkpoint
+        made = checkpoint({"n": 3})
+        made["channel_values"]["joined"] = {"a", "b"}
+        made["channel_versions"]["joined"] = earlier["channel_versions"]["joined"]
+        told: Any = {"source": "input", "step": 1}
+        new = {"n": made["channel_versions"]["n"]}
+        branch = await each.aput(first, made, told, new)
+        found = (await get(each, branch)).checkpoint["channel_values"]
+        assert found == {"joined": set(), "n": 3}
+        assert (await get(each, last)).checkpoint["channel_values"]["joined"] == {"a", "b"}

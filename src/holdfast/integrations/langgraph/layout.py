@@ -99,23 +99,34 @@ class Wanted(NamedTuple):
     source: str = ""
 
 
-def change_to(view: View, wanted: Wanted, flatten: Flatten) -> Change:
-    """What makes the state of a run that of a checkpoint; its channels that did not change stay."""
+def change_to(
+    view: View, wanted: Wanted, flatten: Flatten, parent_view: View | None = None
+) -> Change:
+    """Return what makes the state of a run that of a checkpoint.
+
+    Channels without a new version stay as they are stored: LangGraph may have changed their values
+    in place since. If the state is not that of the parent, `parent_view` is where they are read.
+    """
     space, parent, checkpoint, new_versions, source = wanted
     prefix = prefix_of(space)
     head = head_of(view, space)
     anchor = checkpoint["id"] if source == "input" else ""
     if head is not None and head.checkpoint_id == parent:
         anchor = anchor or head.anchor
-    known = forms_of(view, space) if head is not None and head.checkpoint_id == parent else {}
+    is_parent = head is not None and head.checkpoint_id == parent
+    stored = view if is_parent else parent_view
+    known = {} if stored is None else forms_of(stored, space)
     logs: dict[str, Items] = {}
     forms: dict[str, str] = {}
     kept: set[str] = set()
     for channel, value in checkpoint["channel_values"].items():
         part = part_of(prefix, channel)
         kept.add(part)
-        if channel in known and channel not in new_versions and part in view.logs:
+        is_kept = channel in known and channel not in new_versions
+        if is_kept and stored is not None and part in stored.logs:
             forms[channel] = known[channel]
+            if not is_parent:
+                logs[part] = stored.items(part)
             continue
         forms[channel], logs[part] = flatten(part, value)
     values, other = _values_of(prefix, checkpoint, forms, anchor, flatten)

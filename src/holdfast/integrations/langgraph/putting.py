@@ -52,6 +52,8 @@ class Put:
         self._wanted = layout.Wanted(
             self.place.space, self.place.checkpoint_id, checkpoint, new_versions, self.source
         )
+        self._parent_view: View | None = None
+        self._is_parent_read = not self.place.checkpoint_id
         self._values = remembered.of(self.place.run_id)
         self._flat: dict[str, tuple[str, Items]] = {}
         prefix = layout.prefix_of(self.place.space)
@@ -65,8 +67,16 @@ class Put:
 
     def change(self, view: View) -> Change:
         """What makes a state that of the checkpoint."""
-        made = layout.change_to(view, self._wanted, self._flatten)
+        made = layout.change_to(view, self._wanted, self._flatten, self._parent_view)
         return self.told.added_to(made, layout.prefix_of(self.place.space), self._flatten)
+
+    def needs_parent(self, view: View) -> bool:
+        """Whether the parent's state must be read first: the newest one is another's."""
+        return not self._is_parent_read and not _is_latest(view, self.place)
+
+    def branch_from(self, parent: View | None) -> None:
+        """Take channels without a new version from the parent's state; None if it is gone."""
+        self._parent_view, self._is_parent_read = parent, True
 
     def is_in(self, marked: Marked, view: View) -> bool:
         """Whether a state holds just this checkpoint."""
@@ -144,23 +154,10 @@ class Putting:
         must_be_latest = self._on_conflict == "error" and self._must_be_latest(put, begins)
         mark = put.mark()
 
-        async def save(run: MarkedRun) -> None:
-            known_at = -1
-            while True:
-
-                def change(view: View, at: int = known_at) -> Change:
-                    if must_be_latest and run.seq != at and not _is_latest(view, place):
-                        raise _Moved(place.run_id)
-                    return put.change(view)
-
-                try:
-                    await run.save(mark, change, token=place.token)
-                    return
-                except _Moved:
-                    known_at = await self._seq_if_free(run, put)
-
         try:
-            await self._host.advance(place.run_id, save)
+            await self._host.advance(
+                place.run_id, lambda run: self._save(run, put, mark, must_be_latest=must_be_latest)
+            )
         except _Again:
             await self._put_again(put, mark)
         except ConditionFailed as failed:
@@ -169,6 +166,25 @@ class Putting:
             await self._put_again(put, mark)
         await self.asking.go_on(place, put.source, begins=begins)
         return config_of(place.thread_id, place.space, put.name)
+
+    async def _save(self, run: MarkedRun, put: Put, mark: Mark, *, must_be_latest: bool) -> None:
+        place, known_at = put.place, -1
+        while True:
+
+            def change(view: View, at: int = known_at) -> Change:
+                if must_be_latest and run.seq != at and not _is_latest(view, place):
+                    raise _Moved(place.run_id)
+                if put.needs_parent(view):
+                    raise _Branches(place.run_id)
+                return put.change(view)
+
+            try:
+                await run.save(mark, change, token=place.token)
+                return
+            except _Moved:
+                known_at = await self._seq_if_free(run, put)
+            except _Branches:
+                put.branch_from(await self._view_of(place))
 
     def _must_be_latest(self, put: Put, begins: bool) -> bool:
         """Whether nobody may have gone on from the checkpoint that this one continues.
@@ -195,6 +211,15 @@ class Putting:
             )
 
         await self.asking.write(place, writes.task_id, writes.given, store)
+
+    async def _view_of(self, place: Place) -> View | None:
+        """Read the state of the checkpoint that a config names; None if it is gone."""
+        named = self._host.marks
+        known = await named.get(place.run_id, place.space, place.checkpoint_id)
+        if known is None:
+            return None
+        views = await named.views(place.run_id, {known.version}, self._host.known(place.run_id))
+        return views[known.version]
 
     async def _seq_if_free(self, run: MarkedRun, put: Put) -> int:
         """Where the journal ends, if nobody went on from the checkpoint to go on from.
@@ -263,6 +288,10 @@ class _Again(HoldfastError):
 
 class _Moved(HoldfastError):
     """The newest state is not that of the checkpoint to go on from."""
+
+
+class _Branches(HoldfastError):
+    """The checkpoint continues an earlier one, whose state has to be read."""
 
 
 def _is_latest(view: View, place: Place) -> bool:
