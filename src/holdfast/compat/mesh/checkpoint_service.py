@@ -6,9 +6,10 @@ calls of one invocation are one group. Nothing is deleted: what is over is said 
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast import codec, ids, names
+from holdfast.app import Holdfast
 from holdfast.clock import MICROSECONDS
 from holdfast.compat.mesh import security
 from holdfast.compat.mesh.outcomes import Outcomes
@@ -23,13 +24,10 @@ from holdfast.compat.mesh.records import (
 from holdfast.compat.mesh.rows import Calls, Row
 from holdfast.compat.mesh.task_context import TaskExecutionContext
 from holdfast.engine import sweeper
-from holdfast.engine.checkpoints import Checkpoints
-from holdfast.engine.context import Context
 from holdfast.engine.held import pausing
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.held.pausing import Pause
-from holdfast.engine.leases.leases import Leases
-from holdfast.engine.waits import CLAIM_SECONDS, Waits
+from holdfast.engine.waits import CLAIM_SECONDS
 from holdfast.errors import (
     Fenced,
     IllegalMove,
@@ -47,15 +45,6 @@ from holdfast.stores.contract import Decision, Snapshot
 from holdfast.telemetry import log
 
 
-class Opened(Protocol):
-    """What the service needs of an open Holdfast."""
-
-    _context: Context
-    leases: Leases
-    waits: Waits
-    checkpoints: Checkpoints
-
-
 class CheckpointService:
     """Tasks that pause for their peers; any process with the same store can go on with them.
 
@@ -65,12 +54,12 @@ class CheckpointService:
 
     def __init__(
         self,
-        hf: Opened,
+        hf: Holdfast,
         *,
         remint: security.Remint | None = None,
         default_timeout_seconds: float = 600.0,
     ) -> None:
-        self._context = hf._context  # pyright: ignore[reportPrivateUsage] - it is part of the app, one layer up
+        self._context = hf._context  # pyright: ignore[reportPrivateUsage] - it is part of the app
         self._leases = hf.leases
         self._waits = hf.waits
         self._checkpoints = hf.checkpoints

@@ -6,9 +6,10 @@ run and erases its bodies, and a checkpoint that is saved under the same id agai
 
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from holdfast import clock, names
+from holdfast.app import Holdfast
 from holdfast.compat.workflow_stores.checkpoint_state import CheckpointState, parts_of, state_of
 from holdfast.compat.workflow_stores.checkpoint_store import (
     check_workflow,
@@ -16,11 +17,9 @@ from holdfast.compat.workflow_stores.checkpoint_store import (
     in_order,
 )
 from holdfast.engine.checkpoints import Checkpoints
-from holdfast.engine.context import Context
 from holdfast.engine.held import pausing
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.held.pausing import Pause
-from holdfast.engine.leases.leases import Leases
 from holdfast.engine.maintenance import erasing
 from holdfast.engine.writing.checkpoint_saver import About
 from holdfast.errors import (
@@ -42,21 +41,14 @@ _WAITING: Final = "waiting"
 _PAGE: Final = 100
 
 
-class Opened(Protocol):
-    """What is needed of an open Holdfast."""
-
-    _context: Context
-    leases: Leases
-
-
 class StoredCheckpoints:
     """The checkpoints of one tenant: `StoredCheckpoints(hf)`, with `hf` open.
 
     The same as a `CheckpointStore`, for code that awaits.
     """
 
-    def __init__(self, hf: Opened) -> None:
-        self._context = hf._context  # pyright: ignore[reportPrivateUsage] - it is part of the app, one layer up
+    def __init__(self, hf: Holdfast) -> None:
+        self._context = hf._context  # pyright: ignore[reportPrivateUsage] - it is part of the app
         self._leases = hf.leases
         self._checkpoints = Checkpoints(self._context)
         self._held: dict[str, LeasedRun] = {}
