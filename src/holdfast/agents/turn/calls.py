@@ -10,10 +10,11 @@ from holdfast import names
 from holdfast.agents.conversion import shapes
 from holdfast.agents.definitions.tools import Arguments, Tool, text_of
 from holdfast.agents.exits.leaving import Suspend, Way
+from holdfast.agents.turn.doubt import Answer, CannotTell
 from holdfast.agents.turn.memo import RecordedCall
 from holdfast.engine.budgets.purse import Ticket
 from holdfast.engine.effects import Begun, EffectRequest
-from holdfast.errors import KeyReused, NotDone, UnsupportedValue
+from holdfast.errors import KeyReused, MisuseError, NotDone, UnsupportedValue
 from holdfast.telemetry import log
 
 _LONGEST_TEXT: Final = 100_000
@@ -143,6 +144,23 @@ async def attempt(
                 raise
         await asyncio.sleep(min(5.0, 0.1 * 2**tried))
     raise AssertionError("the last try returns or raises")
+
+
+async def ask_verify(tool: Tool[..., Any], arguments: Arguments, key: str) -> Answer:
+    """Ask the tool's `verify`, within the tool's time limit; None if it has none."""
+    limit = tool.policy.limit_seconds
+    try:
+        async with asyncio.timeout(limit):
+            return await tool.verify(arguments, key)
+    except asyncio.CancelledError:
+        if is_being_cancelled():
+            raise
+        return CannotTell("verify was cancelled")
+    except TimeoutError:
+        return CannotTell(f"verify did not answer within {limit:g} s")
+    except Exception as error:
+        may_pass = not isinstance(error, MisuseError)
+        return CannotTell(f"verify raised {type(error).__name__}: {error}", may_pass)
 
 
 def is_being_cancelled() -> bool:

@@ -6,15 +6,13 @@ verify cannot tell now    it is asked again for the tool's `verify_seconds`
 nobody can tell           the tool's policy: ask a person, tell the model, or try again
 """
 
-import asyncio
 from typing import Any, Final
 
 import msgspec
 
 from holdfast import clock
-from holdfast.agents.definitions.tools import Arguments, Happened, Policy, Tool, Verdict
-from holdfast.agents.turn.calls import is_being_cancelled
-from holdfast.errors import MisuseError, NotDone
+from holdfast.agents.definitions.tools import Happened, Policy, Verdict
+from holdfast.errors import NotDone
 from holdfast.kernel.effects import Effect
 from holdfast.telemetry import log
 
@@ -129,19 +127,3 @@ def log_cannot_tell(run_id: str, effect: Effect, reason: str, *, then: str) -> N
         "run %s: nobody knows whether %s happened (effect %s, key %s): %s. %s; settle it with %s",
         *(run_id, effect.tool, effect.effect_id, effect.key, reason, then, command_for(effect)),
     )
-
-
-async def ask(tool: Tool[..., Any], arguments: Arguments, effect: Effect) -> Answer:
-    """What the tool's `verify` says; None if there is none."""
-    try:
-        async with asyncio.timeout(tool.policy.limit_seconds):
-            return await tool.verify(arguments, effect.key)
-    except asyncio.CancelledError:
-        if is_being_cancelled():
-            raise
-        return CannotTell("verify was cancelled")
-    except TimeoutError:
-        return CannotTell(f"verify did not answer within {tool.policy.limit_seconds:g} s")
-    except Exception as error:
-        may_pass = not isinstance(error, MisuseError)
-        return CannotTell(f"verify raised {type(error).__name__}: {error}", may_pass)

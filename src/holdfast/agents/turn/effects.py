@@ -21,6 +21,7 @@ from holdfast.agents.turn.calls import (
     Call,
     Flight,
     Outcome,
+    ask_verify,
     attempt,
     check_key,
     error_text,
@@ -404,7 +405,7 @@ class Effects:
         effect = begun.effect
         faults.point("tool.before_verify")
         try:
-            verdict = await doubt.ask(call.tool, call.arguments, effect)
+            verdict = await ask_verify(call.tool, call.arguments, effect.key)
         except asyncio.CancelledError:
             if error is not None:
                 await self._record_doubt(begun, error)

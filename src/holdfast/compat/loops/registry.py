@@ -20,7 +20,7 @@ from holdfast.agents.definitions.takes import Key
 from holdfast.agents.definitions.tools import Arguments, Happened, Place, Tool, text_of, tool
 from holdfast.agents.exits.interruptions import EndedLate
 from holdfast.agents.turn import doubt
-from holdfast.agents.turn.calls import attempt, error_text, usable_id
+from holdfast.agents.turn.calls import ask_verify, attempt, error_text, usable_id
 from holdfast.agents.turn.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
 from holdfast.compat.loops.call_log import CallLog
 from holdfast.compat.loops.checkpointer import Checkpointer, check_pending_tool_calls
@@ -191,7 +191,7 @@ class _Dispatch:
             if begun.is_over:
                 await self._settle(effect, Status.NOT_DONE, None, note="it only reads")
             return
-        verdict = await doubt.ask(self._call.tool, self._call.arguments, effect)
+        verdict = await ask_verify(self._call.tool, self._call.arguments, effect.key)
         if isinstance(verdict, Happened):
             text = _text(verdict.result)
             await self._settle(effect, Status.COMPLETED, text, note="verified")
@@ -206,7 +206,7 @@ class _Dispatch:
         effect = begun.effect
         faults.point("tool.before_verify")
         judgement = doubt.judge(
-            await doubt.ask(self._call.tool, self._call.arguments, effect),
+            await ask_verify(self._call.tool, self._call.arguments, effect.key),
             self._policy,
             error=error,
             is_over=error is not None or begun.is_over,
