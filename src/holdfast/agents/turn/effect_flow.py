@@ -1,0 +1,302 @@
+"""The protocol of a call with consequences, without I/O: for agents, the registry and LangGraph.
+
+    begin ─▶ fresh ─▶ call the tool ─▶ settle: completed | not done
+          │                         ╰▶ in doubt ──╮
+          ├▶ in flight ─▶ wait for the twin       ├▶ verify ─▶ settle, begin again, postpone,
+          ├▶ unknown ─────────────────────────────╯           ask a person or report it
+          ╰▶ done ─▶ replay
+
+`EffectFlow.steps` is a generator. It decides by what is known of the call, and yields a step; its
+driver carries the step out and sends the answer, whose type each step's docstring names. A driver
+that cannot go on raises, and drops the generator.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.definitions.tools import Happened, Policy
+from holdfast.agents.turn import doubt
+from holdfast.agents.turn.doubt import Adopt, Answer, AskAgain, DidNot, TooEarly, TryAgain
+from holdfast.engine.effects import Begun
+from holdfast.errors import NotDone
+from holdfast.kernel.effects import Status
+
+
+class BeginEffect(msgspec.Struct, frozen=True):
+    """Put the intent in the journal, or find what holds its key. Answer: Begun."""
+
+
+class CallTool(msgspec.Struct, frozen=True):
+    """Call the tool under this intent. Answer: Returned, Raised, Interrupted or TooLate."""
+
+    begun: Begun
+
+
+class WaitForTwin(msgspec.Struct, frozen=True):
+    """Wait for the operation if it is being made elsewhere just now.
+
+    Answer: the same Begun if nobody is known to make it, another one if it has ended, or None to
+    begin again.
+    """
+
+    begun: Begun
+
+
+class AskVerify(msgspec.Struct, frozen=True):
+    """Ask outside whether the call happened. Answer: VerifyAnswer, or Interrupted.
+
+    `error` is the text of what the call raised, if it was seen to end; `cause` is the exception if
+    this driver saw it just now.
+    """
+
+    begun: Begun
+    error: str | None = None
+    cause: BaseException | None = None
+
+
+class Settle(msgspec.Struct, frozen=True):
+    """Record an outcome. Answer: the reply to the caller, or None if the flow is to begin again.
+
+    The answer is ignored for unknown outcomes and with `retry`, where the flow does not end.
+    `result` is what the tool returned, or the text of its error; `error` is the exception that
+    shows that the call was not done.
+    """
+
+    begun: Begun
+    status: Status
+    result: Any = None
+    note: str = ""
+    retry: bool = False
+    error: BaseException | None = None
+    is_interrupted: bool = False
+
+
+class Postpone(msgspec.Struct, frozen=True):
+    """Look again later: at a moment, or when the call cannot be running any more. Answer: None."""
+
+    begun: Begun
+    note: str
+    until: int | None = None
+
+
+class AskVerifyLater(msgspec.Struct, frozen=True):
+    """Choose when to ask `verify` again. Answer: the moment, or None if it is not asked again."""
+
+    begun: Begun
+    reason: str
+
+
+class AskPerson(msgspec.Struct, frozen=True):
+    """Ask a person. Answer: Happened, NotDone, or None if nobody can be asked here."""
+
+    begun: Begun
+    error: str | None
+    reason: str
+
+
+class ReplayOutcome(msgspec.Struct, frozen=True):
+    """Give back the recorded outcome. Answer: the reply to the caller."""
+
+    begun: Begun
+
+
+class ReportUnknown(msgspec.Struct, frozen=True):
+    """Report that nobody knows whether the call happened. Answer: the reply to the caller."""
+
+    begun: Begun
+    error: str | None
+    reason: str = ""
+
+
+class Returned(msgspec.Struct, frozen=True):
+    """The tool returned."""
+
+    result: Any
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """The tool raised. `is_not_done`: the driver knows that nothing happened."""
+
+    error: BaseException | None
+    text: str
+    is_not_done: bool = False
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """The caller is being cancelled; `ended` is how the tool ended all the same, if it was seen."""
+
+    error: BaseException
+    ended: Returned | Raised | None = None
+
+
+class TooLate(msgspec.Struct, frozen=True):
+    """The call was not made: too little of its time limit was left. `until`: postpone it."""
+
+    note: str
+    until: int | None = None
+
+
+class VerifyAnswer(msgspec.Struct, frozen=True):
+    """What `verify` says; `is_over`: the call cannot be running any more."""
+
+    verdict: Answer
+    is_over: bool = True
+    attempts: int = 0
+
+
+EffectStep = (
+    BeginEffect
+    | CallTool
+    | WaitForTwin
+    | AskVerify
+    | Settle
+    | Postpone
+    | AskVerifyLater
+    | AskPerson
+    | ReplayOutcome
+    | ReportUnknown
+)
+EffectSteps = Generator[EffectStep, Any, Any]
+
+
+class EffectFlow(msgspec.Struct, frozen=True):
+    """The protocol for one call of a tool; the flags are where its drivers differ on purpose."""
+
+    policy: Policy
+    reuses_intent: bool = False
+    """Call an idempotent tool again under an open intent that this turn did not record."""
+    records_doubt_first: bool = False
+    """Record that a call is in doubt before `verify` is asked, not after."""
+    doubts_interrupted: bool = False
+    """Record an interrupted call as unknown even if its tool is idempotent."""
+
+    def steps(
+        self, known: Begun | None = None, *, error: str | None = None, is_recorded: bool = False
+    ) -> EffectSteps:
+        """Take a call from what is known of it to its reply.
+
+        `is_recorded`: what is known is this turn's own record, and `error` the text in it.
+        """
+        is_idempotent = self.policy.effect == "idempotent"
+        begun: Begun = known or (yield BeginEffect())
+        while True:
+            if begun.answer == "done":
+                return (yield ReplayOutcome(begun))
+            if begun.answer != "fresh" and not is_recorded:
+                found = yield WaitForTwin(begun)
+                if found is not begun:
+                    begun = found or (yield BeginEffect())
+                    continue
+            reply = None
+            may_repeat = is_idempotent and (is_recorded or self.reuses_intent)
+            if begun.answer == "fresh" or may_repeat:
+                seen = yield CallTool(begun)
+                if isinstance(seen, Returned):
+                    reply = yield Settle(begun, Status.COMPLETED, seen.result)
+                else:
+                    reply = yield from self._after_failure(begun, seen)
+            elif is_idempotent:
+                yield _not_done(begun, "it is safe to repeat")
+            elif is_recorded and begun.answer == "unknown" and self.policy.in_doubt == "fail":
+                return (yield ReportUnknown(begun, error))
+            else:
+                reply = yield from self._resolve_doubt(begun, error)
+            if reply is not None:
+                return reply
+            begun, error, is_recorded = (yield BeginEffect()), None, False
+
+    def _after_failure(self, begun: Begun, seen: Raised | Interrupted | TooLate) -> EffectSteps:
+        """Settle a call that did not return, or find out what became of it."""
+        if isinstance(seen, TooLate):
+            yield _not_done(begun, seen.note)
+            if seen.until is not None:
+                yield Postpone(begun, seen.note, seen.until)
+            return None
+        if isinstance(seen, Interrupted):
+            yield self._settle_interrupted(begun, seen)
+            raise seen.error
+        if self.policy.effect != "mutate" or seen.is_not_done or self._shows_not_done(seen.error):
+            return (yield Settle(begun, Status.NOT_DONE, seen.text, error=seen.error))
+        if self.records_doubt_first:
+            recorded = yield Settle(begun, Status.UNKNOWN, error=seen.error)
+            if recorded is None:
+                return None
+        return (yield from self._resolve_doubt(begun, seen.text, seen.error))
+
+    def _shows_not_done(self, error: BaseException | None) -> bool:
+        return isinstance(error, (NotDone, *self.policy.not_done_on))
+
+    def _settle_interrupted(self, begun: Begun, seen: Interrupted) -> Settle:
+        ended = seen.ended
+        if isinstance(ended, Returned):
+            return Settle(begun, Status.COMPLETED, ended.result, is_interrupted=True)
+        if ended is not None and self._shows_not_done(ended.error):
+            return Settle(
+                begun, Status.NOT_DONE, ended.text, error=ended.error, is_interrupted=True
+            )
+        if ended is not None:
+            return Settle(begun, Status.UNKNOWN, ended.text, "it raised", is_interrupted=True)
+        is_doubtful = self.policy.effect == "mutate" or self.doubts_interrupted
+        is_unknown = is_doubtful and not isinstance(seen.error, self.policy.not_done_on)
+        status = Status.UNKNOWN if is_unknown else Status.NOT_DONE
+        return Settle(begun, status, note="the call was cancelled", is_interrupted=True)
+
+    def _resolve_doubt(
+        self, begun: Begun, error: str | None, cause: BaseException | None = None
+    ) -> EffectSteps:
+        """Find out what became of a call whose end nobody saw; no reply to begin again."""
+        asked = yield AskVerify(begun, error, cause)
+        if isinstance(asked, Interrupted):
+            if error is not None:
+                yield from self._record_doubt(begun, error)
+            raise asked.error
+        is_over, attempts = asked.is_over, asked.attempts
+        match doubt.judge(
+            asked.verdict, self.policy, error=error, is_over=is_over, attempts=attempts
+        ):
+            case Adopt(result):
+                return (yield Settle(begun, Status.COMPLETED, result, "verified"))
+            case DidNot(text):
+                return (yield Settle(begun, Status.NOT_DONE, text, "verified"))
+            case TryAgain(note):
+                yield _not_done(begun, note)
+            case TooEarly():
+                then = "then it is found out what became of it"
+                yield Postpone(begun, f"{begun.effect.tool} may still be running; {then}")
+            case AskAgain(reason):
+                until = yield AskVerifyLater(begun, reason)
+                return (yield from self._leave_unknown(begun, error, reason, until))
+            case undecided:
+                return (yield from self._leave_unknown(begun, error, undecided.reason))
+        return None
+
+    def _leave_unknown(
+        self, begun: Begun, error: str | None, reason: str, until: int | None = None
+    ) -> EffectSteps:
+        """Do what the policy says when `verify` cannot tell."""
+        yield from self._record_doubt(begun, error)
+        if until is not None:
+            note = f"{reason}; it is asked again about {begun.effect.tool}"
+            yield Postpone(begun, note, until)
+            return None
+        said: Happened[Any] | NotDone | None = None
+        if self.policy.in_doubt != "fail":
+            said = yield AskPerson(begun, error, reason)
+        if said is None:
+            return (yield ReportUnknown(begun, error, reason))
+        if isinstance(said, Happened):
+            note = "a person said that it happened"
+            return (yield Settle(begun, Status.COMPLETED, said.result, note))
+        yield _not_done(begun, "a person said that it did not happen")
+        return None
+
+    def _record_doubt(self, begun: Begun, error: str | None) -> EffectSteps:
+        if begun.effect.status is Status.ISSUED and not self.records_doubt_first:
+            note = "it raised" if error else "its worker was lost"
+            yield Settle(begun, Status.UNKNOWN, error, note)
+
+
+def _not_done(begun: Begun, note: str) -> Settle:
+    return Settle(begun, Status.NOT_DONE, note=note, retry=True)
