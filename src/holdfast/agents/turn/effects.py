@@ -1,7 +1,6 @@
 """Calls with consequences: intent on record before, outcome after, doubt never decided by guessing.
 
-    issued ─▶ the tool runs ─▶ completed | not_done | unknown ─▶ verify ─▶ ask | fail | retry
-
+`effect_flow` decides what follows from what is known of a call; here its steps are carried out.
 All intents of one batch are one commit, together with the reply that asked for them; outcomes are
 staged as they come, and stored with the next commit or at the next turn of the event loop.
 """
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 from holdfast import clock, codec, faults
 from holdfast.agents.definitions.takes import Key
-from holdfast.agents.definitions.tools import Place, text_of
+from holdfast.agents.definitions.tools import Place, Tool, text_of
 from holdfast.agents.exits.containing import carried, first_error
 from holdfast.agents.exits.interruptions import EndedLate, StillRunning, finish_first
 from holdfast.agents.exits.leaving import Block, Delay, Suspend, end_all, first_of, ways_of
@@ -29,7 +28,25 @@ from holdfast.agents.turn.calls import (
     storable,
     type_of,
 )
-from holdfast.agents.turn.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
+from holdfast.agents.turn.effect_flow import (
+    AskPerson,
+    AskVerify,
+    AskVerifyLater,
+    BeginEffect,
+    CallTool,
+    EffectFlow,
+    EffectStep,
+    Interrupted,
+    Postpone,
+    Raised,
+    ReplayOutcome,
+    ReportUnknown,
+    Returned,
+    Settle,
+    TooLate,
+    VerifyAnswer,
+    WaitForTwin,
+)
 from holdfast.agents.turn.memo import RecordedCall
 from holdfast.agents.turn.reads import Reads
 from holdfast.agents.turn.spending import Spending
@@ -38,7 +55,7 @@ from holdfast.agents.turn.under_way import is_under_way, under_way
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.effects import Begun
 from holdfast.errors import KeyReused, NotDone
-from holdfast.kernel.effects import SETTLED, Effect, Status
+from holdfast.kernel.effects import Effect, Status
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.runs import BlockedReason
 from holdfast.telemetry import log
@@ -60,6 +77,7 @@ class Effects:
         self._gate = turn.gate
         self._past = turn.past
         self._spending = spending
+        self._max_bytes = turn.context.settings.max_body_bytes
         self._reads = Reads(turn)
         self._flights: dict[str, Flight] = {}
 
@@ -120,7 +138,7 @@ class Effects:
             begun = call.begun
             if begun is not None and call.recorded is None and begun.answer == "fresh":
                 note = "it was cancelled before it was made"
-                await self._settle(begun, Status.NOT_DONE, note=note, retry=True)
+                await self._settle(call, Settle(begun, Status.NOT_DONE, note=note, retry=True))
             await self._spending.end_call(call, is_free=True)
 
     async def _not_done_before(self, calls: Sequence[Call]) -> list[Call]:
@@ -232,37 +250,58 @@ class Effects:
             raise
 
     async def _carry_out_one(self, call: Call) -> Outcome:
-        while True:
-            outcome = await self._take_a_step(call)
-            if outcome is not None:
-                return outcome
+        """Drive the protocol of a call."""
+        begun, recorded = self._begun(call), call.recorded
+        error = None
+        if recorded is not None and recorded.effect.status is Status.UNKNOWN:
+            error = text_of(recorded.result) or None
+        is_recorded = recorded is not None
+        flow = EffectFlow(call.tool.policy).steps(begun, error=error, is_recorded=is_recorded)
+        try:
+            step = next(flow)
+            while True:
+                if isinstance(step, CallTool):
+                    answer = await self._call(call, step.begun.effect)
+                elif isinstance(step, Settle):
+                    answer = await self._settle(call, step)
+                else:
+                    answer = await self._answer(call, step)
+                step = flow.send(answer)
+        except StopIteration as end:
+            return end.value
 
-    async def _take_a_step(self, call: Call) -> Outcome | None:
-        """What is to be done about a call by what is known of it; None to look again."""
-        begun, recorded = call.begun, call.recorded
+    async def _answer(self, call: Call, step: EffectStep) -> Any:
+        """Carry out a step that an ordinary call does not need."""
+        match step:
+            case BeginEffect():
+                await self._issue_one(call)
+                return self._begun(call)
+            case WaitForTwin(begun):
+                return await self._wait_for_twin(call, begun)
+            case AskVerify():
+                return await self._ask_verify(call, step)
+            case AskVerifyLater(begun, reason):
+                return self._ask_again_at(call, begun.effect, reason)
+            case Postpone(begun, note, until):
+                until = until or doubt.over_at(begun.effect, now=self._context.now())
+                raise Suspend(Delay(until, note))
+            case AskPerson(begun, error, reason):
+                raise Suspend(_question(begun.effect, error, reason))
+            case ReplayOutcome(begun):
+                return _recorded_outcome(begun, call.recorded)
+            case ReportUnknown(_, error):
+                return Outcome(error=f"{error or f'{call.tool.name} was interrupted'} {_UNKNOWN}")
+            case _:
+                raise AssertionError(f"{step} is carried out elsewhere")
+
+    def _begun(self, call: Call) -> Begun:
+        """What is known of a call; raises KeyReused if its key is another operation's."""
+        begun = call.begun
         assert begun is not None, "a call was issued or is on record"
-        effect, policy = begun.effect, call.tool.policy
-        holder = f"effect {effect.effect_id} of run {effect.run_id}"
-        check_key(call, effect.args_digest, holder)
-        if recorded is not None and begun.effect.status in SETTLED:
-            return _recorded_outcome(recorded)
-        if recorded is not None and policy.effect == "idempotent":
-            return await self._execute(call, begun)
-        if recorded is not None and begun.answer == "unknown" and policy.in_doubt == "fail":
-            told = text_of(recorded.result) or f"{call.tool.name} was interrupted"
-            return Outcome(error=f"{told} {_UNKNOWN}")
-        if recorded is None and begun.answer == "done":
-            return Outcome(begun.result, replay_of=begun.effect.call_id)
-        if recorded is None and begun.answer == "fresh":
-            return await self._execute(call, begun)
-        if recorded is None and begun.answer == "in_flight":
-            found = await self._twin(call, effect)
-            if found is None or found.answer != "in_flight":
-                return await self._look_anew(call, found)
-        if policy.effect == "idempotent":
-            return await self._again(call, begun, note="it is safe to repeat")
-        error = "" if recorded is None else text_of(recorded.result)
-        return await self._resolve_doubt(call, begun, error=error or None)
+        effect = begun.effect
+        if effect.args_digest != call.arguments.digest:
+            check_key(call, effect.args_digest, f"effect {effect.effect_id} of run {effect.run_id}")
+        return begun
 
     async def _read(self, call: Call) -> Outcome:
         return call.seen or self._reads.keep(call, await self._look(call))
@@ -270,7 +309,7 @@ class Effects:
     async def _look(self, call: Call) -> Outcome:
         tool = call.tool
         limit = tool.policy.limit_seconds
-        key = self._key_of(call, call.key)
+        key = Key(call.key, run_id=self._held.run_id, call_id=call.call_id)
         try:
             result = await attempt(tool, call.arguments, key, limit_seconds=limit)
         except asyncio.CancelledError as error:
@@ -282,73 +321,49 @@ class Effects:
             await self._spending.end_call(call)
             return Outcome(error=error_text(tool, error), cause=error)
         await self._spending.end_call(call, result=result)
-        return Outcome(self._storable(tool.name, result))
+        return Outcome(storable(tool.name, result, max_bytes=self._max_bytes))
 
-    async def _execute(self, call: Call, begun: Begun) -> Outcome | None:
-        """Run the tool; None if the call has to be looked at anew."""
-        tool, effect = call.tool, begun.effect
-        if tool.policy.effect == "mutate" and _is_late(effect, self._context.now()):
-            return await self._come_late(call, begun)
+    async def _call(self, call: Call, effect: Effect) -> Returned | Raised | Interrupted | TooLate:
+        """Call the tool, and tell the flow what was seen."""
+        tool, now = call.tool, self._context.now()
+        half = (effect.limit_at - effect.issued_at) // 2
+        if tool.policy.effect == "mutate" and now > effect.issued_at + half:
+            return self._too_late(call, now)
         await self._spending.begin_calls([call])
         if call.refused is not None:
             raise Suspend(call.refused)
         try:
-            result = await self._invoke(call, effect)
+            return Returned(await self._invoke(call, effect))
         except asyncio.CancelledError as error:
             if is_being_cancelled():
-                self._record_cancelled(call, begun, error)
-                raise
-            if isinstance(error, tool.policy.not_done_on):
-                return self._not_done(call, begun, error)
-            return await self._broken(call, begun, error)  # the tool did this to itself
-        except (NotDone, *tool.policy.not_done_on) as error:
-            return self._not_done(call, begun, error)
-        except Exception as error:
-            return await self._broken(call, begun, error)
-        completed = Outcome(self._complete(begun, result))
-        await self._spending.end_call(call, result=result)
-        return completed
+                return self._interrupted(tool, error)
+            return Raised(error, error_text(tool, error))  # the tool did this to itself
+        except (Exception, *tool.policy.not_done_on) as error:
+            return Raised(error, error_text(tool, error))
 
-    async def _come_late(self, call: Call, begun: Begun) -> None:
+    def _too_late(self, call: Call, now: int) -> TooLate:
         if call.attempts > _MOST_LATE:
             note = f"there is never time enough to begin {call.tool.name}: raise its limit_seconds"
-            self._held.stage.outcome(begun.effect, Status.NOT_DONE, note=note, retry=True)
-            raise Suspend(Delay(self._context.now() + _LATE_PAUSE, note))
-        note = "the worker stood still too long before the call, and did not make it"
-        await self._again(call, begun, note=note)
+            return TooLate(note, now + _LATE_PAUSE)
+        return TooLate("the worker stood still too long before the call, and did not make it")
 
-    def _record_cancelled(
-        self, call: Call, begun: Begun, cancelled: asyncio.CancelledError
-    ) -> None:
-        """A call was cut off: record what is known of it."""
-        if isinstance(cancelled.__cause__, EndedLate):
-            return self._record_end(call, begun, cancelled.__cause__)
-        if isinstance(cancelled, StillRunning):
-            return None  # it may happen yet: nobody judges it before its time limit is over
-        is_not_done = isinstance(cancelled, call.tool.policy.not_done_on)
-        is_unknown = call.tool.policy.effect == "mutate" and not is_not_done
-        status = Status.UNKNOWN if is_unknown else Status.NOT_DONE
-        self._held.stage.outcome(begun.effect, status, note="the call was cancelled")
-        return None
-
-    def _record_end(self, call: Call, begun: Begun, late: EndedLate) -> None:
-        """A thread ended while its call was being cancelled: how it ended is known all the same."""
+    def _interrupted(self, tool: Tool[..., Any], error: asyncio.CancelledError) -> Interrupted:
+        """What was seen of a call that is being cancelled; raises if nothing can be recorded."""
+        late = error.__cause__
+        if isinstance(error, StillRunning):
+            raise error  # it may happen yet: nobody judges it before its time limit is over
+        if not isinstance(late, EndedLate):
+            return Interrupted(error)
         if late.error is None:
-            self._complete(begun, late.result)
-        elif isinstance(late.error, (NotDone, *call.tool.policy.not_done_on)):
-            self._not_done(call, begun, late.error)
-        elif call.tool.policy.effect == "mutate":
-            text = error_text(call.tool, late.error)
-            self._held.stage.outcome(begun.effect, Status.UNKNOWN, result=text, note="it raised")
-
-    async def _broken(self, call: Call, begun: Begun, error: BaseException) -> Outcome | None:
-        if call.tool.policy.effect != "mutate":
-            return self._not_done(call, begun, error)
-        log.warning("%s raised, and may have happened", call.tool.name, exc_info=error)
-        return await self._resolve_doubt(call, begun, error=error_text(call.tool, error))
+            return Interrupted(error, Returned(late.result))
+        is_not_done = isinstance(late.error, (NotDone, *tool.policy.not_done_on))
+        if tool.policy.effect != "mutate" and not is_not_done:
+            raise error  # it is called again when the run resumes
+        return Interrupted(error, Raised(late.error, error_text(tool, late.error)))
 
     async def _invoke(self, call: Call, effect: Effect) -> Any:
-        tool, key = call.tool, self._key_of(call, effect.key)
+        tool = call.tool
+        key = Key(effect.key, run_id=self._held.run_id, call_id=call.call_id)
         left = (effect.limit_at - self._context.now()) / clock.MICROSECONDS
         if tool.policy.effect == "idempotent":
             left = tool.policy.limit_seconds
@@ -364,22 +379,17 @@ class Effects:
         faults.point("tool.after_call")
         return result
 
-    def _key_of(self, call: Call, key: str) -> Key:
-        return Key(key, run_id=self._held.run_id, call_id=call.call_id)
-
-    def _storable(self, tool: str, result: object) -> Any:
-        return storable(tool, result, max_bytes=self._context.settings.max_body_bytes)
-
-    def _complete(self, begun: Begun, result: object) -> Any:
-        """Record a result; the value as it will be given back from the record."""
-        plain = self._storable(begun.effect.tool, result)
-        self._held.stage.outcome(begun.effect, Status.COMPLETED, result=plain)
-        return plain
-
-    def _not_done(self, call: Call, begun: Begun, error: BaseException) -> Outcome:
-        text = error_text(call.tool, error)
-        self._held.stage.outcome(begun.effect, Status.NOT_DONE, result=text, note=type_of(error))
-        return Outcome(error=text, cause=error)
+    async def _wait_for_twin(self, call: Call, begun: Begun) -> Begun | None:
+        """Wait for the same operation that was begun before."""
+        if begun.answer != "in_flight":
+            return begun
+        found = await self._twin(call, begun.effect)
+        if found is None:
+            return None
+        if found.answer == "in_flight":
+            return begun
+        call.begun = found
+        return self._begun(call)
 
     async def _twin(self, call: Call, effect: Effect) -> Begun | None:
         """What became of the same operation that was begun before; of another run's, its end."""
@@ -392,54 +402,18 @@ class Effects:
                 return found
         return None
 
-    async def _look_anew(self, call: Call, found: Begun | None) -> None:
-        if found is None:
-            await self._issue_one(call)
-        else:
-            call.begun = found
-
-    async def _resolve_doubt(
-        self, call: Call, begun: Begun, *, error: str | None = None
-    ) -> Outcome | None:
-        """Find out what became of an effect that nobody saw the end of; None to look anew."""
-        effect = begun.effect
+    async def _ask_verify(self, call: Call, asked: AskVerify) -> VerifyAnswer | Interrupted:
+        effect, is_over = asked.begun.effect, asked.error is not None or asked.begun.is_over
+        if asked.cause is not None:
+            log.warning("%s raised, and may have happened", call.tool.name, exc_info=asked.cause)
         faults.point("tool.before_verify")
         try:
             verdict = await ask_verify(call.tool, call.arguments, effect.key)
-        except asyncio.CancelledError:
-            if error is not None:
-                await self._record_doubt(begun, error)
-            raise
-        now = self._context.now()
-        is_over = error is not None or begun.is_over or effect.limit_at <= now
-        judgement = doubt.judge(
-            verdict,
-            call.tool.policy,
-            error=error,
-            is_over=is_over and not is_under_way(effect.effect_id),
-            attempts=call.attempts,
-        )
-        match judgement:
-            case Adopt(result):
-                plain = self._storable(effect.tool, result)
-                await self._settle(begun, Status.COMPLETED, result=plain, note="verified")
-                return Outcome(plain)
-            case TooEarly():
-                note = f"{effect.tool} may still be running; then it is found out what became of it"
-                raise Suspend(Delay(doubt.over_at(effect, now=now), note))
-            case DidNot(text):
-                await self._settle(begun, Status.NOT_DONE, result=text, note="verified")
-                return Outcome(error=text)
-            case TryAgain(note):
-                return await self._again(call, begun, note=note)
-            case AskAgain(reason):
-                at = self._ask_again_at(call, effect, reason)
-                if at is None:
-                    return await self._leave_unknown(call, begun, error, reason)
-                await self._record_doubt(begun, error)
-                raise Suspend(Delay(at, f"{reason}; it is asked again about {effect.tool}"))
-            case Undecided(reason):
-                return await self._leave_unknown(call, begun, error, reason)
+        except asyncio.CancelledError as error:
+            return Interrupted(error)
+        is_over = is_over or effect.limit_at <= self._context.now()
+        is_over = is_over and not is_under_way(effect.effect_id)
+        return VerifyAnswer(verdict, is_over, call.attempts)
 
     def _ask_again_at(self, call: Call, effect: Effect, reason: str) -> int | None:
         """When to ask a `verify` again that could not tell; None if it was asked long enough.
@@ -455,51 +429,27 @@ class Effects:
         since: int = now if recorded is None else codec.decode(recorded.body)
         return doubt.ask_again_at(call.tool.policy, since=since, now=now)
 
-    async def _record_doubt(self, begun: Begun, error: str | None) -> None:
-        if begun.effect.status is Status.ISSUED:
-            note = "it raised" if error else "its worker was lost"
-            await self._settle(begun, Status.UNKNOWN, result=error, note=note)
-
-    async def _leave_unknown(
-        self, call: Call, begun: Begun, error: str | None, reason: str
-    ) -> Outcome:
-        """What the tool's policy says when nobody can tell."""
-        effect = begun.effect
-        await self._record_doubt(begun, error)
-        if call.tool.policy.in_doubt == "fail":
-            return Outcome(error=f"{error or f'{call.tool.name} was interrupted'} {_UNKNOWN}")
-        seen = "; ".join(filter(None, (error or "its worker was lost", reason)))
-        note = (
-            f"{seen}: nobody knows whether {effect.tool} happened. Find out, then "
-            f"{doubt.command_for(effect)}"
-        )
-        raise Suspend(Block(BlockedReason.UNKNOWN_EFFECT, note, (effect.effect_id,)))
-
-    async def _again(self, call: Call, begun: Begun, *, note: str) -> None:
-        await self._settle(begun, Status.NOT_DONE, note=note, retry=True)
-        await self._issue_one(call)
-
-    async def _settle(
-        self,
-        begun: Begun,
-        status: Status,
-        *,
-        result: object = None,
-        note: str = "",
-        retry: bool = False,
-    ) -> None:
+    async def _settle(self, call: Call, step: Settle) -> Outcome:
         """Record an outcome where the effect is: with this run's next commit, or in another run."""
-        if begun.effect.run_id == self._held.run_id:
-            self._held.stage.outcome(begun.effect, status, result=result, note=note, retry=retry)
-            return
-        await engine_effects.Effects(self._context).settle(
-            begun.effect.effect_id, status, result=result, note=note, retry=retry
-        )
-
-
-def _is_late(effect: Effect, now: int) -> bool:
-    """Whether less than half of an effect's time is left: too little to begin its call."""
-    return now > effect.issued_at + (effect.limit_at - effect.issued_at) // 2
+        effect, result, note = step.begun.effect, step.result, step.note
+        is_completed = step.status is Status.COMPLETED
+        if is_completed:
+            result = storable(effect.tool, result, max_bytes=self._max_bytes)
+        if step.error is not None:
+            note = type_of(step.error)
+        if effect.run_id == self._held.run_id:
+            self._held.stage.outcome(
+                effect, step.status, result=result, note=note, retry=step.retry
+            )
+        else:
+            await engine_effects.Effects(self._context).settle(
+                effect.effect_id, step.status, result=result, note=note, retry=step.retry
+            )
+        if not is_completed:
+            return Outcome(error=result, cause=step.error)
+        if not step.is_interrupted:
+            await self._spending.end_call(call, result=step.result)
+        return Outcome(result)
 
 
 def _begun_of(recorded: RecordedCall) -> Begun:
@@ -507,7 +457,19 @@ def _begun_of(recorded: RecordedCall) -> Begun:
     return Begun(answer, recorded.effect, recorded.result)
 
 
-def _recorded_outcome(recorded: RecordedCall) -> Outcome:
+def _recorded_outcome(begun: Begun, recorded: RecordedCall | None) -> Outcome:
+    if recorded is None:
+        return Outcome(begun.result, replay_of=begun.effect.call_id)
     if recorded.effect.status is Status.COMPLETED:
         return Outcome(recorded.result)
     return Outcome(error=text_of(recorded.result) or f"{recorded.effect.tool} did not happen")
+
+
+def _question(effect: Effect, error: str | None, reason: str) -> Block:
+    """Block the run until a person says what became of an effect."""
+    seen = "; ".join(filter(None, (error or "its worker was lost", reason)))
+    note = (
+        f"{seen}: nobody knows whether {effect.tool} happened. Find out, then "
+        f"{doubt.command_for(effect)}"
+    )
+    return Block(BlockedReason.UNKNOWN_EFFECT, note, (effect.effect_id,))
