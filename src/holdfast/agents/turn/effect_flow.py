@@ -134,7 +134,7 @@ class Interrupted(msgspec.Struct, frozen=True):
 class TooLate(msgspec.Struct, frozen=True):
     """The call was not made: too little of its time limit was left. `until`: postpone it."""
 
-    note: str
+    note: str = "the process stood still too long before the call, and did not make it"
     until: int | None = None
 
 

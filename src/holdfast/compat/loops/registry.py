@@ -21,7 +21,26 @@ from holdfast.agents.definitions.tools import Arguments, Happened, Place, Tool, 
 from holdfast.agents.exits.interruptions import EndedLate
 from holdfast.agents.turn import doubt
 from holdfast.agents.turn.calls import ask_verify, attempt, error_text, usable_id
-from holdfast.agents.turn.doubt import Adopt, AskAgain, DidNot, TooEarly, TryAgain, Undecided
+from holdfast.agents.turn.doubt import Answer
+from holdfast.agents.turn.effect_flow import (
+    AskPerson,
+    AskVerify,
+    AskVerifyLater,
+    BeginEffect,
+    CallTool,
+    EffectFlow,
+    EffectStep,
+    Interrupted,
+    Postpone,
+    Raised,
+    ReplayOutcome,
+    ReportUnknown,
+    Returned,
+    Settle,
+    TooLate,
+    VerifyAnswer,
+    WaitForTwin,
+)
 from holdfast.compat.loops.call_log import CallLog
 from holdfast.compat.loops.checkpointer import Checkpointer, check_pending_tool_calls
 from holdfast.engine.effects import Begun, EffectRequest
@@ -169,78 +188,62 @@ class _Dispatch:
         self._policy = call.tool.policy
 
     async def finish(self) -> ToolResult:
-        while True:
-            begun = await self._calls.begin(self._call.session_id, self._call.request)
-            if begun.answer == "fresh":
-                result = await self._execute(begun.effect)
-            elif begun.answer == "done":
-                return await self._replay(begun.effect)
-            elif self._calls.is_running_here(begun.effect):
-                result = await self._await_twin()
-            elif self._policy.effect == "idempotent":
-                result = await self._execute(begun.effect)
-            else:
-                result = await self.resolve_doubt(begun)
-            if result is not None:
-                return result
+        """Drive the protocol of the call."""
+        flow = EffectFlow(self._policy, reuses_intent=True, doubts_interrupted=True).steps()
+        try:
+            step = next(flow)
+            while True:
+                step = flow.send(await self._answer(step))
+        except StopIteration as end:
+            return end.value
+
+    async def _answer(self, step: EffectStep) -> Any:
+        match step:
+            case BeginEffect():
+                return await self._calls.begin(self._call.session_id, self._call.request)
+            case CallTool(begun):
+                return await self._make(begun.effect)
+            case Settle():
+                return self._reply(step, await self._settle(step))
+            case ReplayOutcome(begun):
+                text = await self._calls.text_of(begun.effect) or ""
+                prefix = f"[idempotent replay of {begun.effect.call_id}]: "
+                return self._call.result(text, prefix=prefix)
+            case WaitForTwin(begun) if not self._calls.is_running_here(begun.effect):
+                return begun
+            case WaitForTwin() | Postpone():
+                return await self._await_twin()  # it may be made, or be on its way, just now
+            case AskVerify(begun, error):
+                faults.point("tool.before_verify")
+                verdict = await self._verdict(begun.effect)
+                return VerifyAnswer(
+                    verdict, error is not None or begun.is_over, self._call.attempts
+                )
+            case AskVerifyLater() | AskPerson():
+                return None  # the loop of the caller decides
+            case ReportUnknown(begun, error, reason):
+                return self._report_unknown(begun.effect, error, reason)
 
     async def verify(self, begun: Begun) -> None:
         """Ask outside, and record the answer if it counts already."""
-        effect = begun.effect
         if self._policy.effect == "read":
             if begun.is_over:
-                await self._settle(effect, Status.NOT_DONE, None, note="it only reads")
+                await self._settle(Settle(begun, Status.NOT_DONE, note="it only reads"))
             return
-        verdict = await ask_verify(self._call.tool, self._call.arguments, effect.key)
+        verdict = await self._verdict(begun.effect)
         if isinstance(verdict, Happened):
-            text = _text(verdict.result)
-            await self._settle(effect, Status.COMPLETED, text, note="verified")
+            await self._settle(Settle(begun, Status.COMPLETED, verdict.result, "verified"))
         elif isinstance(verdict, NotDone) and begun.is_over:
-            await self._settle(effect, Status.NOT_DONE, None, note="verified")
+            await self._settle(Settle(begun, Status.NOT_DONE, note="verified"))
 
-    async def resolve_doubt(self, begun: Begun, *, error: str | None = None) -> ToolResult | None:
-        """Find out what became of a call whose end nobody saw; None to look at it anew.
+    async def _verdict(self, effect: Effect) -> Answer:
+        return await ask_verify(self._call.tool, self._call.arguments, effect.key)
 
-        What is found out is recorded.
-        """
-        effect = begun.effect
-        faults.point("tool.before_verify")
-        judgement = doubt.judge(
-            await ask_verify(self._call.tool, self._call.arguments, effect.key),
-            self._policy,
-            error=error,
-            is_over=error is not None or begun.is_over,
-            attempts=self._call.attempts,
-        )
-        match judgement:
-            case Adopt(result):
-                text = _text(result)
-                await self._settle(effect, Status.COMPLETED, text, note="verified")
-                return self._call.result(text)
-            case TooEarly():
-                return await self._await_twin()  # it may be made, or be on its way, just now
-            case DidNot(text):
-                await self._settle(effect, Status.NOT_DONE, text, note="verified")
-                return self._call.failed(text)
-            case TryAgain(note):
-                await self._settle(effect, Status.NOT_DONE, None, note=note)
-                return None
-            case Undecided(reason) | AskAgain(reason):
-                if reason:
-                    then = "It is asked again when the call is made again"
-                    doubt.log_cannot_tell(effect.run_id, effect, reason, then=then)
-                if begun.answer != "unknown":
-                    await self._settle_while_cancelled(effect, Status.UNKNOWN, error, "it raised")
-                told = f"{error} {_UNKNOWN}" if error else self._told(effect)
-                return self._call.failed(told)
-
-    async def _execute(self, effect: Effect) -> ToolResult | None:
-        """Call the tool, and record what came of it; None if the call is to be made again."""
+    async def _make(self, effect: Effect) -> Returned | Raised | Interrupted | TooLate:
+        """Call the tool, and tell the flow what was seen."""
         call, policy = self._call, self._policy
         if policy.effect == "mutate" and self._calls.is_late(effect):
-            note = "the process stood still too long before the call, and did not make it"
-            await self._settle(effect, Status.NOT_DONE, None, note=note)
-            return None
+            return TooLate()
         call.attempts += 1
         try:
             faults.point("tool.before_call")
@@ -250,49 +253,61 @@ class _Dispatch:
             )
             faults.point("tool.after_call")
         except (NotDone, *policy.not_done_on) as error:
-            return await self._not_done(effect, error)
+            return self._raised(error)
         except asyncio.CancelledError as cancelled:
-            await self._cut_off(effect, cancelled)
-            raise
+            late = cancelled.__cause__
+            if not isinstance(late, EndedLate):
+                return Interrupted(cancelled)
+            ended = Returned(late.result) if late.error is None else self._raised(late.error)
+            return Interrupted(cancelled, ended)
         except Exception as error:
-            if policy.effect == "idempotent":
-                return await self._not_done(effect, error)
-            raised = error_text(call.tool, error)
-            return await self.resolve_doubt(Begun("in_flight", effect), error=raised)
-        text = _text(value)
-        await self._settle(effect, Status.COMPLETED, text)
-        return call.result(text)
+            return self._raised(error)
+        return Returned(value)
 
-    async def _cut_off(self, effect: Effect, cancelled: asyncio.CancelledError) -> None:
-        """Record what is known of a call that was cancelled: a thread may have ended it."""
-        late = cancelled.__cause__
-        status, text = Status.UNKNOWN, None
-        if isinstance(late, EndedLate) and late.error is None:
-            status, text = Status.COMPLETED, _text(late.result)
-        elif isinstance(late, EndedLate) and late.error is not None:
-            text = error_text(self._call.tool, late.error)
-            if isinstance(late.error, (NotDone, *self._policy.not_done_on)):
-                status = Status.NOT_DONE
-        await self._settle_while_cancelled(effect, status, text, "the call was cancelled")
+    def _raised(self, error: BaseException) -> Raised:
+        return Raised(error, error_text(self._call.tool, error))
 
-    async def _not_done(self, effect: Effect, error: BaseException) -> ToolResult:
-        text = error_text(self._call.tool, error)
-        await self._settle(effect, Status.NOT_DONE, text)
-        return self._call.failed(text)
+    async def _settle(self, step: Settle) -> str | None:
+        """Record an outcome; the text that is recorded."""
+        effect, text = step.begun.effect, step.result
+        if step.status is Status.COMPLETED:
+            text = _text(step.result)
+        note = "the call was cancelled" if step.is_interrupted else step.note
+        recording = self._record(effect, step.status, text, note=note)
+        if step.status is Status.UNKNOWN or step.is_interrupted:
+            settling = asyncio.ensure_future(recording)  # it ends if this task is cancelled, too
+            await asyncio.wait([settling])
+            settling.result()
+        else:
+            await recording
+        return text
 
-    def _told(self, effect: Effect) -> str:
+    def _reply(self, step: Settle, text: str | None) -> ToolResult:
+        if step.status is Status.COMPLETED and not step.is_interrupted:
+            return self._call.result(text or "")
+        return self._call.failed(text or "")
+
+    async def _record(self, effect: Effect, status: Status, text: str | None, *, note: str) -> None:
+        try:
+            await self._calls.settle(effect, status, text, note=note)
+        except IllegalMove as error:
+            # Somebody else said so first: what is on record stays.
+            log.warning("the outcome of %s was recorded by somebody else: %s", effect.tool, error)
+
+    def _report_unknown(self, effect: Effect, error: str | None, reason: str) -> ToolResult:
+        if reason:
+            then = "It is asked again when the call is made again"
+            doubt.log_cannot_tell(effect.run_id, effect, reason, then=then)
+        if error:
+            return self._call.failed(f"{error} {_UNKNOWN}")
         what = f"{effect.tool} was begun before (call {effect.call_id}) and interrupted {_UNKNOWN}"
         if self._policy.in_doubt != "ask":
-            return what
-        return (
+            return self._call.failed(what)
+        return self._call.failed(
             f"{what}. It is not made again until somebody finds out: "
             f"checkpointer.resolve_pending({effect.run_id!r}, {effect.call_id!r}, happened=True, "
             f"result_text=…) or happened=False; or `holdfast effects resolve {effect.effect_id}`"
         )
-
-    async def _replay(self, effect: Effect) -> ToolResult:
-        text = await self._calls.text_of(effect) or ""
-        return self._call.result(text, prefix=f"[idempotent replay of {effect.call_id}]: ")
 
     async def _await_twin(self) -> None:
         """Wait until the same operation, begun by somebody, has ended or its time is over."""
@@ -303,23 +318,6 @@ class _Dispatch:
                 return
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 1.5)
-
-    async def _settle_while_cancelled(
-        self, effect: Effect, status: Status, text: str | None, note: str
-    ) -> None:
-        """Record an outcome even if this task is being cancelled."""
-        settling = asyncio.ensure_future(self._settle(effect, status, text, note=note))
-        await asyncio.wait([settling])
-        settling.result()
-
-    async def _settle(
-        self, effect: Effect, status: Status, text: str | None, *, note: str = ""
-    ) -> None:
-        try:
-            await self._calls.settle(effect, status, text, note=note)
-        except IllegalMove as error:
-            # Somebody else said so first: what is on record stays.
-            log.warning("the outcome of %s was recorded by somebody else: %s", effect.tool, error)
 
 
 def _as_tool(given: Tool[..., Any] | Callable[..., Any]) -> Tool[..., Any]:
