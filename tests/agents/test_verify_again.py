@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast import Happened, NotDone, faults
 from holdfast.agents.definitions.tools import Policy
-from holdfast.agents.turn import doubt
+from holdfast.agents.effects import doubt
 from holdfast.clock import MICROSECONDS
 from holdfast.errors import MisuseError, RunBlocked
 from holdfast.testing.store_suite import async_test

@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from holdfast.agents.definitions.tools import Happened, Policy
-from holdfast.agents.turn.doubt import CannotTell
-from holdfast.agents.turn.effect_flow import (
+from holdfast.agents.effects.doubt import CannotTell
+from holdfast.agents.effects.effect_flow import (
     AskPerson,
     AskVerify,
     AskVerifyLater,
@@ -223,7 +223,7 @@ REFUSED = Raised(NotDone("no"), "no")
     ("policy", "ended", "status", "result", "note"),
     [
         (MUTATE, Returned("paid"), Status.COMPLETED, "paid", ""),
-        (MUTATE, REFUSED, Status.NOT_DONE, "no", ""),
+        (MUTATE, REFUSED, Status.NOT_DONE, "no", "it raised"),
         (MUTATE, ENDED, Status.UNKNOWN, "boom", "it raised"),
         (MUTATE, None, Status.UNKNOWN, None, "the call was cancelled"),
         (IDEMPOTENT, None, Status.NOT_DONE, None, "the call was cancelled"),
@@ -246,6 +246,11 @@ def test_interrupted_call_is_settled_by_what_was_seen_and_the_interruption_conti
     )
     with pytest.raises(KeyboardInterrupt):
         steps.send(REPLY)
+
+
+def test_nothing_is_recorded_of_an_idempotent_call_that_raised_while_it_was_interrupted() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        in_doubt(IDEMPOTENT).send(Interrupted(CANCELLED, ENDED))
 
 
 def test_interrupted_idempotent_call_is_unknown_where_the_driver_says_so() -> None:

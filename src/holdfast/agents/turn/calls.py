@@ -9,8 +9,10 @@ import msgspec
 from holdfast import names
 from holdfast.agents.conversion import shapes
 from holdfast.agents.definitions.tools import Arguments, Tool, text_of
+from holdfast.agents.effects.doubt import Answer, CannotTell
+from holdfast.agents.effects.effect_flow import Interrupted, Raised, Returned
+from holdfast.agents.exits.interruptions import EndedLate
 from holdfast.agents.exits.leaving import Suspend, Way
-from holdfast.agents.turn.doubt import Answer, CannotTell
 from holdfast.agents.turn.memo import RecordedCall
 from holdfast.engine.budgets.purse import Ticket
 from holdfast.engine.effects import Begun, EffectRequest
@@ -161,6 +163,21 @@ async def ask_verify(tool: Tool[..., Any], arguments: Arguments, key: str) -> An
     except Exception as error:
         may_pass = not isinstance(error, MisuseError)
         return CannotTell(f"verify raised {type(error).__name__}: {error}", may_pass)
+
+
+def interrupted(tool: Tool[..., Any], cancelled: asyncio.CancelledError) -> Interrupted:
+    """What was seen of a call that was cancelled: a thread may have ended it all the same."""
+    late = cancelled.__cause__
+    if not isinstance(late, EndedLate):
+        return Interrupted(cancelled)
+    if late.error is None:
+        return Interrupted(cancelled, Returned(late.result))
+    return Interrupted(cancelled, raised(tool, late.error))
+
+
+def raised(tool: Tool[..., Any], error: BaseException) -> Raised:
+    """What was seen of a call that raised."""
+    return Raised(error, error_text(tool, error))
 
 
 def is_being_cancelled() -> bool:

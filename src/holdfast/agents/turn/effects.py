@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from holdfast import clock, codec, faults
 from holdfast.agents.definitions.takes import Key
-from holdfast.agents.definitions.tools import Place, Tool, text_of
+from holdfast.agents.definitions.tools import Place, text_of
+from holdfast.agents.effects import doubt
+from holdfast.agents.effects import effect_flow as flow
 from holdfast.agents.exits.containing import carried, first_error
-from holdfast.agents.exits.interruptions import EndedLate, StillRunning, finish_first
+from holdfast.agents.exits.interruptions import StillRunning, finish_first
 from holdfast.agents.exits.leaving import Block, Delay, Suspend, end_all, first_of, ways_of
-from holdfast.agents.turn import doubt
 from holdfast.agents.turn.calls import (
     Call,
     Flight,
@@ -24,28 +25,11 @@ from holdfast.agents.turn.calls import (
     attempt,
     check_key,
     error_text,
+    interrupted,
     is_being_cancelled,
+    raised,
     storable,
     type_of,
-)
-from holdfast.agents.turn.effect_flow import (
-    AskPerson,
-    AskVerify,
-    AskVerifyLater,
-    BeginEffect,
-    CallTool,
-    EffectFlow,
-    EffectStep,
-    Interrupted,
-    Postpone,
-    Raised,
-    ReplayOutcome,
-    ReportUnknown,
-    Returned,
-    Settle,
-    TooLate,
-    VerifyAnswer,
-    WaitForTwin,
 )
 from holdfast.agents.turn.memo import RecordedCall
 from holdfast.agents.turn.reads import Reads
@@ -138,7 +122,7 @@ class Effects:
             begun = call.begun
             if begun is not None and call.recorded is None and begun.answer == "fresh":
                 note = "it was cancelled before it was made"
-                await self._settle(call, Settle(begun, Status.NOT_DONE, note=note, retry=True))
+                await self._settle(call, flow.Settle(begun, Status.NOT_DONE, note=note, retry=True))
             await self._spending.end_call(call, is_free=True)
 
     async def _not_done_before(self, calls: Sequence[Call]) -> list[Call]:
@@ -256,40 +240,40 @@ class Effects:
         if recorded is not None and recorded.effect.status is Status.UNKNOWN:
             error = text_of(recorded.result) or None
         is_recorded = recorded is not None
-        flow = EffectFlow(call.tool.policy).steps(begun, error=error, is_recorded=is_recorded)
+        steps = flow.EffectFlow(call.tool.policy).steps(begun, error=error, is_recorded=is_recorded)
         try:
-            step = next(flow)
+            step = next(steps)
             while True:
-                if isinstance(step, CallTool):
+                if isinstance(step, flow.CallTool):
                     answer = await self._call(call, step.begun.effect)
-                elif isinstance(step, Settle):
+                elif isinstance(step, flow.Settle):
                     answer = await self._settle(call, step)
                 else:
                     answer = await self._answer(call, step)
-                step = flow.send(answer)
+                step = steps.send(answer)
         except StopIteration as end:
             return end.value
 
-    async def _answer(self, call: Call, step: EffectStep) -> Any:
+    async def _answer(self, call: Call, step: flow.EffectStep) -> Any:
         """Carry out a step that an ordinary call does not need."""
         match step:
-            case BeginEffect():
+            case flow.BeginEffect():
                 await self._issue_one(call)
                 return self._begun(call)
-            case WaitForTwin(begun):
+            case flow.WaitForTwin(begun):
                 return await self._wait_for_twin(call, begun)
-            case AskVerify():
+            case flow.AskVerify():
                 return await self._ask_verify(call, step)
-            case AskVerifyLater(begun, reason):
+            case flow.AskVerifyLater(begun, reason):
                 return self._ask_again_at(call, begun.effect, reason)
-            case Postpone(begun, note, until):
+            case flow.Postpone(begun, note, until):
                 until = until or doubt.over_at(begun.effect, now=self._context.now())
                 raise Suspend(Delay(until, note))
-            case AskPerson(begun, error, reason):
+            case flow.AskPerson(begun, error, reason):
                 raise Suspend(_question(begun.effect, error, reason))
-            case ReplayOutcome(begun):
+            case flow.ReplayOutcome(begun):
                 return _recorded_outcome(begun, call.recorded)
-            case ReportUnknown(_, error):
+            case flow.ReportUnknown(_, error):
                 return Outcome(error=f"{error or f'{call.tool.name} was interrupted'} {_UNKNOWN}")
             case _:
                 raise AssertionError(f"{step} is carried out elsewhere")
@@ -323,7 +307,7 @@ class Effects:
         await self._spending.end_call(call, result=result)
         return Outcome(storable(tool.name, result, max_bytes=self._max_bytes))
 
-    async def _call(self, call: Call, effect: Effect) -> Returned | Raised | Interrupted | TooLate:
+    async def _call(self, call: Call, effect: Effect) -> flow.CallAnswer:
         """Call the tool, and tell the flow what was seen."""
         tool, now = call.tool, self._context.now()
         half = (effect.limit_at - effect.issued_at) // 2
@@ -333,33 +317,21 @@ class Effects:
         if call.refused is not None:
             raise Suspend(call.refused)
         try:
-            return Returned(await self._invoke(call, effect))
+            return flow.Returned(await self._invoke(call, effect))
         except asyncio.CancelledError as error:
-            if is_being_cancelled():
-                return self._interrupted(tool, error)
-            return Raised(error, error_text(tool, error))  # the tool did this to itself
+            if not is_being_cancelled():
+                return raised(tool, error)  # the tool did this to itself
+            if isinstance(error, StillRunning):
+                raise  # it may happen yet: nobody judges it before its time limit is over
+            return interrupted(tool, error)
         except (Exception, *tool.policy.not_done_on) as error:
-            return Raised(error, error_text(tool, error))
+            return raised(tool, error)
 
-    def _too_late(self, call: Call, now: int) -> TooLate:
+    def _too_late(self, call: Call, now: int) -> flow.TooLate:
         if call.attempts > _MOST_LATE:
             note = f"there is never time enough to begin {call.tool.name}: raise its limit_seconds"
-            return TooLate(note, now + _LATE_PAUSE)
-        return TooLate("the worker stood still too long before the call, and did not make it")
-
-    def _interrupted(self, tool: Tool[..., Any], error: asyncio.CancelledError) -> Interrupted:
-        """What was seen of a call that is being cancelled; raises if nothing can be recorded."""
-        late = error.__cause__
-        if isinstance(error, StillRunning):
-            raise error  # it may happen yet: nobody judges it before its time limit is over
-        if not isinstance(late, EndedLate):
-            return Interrupted(error)
-        if late.error is None:
-            return Interrupted(error, Returned(late.result))
-        is_not_done = isinstance(late.error, (NotDone, *tool.policy.not_done_on))
-        if tool.policy.effect != "mutate" and not is_not_done:
-            raise error  # it is called again when the run resumes
-        return Interrupted(error, Raised(late.error, error_text(tool, late.error)))
+            return flow.TooLate(note, now + _LATE_PAUSE)
+        return flow.TooLate("the worker stood still too long before the call, and did not make it")
 
     async def _invoke(self, call: Call, effect: Effect) -> Any:
         tool = call.tool
@@ -402,7 +374,9 @@ class Effects:
                 return found
         return None
 
-    async def _ask_verify(self, call: Call, asked: AskVerify) -> VerifyAnswer | Interrupted:
+    async def _ask_verify(
+        self, call: Call, asked: flow.AskVerify
+    ) -> flow.VerifyAnswer | flow.Interrupted:
         effect, is_over = asked.begun.effect, asked.error is not None or asked.begun.is_over
         if asked.cause is not None:
             log.warning("%s raised, and may have happened", call.tool.name, exc_info=asked.cause)
@@ -410,10 +384,10 @@ class Effects:
         try:
             verdict = await ask_verify(call.tool, call.arguments, effect.key)
         except asyncio.CancelledError as error:
-            return Interrupted(error)
+            return flow.Interrupted(error)
         is_over = is_over or effect.limit_at <= self._context.now()
         is_over = is_over and not is_under_way(effect.effect_id)
-        return VerifyAnswer(verdict, is_over, call.attempts)
+        return flow.VerifyAnswer(verdict, is_over, call.attempts)
 
     def _ask_again_at(self, call: Call, effect: Effect, reason: str) -> int | None:
         """When to ask a `verify` again that could not tell; None if it was asked long enough.
@@ -429,7 +403,7 @@ class Effects:
         since: int = now if recorded is None else codec.decode(recorded.body)
         return doubt.ask_again_at(call.tool.policy, since=since, now=now)
 
-    async def _settle(self, call: Call, step: Settle) -> Outcome:
+    async def _settle(self, call: Call, step: flow.Settle) -> Outcome:
         """Record an outcome where the effect is: with this run's next commit, or in another run."""
         effect, result, note = step.begun.effect, step.result, step.note
         is_completed = step.status is Status.COMPLETED

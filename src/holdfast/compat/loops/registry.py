@@ -18,28 +18,16 @@ from holdfast.agents.definitions.messages import ToolResult
 from holdfast.agents.definitions.rules import Permission, Refused, Repeats, Rules
 from holdfast.agents.definitions.takes import Key
 from holdfast.agents.definitions.tools import Arguments, Happened, Place, Tool, text_of, tool
-from holdfast.agents.exits.interruptions import EndedLate
-from holdfast.agents.turn import doubt
-from holdfast.agents.turn.calls import ask_verify, attempt, error_text, usable_id
-from holdfast.agents.turn.doubt import Answer
-from holdfast.agents.turn.effect_flow import (
-    AskPerson,
-    AskVerify,
-    AskVerifyLater,
-    BeginEffect,
-    CallTool,
-    EffectFlow,
-    EffectStep,
-    Interrupted,
-    Postpone,
-    Raised,
-    ReplayOutcome,
-    ReportUnknown,
-    Returned,
-    Settle,
-    TooLate,
-    VerifyAnswer,
-    WaitForTwin,
+from holdfast.agents.effects import doubt
+from holdfast.agents.effects import effect_flow as flow
+from holdfast.agents.effects.doubt import Answer
+from holdfast.agents.turn.calls import (
+    ask_verify,
+    attempt,
+    error_text,
+    interrupted,
+    raised,
+    usable_id,
 )
 from holdfast.compat.loops.call_log import CallLog
 from holdfast.compat.loops.checkpointer import Checkpointer, check_pending_tool_calls
@@ -189,61 +177,61 @@ class _Dispatch:
 
     async def finish(self) -> ToolResult:
         """Drive the protocol of the call."""
-        flow = EffectFlow(self._policy, reuses_intent=True, doubts_interrupted=True).steps()
+        steps = flow.EffectFlow(self._policy, reuses_intent=True, doubts_interrupted=True).steps()
         try:
-            step = next(flow)
+            step = next(steps)
             while True:
-                step = flow.send(await self._answer(step))
+                step = steps.send(await self._answer(step))
         except StopIteration as end:
             return end.value
 
-    async def _answer(self, step: EffectStep) -> Any:
+    async def _answer(self, step: flow.EffectStep) -> Any:
         match step:
-            case BeginEffect():
+            case flow.BeginEffect():
                 return await self._calls.begin(self._call.session_id, self._call.request)
-            case CallTool(begun):
+            case flow.CallTool(begun):
                 return await self._make(begun.effect)
-            case Settle():
+            case flow.Settle():
                 return self._reply(step, await self._settle(step))
-            case ReplayOutcome(begun):
+            case flow.ReplayOutcome(begun):
                 text = await self._calls.text_of(begun.effect) or ""
                 prefix = f"[idempotent replay of {begun.effect.call_id}]: "
                 return self._call.result(text, prefix=prefix)
-            case WaitForTwin(begun) if not self._calls.is_running_here(begun.effect):
+            case flow.WaitForTwin(begun) if not self._calls.is_running_here(begun.effect):
                 return begun
-            case WaitForTwin() | Postpone():
+            case flow.WaitForTwin() | flow.Postpone():
                 return await self._await_twin()  # it may be made, or be on its way, just now
-            case AskVerify(begun, error):
+            case flow.AskVerify(begun, error):
                 faults.point("tool.before_verify")
                 verdict = await self._verdict(begun.effect)
-                return VerifyAnswer(
+                return flow.VerifyAnswer(
                     verdict, error is not None or begun.is_over, self._call.attempts
                 )
-            case AskVerifyLater() | AskPerson():
+            case flow.AskVerifyLater() | flow.AskPerson():
                 return None  # the loop of the caller decides
-            case ReportUnknown(begun, error, reason):
+            case flow.ReportUnknown(begun, error, reason):
                 return self._report_unknown(begun.effect, error, reason)
 
     async def verify(self, begun: Begun) -> None:
         """Ask outside, and record the answer if it counts already."""
         if self._policy.effect == "read":
             if begun.is_over:
-                await self._settle(Settle(begun, Status.NOT_DONE, note="it only reads"))
+                await self._settle(flow.Settle(begun, Status.NOT_DONE, note="it only reads"))
             return
         verdict = await self._verdict(begun.effect)
         if isinstance(verdict, Happened):
-            await self._settle(Settle(begun, Status.COMPLETED, verdict.result, "verified"))
+            await self._settle(flow.Settle(begun, Status.COMPLETED, verdict.result, "verified"))
         elif isinstance(verdict, NotDone) and begun.is_over:
-            await self._settle(Settle(begun, Status.NOT_DONE, note="verified"))
+            await self._settle(flow.Settle(begun, Status.NOT_DONE, note="verified"))
 
     async def _verdict(self, effect: Effect) -> Answer:
         return await ask_verify(self._call.tool, self._call.arguments, effect.key)
 
-    async def _make(self, effect: Effect) -> Returned | Raised | Interrupted | TooLate:
+    async def _make(self, effect: Effect) -> flow.CallAnswer:
         """Call the tool, and tell the flow what was seen."""
         call, policy = self._call, self._policy
         if policy.effect == "mutate" and self._calls.is_late(effect):
-            return TooLate()
+            return flow.TooLate()
         call.attempts += 1
         try:
             faults.point("tool.before_call")
@@ -253,21 +241,14 @@ class _Dispatch:
             )
             faults.point("tool.after_call")
         except (NotDone, *policy.not_done_on) as error:
-            return self._raised(error)
+            return raised(call.tool, error)
         except asyncio.CancelledError as cancelled:
-            late = cancelled.__cause__
-            if not isinstance(late, EndedLate):
-                return Interrupted(cancelled)
-            ended = Returned(late.result) if late.error is None else self._raised(late.error)
-            return Interrupted(cancelled, ended)
+            return interrupted(call.tool, cancelled)
         except Exception as error:
-            return self._raised(error)
-        return Returned(value)
+            return raised(call.tool, error)
+        return flow.Returned(value)
 
-    def _raised(self, error: BaseException) -> Raised:
-        return Raised(error, error_text(self._call.tool, error))
-
-    async def _settle(self, step: Settle) -> str | None:
+    async def _settle(self, step: flow.Settle) -> str | None:
         """Record an outcome; the text that is recorded."""
         effect, text = step.begun.effect, step.result
         if step.status is Status.COMPLETED:
@@ -282,7 +263,7 @@ class _Dispatch:
             await recording
         return text
 
-    def _reply(self, step: Settle, text: str | None) -> ToolResult:
+    def _reply(self, step: flow.Settle, text: str | None) -> ToolResult:
         if step.status is Status.COMPLETED and not step.is_interrupted:
             return self._call.result(text or "")
         return self._call.failed(text or "")

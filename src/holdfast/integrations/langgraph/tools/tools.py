@@ -21,8 +21,8 @@ from holdfast import faults
 from holdfast.agents.conversion import shapes
 from holdfast.agents.definitions.takes import Key
 from holdfast.agents.definitions.tools import EffectClass, Happened
+from holdfast.agents.effects import doubt
 from holdfast.agents.exits.threads import call_in_thread
-from holdfast.agents.turn import doubt
 from holdfast.agents.turn.calls import usable_id
 from holdfast.errors import MisuseError, NotDone
 from holdfast.integrations.langgraph.saver import HoldfastSaver

@@ -8,7 +8,7 @@
 
 `EffectFlow.steps` is a generator. It decides by what is known of the call, and yields a step; its
 driver carries the step out and sends the answer, whose type each step's docstring names. A driver
-that cannot go on raises, and drops the generator.
+that cannot continue raises, and drops the generator.
 """
 
 from collections.abc import Generator
@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.definitions.tools import Happened, Policy
-from holdfast.agents.turn import doubt
-from holdfast.agents.turn.doubt import Adopt, Answer, AskAgain, DidNot, TooEarly, TryAgain
+from holdfast.agents.effects import doubt
+from holdfast.agents.effects.doubt import Adopt, Answer, AskAgain, DidNot, TooEarly, TryAgain
 from holdfast.engine.effects import Begun
 from holdfast.errors import NotDone
 from holdfast.kernel.effects import Status
@@ -28,43 +28,71 @@ class BeginEffect(msgspec.Struct, frozen=True):
     """Put the intent in the journal, or find what holds its key. Answer: Begun."""
 
 
-class CallTool(msgspec.Struct, frozen=True):
-    """Call the tool under this intent. Answer: Returned, Raised, Interrupted or TooLate."""
-
+class _StepOfEffect(msgspec.Struct, frozen=True):
     begun: Begun
 
 
-class WaitForTwin(msgspec.Struct, frozen=True):
+class CallTool(_StepOfEffect, frozen=True):
+    """Call the tool under this intent. Answer: CallAnswer."""
+
+
+class WaitForTwin(_StepOfEffect, frozen=True):
     """Wait for the operation if it is being made elsewhere just now.
 
     Answer: the same Begun if nobody is known to make it, another one if it has ended, or None to
     begin again.
     """
 
-    begun: Begun
+
+class ReplayOutcome(_StepOfEffect, frozen=True):
+    """Give back the recorded outcome. Answer: the reply to the caller."""
 
 
-class AskVerify(msgspec.Struct, frozen=True):
+class AskVerify(_StepOfEffect, frozen=True):
     """Ask outside whether the call happened. Answer: VerifyAnswer, or Interrupted.
 
     `error` is the text of what the call raised, if it was seen to end; `cause` is the exception if
     this driver saw it just now.
     """
 
-    begun: Begun
     error: str | None = None
     cause: BaseException | None = None
 
 
-class Settle(msgspec.Struct, frozen=True):
+class AskVerifyLater(_StepOfEffect, frozen=True):
+    """Choose when to ask `verify` again. Answer: the moment, or None if it is not asked again."""
+
+    reason: str
+
+
+class AskPerson(_StepOfEffect, frozen=True):
+    """Ask a person. Answer: Happened, NotDone, or None if nobody can be asked here."""
+
+    error: str | None
+    reason: str
+
+
+class ReportUnknown(_StepOfEffect, frozen=True):
+    """Report that nobody knows whether the call happened. Answer: the reply to the caller."""
+
+    error: str | None
+    reason: str = ""
+
+
+class Postpone(_StepOfEffect, frozen=True):
+    """Look again later: at a moment, or when the call cannot be running any more. Answer: None."""
+
+    note: str
+    until: int | None = None
+
+
+class Settle(_StepOfEffect, frozen=True):
     """Record an outcome. Answer: the reply to the caller, or None if the flow is to begin again.
 
-    The answer is ignored for unknown outcomes and with `retry`, where the flow does not end.
-    `result` is what the tool returned, or the text of its error; `error` is the exception that
-    shows that the call was not done.
+    The answer does not matter for interrupted calls and with `retry`. `result` is what the tool
+    returned, or the text of its error; `error` is the exception that shows that nothing was done.
     """
 
-    begun: Begun
     status: Status
     result: Any = None
     note: str = ""
@@ -73,41 +101,10 @@ class Settle(msgspec.Struct, frozen=True):
     is_interrupted: bool = False
 
 
-class Postpone(msgspec.Struct, frozen=True):
-    """Look again later: at a moment, or when the call cannot be running any more. Answer: None."""
-
-    begun: Begun
-    note: str
-    until: int | None = None
-
-
-class AskVerifyLater(msgspec.Struct, frozen=True):
-    """Choose when to ask `verify` again. Answer: the moment, or None if it is not asked again."""
-
-    begun: Begun
-    reason: str
-
-
-class AskPerson(msgspec.Struct, frozen=True):
-    """Ask a person. Answer: Happened, NotDone, or None if nobody can be asked here."""
-
-    begun: Begun
-    error: str | None
-    reason: str
-
-
-class ReplayOutcome(msgspec.Struct, frozen=True):
-    """Give back the recorded outcome. Answer: the reply to the caller."""
-
-    begun: Begun
-
-
-class ReportUnknown(msgspec.Struct, frozen=True):
-    """Report that nobody knows whether the call happened. Answer: the reply to the caller."""
-
-    begun: Begun
-    error: str | None
-    reason: str = ""
+_Ordinary = BeginEffect | CallTool | WaitForTwin | ReplayOutcome | Settle
+_Doubtful = AskVerify | AskVerifyLater | AskPerson | ReportUnknown | Postpone
+EffectStep = _Ordinary | _Doubtful
+EffectSteps = Generator[EffectStep, Any, Any]
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -138,27 +135,15 @@ class TooLate(msgspec.Struct, frozen=True):
     until: int | None = None
 
 
+CallAnswer = Returned | Raised | Interrupted | TooLate
+
+
 class VerifyAnswer(msgspec.Struct, frozen=True):
     """What `verify` says; `is_over`: the call cannot be running any more."""
 
     verdict: Answer
     is_over: bool = True
     attempts: int = 0
-
-
-EffectStep = (
-    BeginEffect
-    | CallTool
-    | WaitForTwin
-    | AskVerify
-    | Settle
-    | Postpone
-    | AskVerifyLater
-    | AskPerson
-    | ReplayOutcome
-    | ReportUnknown
-)
-EffectSteps = Generator[EffectStep, Any, Any]
 
 
 class EffectFlow(msgspec.Struct, frozen=True):
@@ -215,7 +200,7 @@ class EffectFlow(msgspec.Struct, frozen=True):
                 yield Postpone(begun, seen.note, seen.until)
             return None
         if isinstance(seen, Interrupted):
-            yield self._settle_interrupted(begun, seen)
+            yield from self._settle_interrupted(begun, seen)
             raise seen.error
         if self.policy.effect != "mutate" or seen.is_not_done or self._shows_not_done(seen.error):
             return (yield Settle(begun, Status.NOT_DONE, seen.text, error=seen.error))
@@ -228,25 +213,27 @@ class EffectFlow(msgspec.Struct, frozen=True):
     def _shows_not_done(self, error: BaseException | None) -> bool:
         return isinstance(error, (NotDone, *self.policy.not_done_on))
 
-    def _settle_interrupted(self, begun: Begun, seen: Interrupted) -> Settle:
-        ended = seen.ended
+    def _settle_interrupted(self, begun: Begun, seen: Interrupted) -> EffectSteps:
+        """Record what was seen of a call; an idempotent one that raised is called again later."""
+        ended, error, note = seen.ended, seen.error, "the call was cancelled"
+        result = None
         if isinstance(ended, Returned):
-            return Settle(begun, Status.COMPLETED, ended.result, is_interrupted=True)
-        if ended is not None and self._shows_not_done(ended.error):
-            return Settle(
-                begun, Status.NOT_DONE, ended.text, error=ended.error, is_interrupted=True
-            )
+            yield Settle(begun, Status.COMPLETED, ended.result, is_interrupted=True)
+            return
         if ended is not None:
-            return Settle(begun, Status.UNKNOWN, ended.text, "it raised", is_interrupted=True)
+            result, error, note = ended.text, ended.error, "it raised"
         is_doubtful = self.policy.effect == "mutate" or self.doubts_interrupted
-        is_unknown = is_doubtful and not isinstance(seen.error, self.policy.not_done_on)
-        status = Status.UNKNOWN if is_unknown else Status.NOT_DONE
-        return Settle(begun, status, note="the call was cancelled", is_interrupted=True)
+        if self._shows_not_done(error):
+            cause = None if ended is None else error
+            yield Settle(begun, Status.NOT_DONE, result, note, error=cause, is_interrupted=True)
+        elif is_doubtful or ended is None:
+            status = Status.UNKNOWN if is_doubtful else Status.NOT_DONE
+            yield Settle(begun, status, result, note, is_interrupted=True)
 
     def _resolve_doubt(
         self, begun: Begun, error: str | None, cause: BaseException | None = None
     ) -> EffectSteps:
-        """Find out what became of a call whose end nobody saw; no reply to begin again."""
+        """Find out what became of a call whose end nobody saw. Returns None to begin again."""
         asked = yield AskVerify(begun, error, cause)
         if isinstance(asked, Interrupted):
             if error is not None:
