@@ -12,7 +12,7 @@ that cannot continue raises, and drops the generator.
 """
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,6 +22,8 @@ from holdfast.agents.effects.doubt import Adopt, Answer, AskAgain, DidNot, TooEa
 from holdfast.engine.effects import Begun
 from holdfast.errors import NotDone
 from holdfast.kernel.effects import Status
+
+STOOD_STILL: Final = "the process stood still too long before the call, and did not make it"
 
 
 class BeginEffect(msgspec.Struct, frozen=True):
@@ -131,7 +133,7 @@ class Interrupted(msgspec.Struct, frozen=True):
 class TooLate(msgspec.Struct, frozen=True):
     """The call was not made: too little of its time limit was left. `until`: postpone it."""
 
-    note: str = "the process stood still too long before the call, and did not make it"
+    note: str = STOOD_STILL
     until: int | None = None
 
 

@@ -1,12 +1,7 @@
 """One call of a tool with consequences, from what is known of it to its reply.
 
-    begin ─▶ fresh ─▶ the tool runs ─▶ completed | not_done | unknown
-          ├▶ done ─▶ its reply is given back
-          ├▶ in flight ─▶ wait, look again
-          ╰▶ unknown ─▶ verify ─▶ a person is asked, or the model is told
-
-A generator: it decides, and asks whoever drives it for each step outside, so that blocking and
-async callers share it.
+`effect_flow` decides what follows from what is known of a call; `Calling` carries its steps out, as
+a generator that leaves I/O to its own driver, so that blocking and async callers share it.
 """
 
 import asyncio
@@ -24,6 +19,8 @@ from langgraph.types import interrupt
 
 from holdfast import clock, codec
 from holdfast.agents.definitions.tools import EffectClass, Happened, text_of
+from holdfast.agents.definitions.tools import Policy as ToolPolicy
+from holdfast.agents.effects import effect_flow as flow
 from holdfast.agents.turn.calls import describe
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.errors import IllegalMove, MisuseError, NotDone, UnavailableError
@@ -33,7 +30,7 @@ from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.tools import replies
 from holdfast.integrations.langgraph.tools.replies import Reply, Serializer, ToolCall
 from holdfast.integrations.langgraph.tools.watching import Watch
-from holdfast.kernel.effects import Effect
+from holdfast.kernel.effects import Effect, Status
 from holdfast.names import MAX_TEXT
 from holdfast.telemetry import log
 
@@ -101,7 +98,7 @@ class Verdict(msgspec.Struct, frozen=True):
     effect: str = ""
 
 
-class Calling(msgspec.Struct, frozen=True, kw_only=True):
+class Calling(msgspec.Struct, kw_only=True):
     """A call, what is to be kept about it, and where it stands."""
 
     call: ToolCall
@@ -117,21 +114,27 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
     """What tells it from an equal call that was meant as another one."""
     is_alone: bool = True
     """Whether no other call runs in its task, so that an answer needs not say which is meant."""
+    made: Made | None = None
+    began_at: int = 0
+    looks: int = 0
 
-    def flow(self) -> Flow:
-        thread = self.thread
-        anchor = yield _store(anchor_of, thread, self.config)
+    def steps(self) -> Flow:
+        """Drive the protocol of the call; a blocking or an async driver does the I/O."""
+        anchor = yield _store(anchor_of, self.thread, self.config)
         request = self._request(anchor)
-        for _ in range(_MOST_LOOKS):
-            asked_at = clock.steady()
-            (begun,) = yield _store(thread.begin_effects, [request])
-            reply = yield from self._take_a_step(thread, begun, asked_at)
-            if reply is not None:
-                return reply
-        raise UnavailableError(
-            f"what became of {self.call.tool} changes whenever it is looked at; it was not called. "
-            "Try again later"
+        policy = ToolPolicy(
+            effect=self.policy.effect,
+            in_doubt="fail" if self.policy.unknown == "report" else "ask",
+            not_done_on=(GraphBubbleUp, *self.policy.not_done_on),
         )
+        protocol = flow.EffectFlow(policy, reuses_intent=True, records_doubt_first=True).steps()
+        answer = None
+        while True:
+            try:
+                step = protocol.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = yield from self._answer(step, request)
 
     def _request(self, anchor: str) -> EffectRequest:
         """The effect that the call is. What tells it apart is in its digest, and so in its key."""
@@ -146,107 +149,110 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True):
             limit_seconds=self.policy.limit_seconds,
         )
 
-    def _take_a_step(self, thread: Any, begun: Begun, asked_at: int) -> Flow:
-        """The reply, by what is known of the call; None to look again."""
-        if begun.answer == "done":
-            return replies.given_back(begun.result, self.call, self.serde)
-        if begun.answer == "fresh" and self._has_come_late(asked_at):
-            note = "the process stood still too long before the call, and did not make it"
-            yield _store(thread.abandon_effect, begun, note=note)
-            return None
-        if begun.answer == "fresh" or self.policy.effect == "idempotent":
-            return (yield from self._make(thread, begun))
-        if begun.answer == "in_flight":
-            yield _store(thread.wait_effect, begun)
-            return None
-        return (yield from self._resolve(thread, begun))
+    def _answer(self, step: flow.EffectStep, request: EffectRequest) -> Flow:
+        match step:
+            case flow.BeginEffect():
+                return (yield from self._begin(request))
+            case flow.CallTool(begun):
+                return (yield from self._make(begun))
+            case flow.Settle():
+                return (yield from self._settle(step))
+            case flow.ReplayOutcome(begun):
+                return replies.given_back(begun.result, self.call, self.serde)
+            case flow.WaitForTwin(begun):
+                return (yield from self._wait_for_twin(begun))
+            case flow.AskVerify(begun, error):
+                return (yield from self._ask_verify(begun, error))
+            case flow.AskPerson(begun, error):
+                return (yield from self._ask_person(begun, error))
+            case flow.ReportUnknown(_, error):
+                made = None if error is None else self.made
+                return replies.failed(_report(self.call, made), self.call)
+            case _:
+                raise AssertionError(f"{step} does not occur: verify is asked of ended calls only")
 
-    def _has_come_late(self, asked_at: int) -> bool:
-        return clock.steady() - asked_at > clock.seconds(self.policy.limit_seconds) // 2
+    def _begin(self, request: EffectRequest) -> Flow:
+        self.looks += 1
+        if self.looks > _MOST_LOOKS:
+            raise UnavailableError(
+                f"what became of {self.call.tool} changes whenever it is looked at; it was not "
+                "called. Try again later"
+            )
+        self.began_at = clock.steady()
+        (begun,) = yield _store(self.thread.begin_effects, [request])
+        return begun
 
-    def _make(self, thread: Any, begun: Begun) -> Flow:
-        self.watch.reset()
-        made: Made = yield Make(begun.effect.key)
-        error = self.watch.error or made.error
-        match self._outcome(made, error):
-            case "completed":
-                yield from self._complete(thread, begun, made.reply)
-                return made.reply
-            case "running":
-                assert made.error is not None, "it was left"
-                raise made.error
-            case "not_done":
-                yield from self._abandon(thread, begun, _note(error))
-                return _as_it_came(made)
-            case "unknown":
-                return (yield from self._doubt(thread, begun, made, error))
-
-    def _outcome(
-        self, made: Made, error: BaseException | None
-    ) -> Literal["completed", "not_done", "unknown", "running"]:
-        """What is known of the call, now that the tool was left."""
+    def _make(self, begun: Begun) -> Flow:
+        """Let the tool run, and tell the flow what was seen."""
+        half = clock.seconds(self.policy.limit_seconds) // 2
+        if begun.answer == "fresh" and clock.steady() - self.began_at > half:
+            return flow.TooLate()
         watch = self.watch
+        watch.reset()
+        made: Made = yield Make(begun.effect.key)
+        self.made, error = made, watch.error or made.error
         if made.error is not None and watch.is_running:
-            return "running"
-        if error is None and not (replies.is_error(made.reply) and not watch.has_begun):
-            return "completed"
-        is_known = isinstance(error, (GraphBubbleUp, NotDone, *self.policy.not_done_on))
-        if is_known or watch.is_refused or self.policy.effect == "idempotent":
-            return "not_done"
-        return "unknown"
+            raise made.error  # it may happen yet
+        if error is None and (watch.has_begun or not replies.is_error(made.reply)):
+            return flow.Returned(made)
+        return flow.Raised(error, _note(error) or "it failed", is_not_done=watch.is_refused)
 
-    def _complete(self, thread: Any, begun: Begun, reply: Reply) -> Flow:
+    def _wait_for_twin(self, begun: Begun) -> Flow:
+        if begun.answer != "in_flight" or self.policy.effect == "idempotent":
+            return begun
+        yield _store(self.thread.wait_effect, begun)
+        return None
+
+    def _settle(self, step: flow.Settle) -> Flow:
+        """Record an outcome, unless somebody else has; the reply, or None to begin again."""
+        made, note = step.result, step.note or _note(step.error)
+        if isinstance(made, Made):
+            yield from self._complete(step.begun, made.reply)
+            return made.reply
+        if step.status is Status.UNKNOWN:
+            return (yield from self._doubt(step.begun, note))
         try:
-            yield _store(thread.finish_effect, begun, replies.stored(reply, self.call, self.serde))
+            if step.status is Status.COMPLETED:
+                yield _store(self.thread.finish_effect, step.begun, step.result)
+            else:
+                yield _store(self.thread.abandon_effect, step.begun, note=note)
+        except IllegalMove as error:
+            if note == flow.STOOD_STILL:
+                raise
+            log.warning("%s was settled by somebody else: %s", self.call.tool, error)
+        is_end = step.status is Status.NOT_DONE and not step.retry
+        return _as_it_came(self.made) if is_end else None
+
+    def _complete(self, begun: Begun, reply: Reply) -> Flow:
+        finish = self.thread.finish_effect
+        try:
+            yield _store(finish, begun, replies.stored(reply, self.call, self.serde))
         except IllegalMove as error:
             log.warning("%s happened, but is recorded otherwise: %s", self.call.tool, error)
         except MisuseError as error:
             log.warning("the reply of %s is kept as a text: %s", self.call.tool, error)
-            yield _store(thread.finish_effect, begun, replies.as_text(reply))
+            yield _store(finish, begun, replies.as_text(reply))
 
-    def _abandon(self, thread: Any, begun: Begun, note: str) -> Flow:
-        """The call did not happen, unless somebody else has said what became of it."""
+    def _doubt(self, begun: Begun, note: str) -> Flow:
+        """The tool raised: nobody knows what it did before."""
+        log.warning("%s raised, and may have happened: %s", self.call.tool, note)
         try:
-            yield _store(thread.abandon_effect, begun, note=note)
-        except IllegalMove as error:
-            log.warning("%s was settled by somebody else: %s", self.call.tool, error)
-
-    def _doubt(self, thread: Any, begun: Begun, made: Made, error: BaseException | None) -> Flow:
-        """The tool raised: what it did before, nobody knows."""
-        log.warning("%s raised, and may have happened: %s", self.call.tool, _note(error))
-        try:
-            yield _store(thread.doubt_effect, begun, note=_note(error))
+            yield _store(self.thread.doubt_effect, begun, note=note)
         except IllegalMove:
             return None
-        if made.error is not None and not isinstance(made.error, Exception):
-            raise made.error  # the process or the task is being ended: another one goes on
-        return (yield from self._resolve(thread, begun, made))
+        return True
 
-    def _resolve(self, thread: Any, begun: Begun, made: Made | None = None) -> Flow:
-        """Find out what became of a call that nobody saw the end of."""
-        verdict = yield Verify(begun.effect)
-        if isinstance(verdict, Happened):
-            yield from self._adopt(thread, begun, cast("Happened[Any]", verdict).result)
-            return None
-        if isinstance(verdict, NotDone):
-            yield from self._abandon(thread, begun, "verified")
-            return None if made is None else _as_it_came(made)
-        if self.policy.unknown == "report":
-            return replies.failed(_report(self.call, made), self.call)
-        asked = yield _store(thread.questions)
+    def _ask_verify(self, begun: Begun, error: str | None) -> Flow:
+        raised = None if error is None or self.made is None else self.made.error
+        if raised is not None and not isinstance(raised, Exception):
+            raise raised  # the process or the task is being ended: another one resumes the call
+        return flow.VerifyAnswer((yield Verify(begun.effect)))
+
+    def _ask_person(self, begun: Begun, error: str | None) -> Flow:
+        asked = yield _store(self.thread.questions)
         numbers = interrupts.numbers_about(asked, str(begun.effect.effect_id))
-        told = self._ask(begun.effect, numbers if made is None and self.is_alone else ())
-        if told.happened:
-            yield from self._adopt(thread, begun, told.result)
-        else:
-            yield from self._abandon(thread, begun, "a person said that it did not happen")
-        return None
-
-    def _adopt(self, thread: Any, begun: Begun, result: object) -> Flow:
-        try:
-            yield _store(thread.finish_effect, begun, result)
-        except IllegalMove as error:
-            log.warning("%s was settled by somebody else: %s", self.call.tool, error)
+        said = self._ask(begun.effect, numbers if error is None and self.is_alone else ())
+        return Happened(said.result) if said.happened else NotDone()
 
     def _ask(self, effect: Effect, numbers: Collection[int]) -> Verdict:
         """What a person says. A task is given all its answers, those to other questions too.
@@ -353,8 +359,9 @@ def _store(function: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -
     return Store(function, args, kwargs)
 
 
-def _as_it_came(made: Made) -> Reply:
-    """What the tool's error was made into; or the error, which goes on."""
+def _as_it_came(made: Made | None) -> Reply:
+    """The message that the tool's error was turned into; raises the error if it was not."""
+    assert made is not None, "the tool was called"
     if made.error is not None:
         raise made.error
     return made.reply

@@ -161,7 +161,7 @@ class DurableTools(Middleware):
             return handler(request)
         calling, watched = prepared
         driver = _Blocking(self._saver, calling, self._options.verify)
-        return driver.drive(calling.flow(), lambda: handler(watched))
+        return driver.drive(calling.steps(), lambda: handler(watched))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Reply]]
@@ -172,7 +172,7 @@ class DurableTools(Middleware):
             return await handler(request)
         calling, watched = prepared
         driver = _Async(self._saver, calling, self._options.verify, tool=request.tool)
-        return await driver.drive(calling.flow(), lambda: handler(watched))
+        return await driver.drive(calling.steps(), lambda: handler(watched))
 
     def _prepare(self, request: ToolCallRequest) -> tuple[Calling, ToolCallRequest] | None:
         """The call, and the request that makes it; None if it is not to be recorded."""
