@@ -208,7 +208,7 @@ async def test_pruning_changes_no_result(tmp_path: Path, asked: str) -> None:
         outputs={"said": "{{ blocks.d.outputs.stdout }}"},
     )
     async with opened(HERE, tmp_path, prunes=True) as hf:
-        outcome = await hf.workflows.run(made, run_id="r", timeout=60)
+        outcome = await hf.workflows.run(made, run_id="r", timeout=240)
     assert (outcome.status, outcome.error) == ("completed", "")
     assert outcome.outputs is not None
     assert "A" in outcome.outputs["said"]
@@ -259,7 +259,7 @@ def test_workflows_that_may_end_are_not(options: dict[str, Any]) -> None:
 async def test_workflows_nested_too_deep_have_failed(tmp_path: Path) -> None:
     made = flow(block("Workflow", options={"condition": "1 == 1"}, workflow="reach"))
     async with opened(HERE, tmp_path) as hf:
-        outcome = await hf.workflows.run(made, run_id="r", timeout=60)
+        outcome = await hf.workflows.run(made, run_id="r", timeout=240)
         runs = await hf.runs.list(limit=100)
     assert outcome.status == "failed"
     assert "nested deeper than 20" in outcome.error
