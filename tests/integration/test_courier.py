@@ -113,6 +113,37 @@ async def test_message_that_fails_backs_off_alone(backend: Backend) -> None:
 
 
 @async_test
+async def test_courier_claims_many_messages_at_once_or_none(backend: Backend) -> None:
+    """A claim for one message costs as much as one for many, so it waits until many fit."""
+    limits: list[int] = []
+
+    class RecordingQueues(Queues):
+        async def take(self, queue: str, *, lease: float, limit: int = 1) -> list[Message]:
+            limits.append(limit)
+            return await super().take(queue, lease=lease, limit=limit)
+
+    async with holdfast.open(backend.url) as hf:
+        queues, may_end = RecordingQueues(hf._context), asyncio.Semaphore(0)
+        delivered = asyncio.Queue[str]()
+
+        async def deliver(messages: Sequence[Message]) -> None:
+            for message in messages:
+                await may_end.acquire()
+                await queues.ack(message)
+                delivered.put_nowait(message.message_id)
+
+        courier = Courier(queues, "q", deliver, lease=60.0, split=one_by_one)
+        await asyncio.gather(*(queues.publish("q", key=f"k{n}") for n in range(80)))
+        delivering = asyncio.create_task(courier.deliver_due())
+        for _ in range(80):
+            may_end.release()
+            await delivered.get()
+        assert await delivering == 80
+    assert len(limits) > 1
+    assert min(limits) >= 16
+
+
+@async_test
 async def test_messages_of_one_ordering_are_delivered_one_after_another(backend: Backend) -> None:
     async with holdfast.open(backend.url) as hf:
         queues, delivered = Queues(hf._context), list[str]()

@@ -8,8 +8,10 @@ from holdfast.engine.waits import WaitSpec
 from holdfast.errors import MisuseError, WaitExists, WaitNotFound
 from holdfast.kernel.runs import Status
 from holdfast.kernel.waits import WaitStatus
+from holdfast.stores.contract import Decision, Snapshot, Sweep
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite.backend import Backend, async_test
+from holdfast.testing.store_suite.marking import store_of
 
 
 def _waits(count: int, timeout: float | None = None) -> list[WaitSpec]:
@@ -99,6 +101,27 @@ class WaitsSuite:
             assert held is not None
             statuses = {result.wait_id: result.status for result in await held.results(group)}
             assert statuses == {"slow": "expired", "soon": "expired", "ever": "resolved"}
+
+    @pytest.mark.parametrize("agents", [(), ("bot",)], ids=["all agents", "one agent"])
+    @async_test
+    async def test_sweep_finds_only_the_waits_that_are_due(
+        self, backend: Backend, agents: tuple[str, ...]
+    ) -> None:
+        """A run whose waits have time left is not even read: there may be many of them."""
+
+        def names(snapshot: Snapshot) -> Decision:
+            return Decision(sorted(snapshot.indexes.waits))
+
+        clock = ManualClock()
+        async with backend.open(clock=clock) as hf:
+            for run_id, timeout in (("a", 10), ("b", 100), ("c", None)):
+                run = await hf.runs.open(run_id, agent="bot")
+                spec = WaitSpec(wait_id=f"w-{run_id}", kind="peer", timeout_seconds=timeout)
+                await run.open_waits([spec], suspend=True)
+            clock.advance(10)
+            store = store_of(hf)
+            sweep = Sweep(store.tenant, "due_waits", "sweeper", 10, names, agents)
+            assert await store.submit(sweep) == [("a", ["w-a"])]
 
     @async_test
     async def test_sign_of_life_moves_the_deadline_of_an_open_wait(self, backend: Backend) -> None:
