@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 import holdfast
-from holdfast import faults
+from holdfast import faults, sync
+from holdfast.errors import OutcomeUnknown, RunCancelled
 from holdfast.stores.sqlite.connection import connect
 from holdfast.testing.store_suite import async_test
 
@@ -53,3 +55,31 @@ async def test_batch_reads_nothing_before_other_writers_are_locked_out(path: str
         faults.install(None)
         assert (await hf.runs.get("r")).status == "cancelled"
     assert refused
+
+
+@async_test
+async def test_commit_that_failed_is_not_confused_with_an_entry_of_another_process(
+    path: str,
+) -> None:
+    """That entry has the same number in the journal, and is stored right after the failure."""
+    async with holdfast.open(path) as hf:
+        run = await hf.runs.open("r")
+        store: Any = hf._context.store
+        execute = store._writer._execute
+
+        def fail_at_commit(statement: str, *row: Any) -> Any:
+            if statement != "COMMIT":
+                return execute(statement, *row)
+            store._writer._execute = execute
+            execute("ROLLBACK")
+            with sync.open(path) as other:
+                other.runs.cancel("r", by="ann")
+            raise apsw.IOError("disk I/O error")
+
+        store._writer._execute = fail_at_commit
+        with pytest.raises(OutcomeUnknown):
+            await run.checkpoint()
+        with pytest.raises(RunCancelled):
+            await run.checkpoint()
+        assert await hf.checkpoints.history("r") == []
+        assert await hf.journal.verify("r") == []

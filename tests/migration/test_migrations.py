@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast.errors import SchemaMismatch
+from holdfast.errors import SchemaMismatch, StoreBusy
 from holdfast.stores import migrate
 from holdfast.stores.migrate import AppliedMigration
 from holdfast.stores.postgres import schema as postgres_schema
@@ -100,6 +100,24 @@ async def test_file_that_others_read_while_it_is_made_is_opened_when_they_are_do
     await opening
     assert (await hf.info()).journal_mode == "wal"
     await hf.__aexit__(None, None, None)
+
+
+@async_test
+async def test_file_that_others_use_for_too_long_while_it_is_made_is_reported_as_busy(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "m.db")
+    other = apsw.Connection(path)
+    other.execute(f"PRAGMA application_id = {connection.APPLICATION_ID}")
+    other.execute("BEGIN IMMEDIATE")
+    hf = holdfast.open(path, settings=holdfast.Settings(busy_timeout_seconds=0.05))
+    opening = asyncio.create_task(hf.__aenter__())
+    done, _ = await asyncio.wait([opening], timeout=10)
+    other.execute("ROLLBACK")
+    other.close()
+    assert done, "it still tries"
+    with pytest.raises(StoreBusy, match="too long"):
+        await opening
 
 
 def test_processes_that_open_a_new_store_at_once_all_succeed(unopened: Backend) -> None:
