@@ -229,6 +229,23 @@ async def test_fork_of_an_agents_run_tells_its_progress_and_not_a_record_from_be
         assert copied.execution_state.current_focus == ""
 
 
+@pytest.mark.parametrize("way", ["fork", "rewind"])
+@async_test
+async def test_copy_of_a_version_without_a_record_has_none(backend: Backend, way: str) -> None:
+    async with holdfast.open(backend.url) as hf:
+        run = await hf.runs.open("t")
+        await run.checkpoint()
+        await run.checkpoint()
+        if way == "fork":
+            await hf.runs.fork("t", 1, new_run_id="copy")
+        else:
+            await hf.runs.rewind("t", 1, takeover=True)
+        (copied,) = await hf.checkpoints.history("copy" if way == "fork" else "t", limit=1)
+        assert copied.label == {"fork": "forked", "rewind": "rewound"}[way]
+        with backend.raw() as raw:
+            assert raw.rows("SELECT run_id, version FROM records") == []
+
+
 @async_test
 async def test_copied_record_is_checked_by_the_hash_that_is_stored(backend: Backend) -> None:
     """Nobody but Holdfast writes entries that fit the chain, and yet their records are checked."""
