@@ -186,6 +186,17 @@ def test_what_is_large_but_bounded_is_evaluated() -> None:
     assert expressions.render("{{ 'a.b'.replace('.', '-') + ','.join(['c']) }}", {}) == "a-bc"
 
 
+@pytest.mark.parametrize("replaced", [".replace('a', inputs.new)", " | replace('a', inputs.new)"])
+def test_replacing_makes_ten_million_characters_at_most(replaced: str) -> None:
+    """The old text counts too: before it is replaced, nobody knows how much of it is left."""
+    expression = "{{ (inputs.text" + replaced + ") | length }}"
+    scope = {"inputs": {"text": "a" * 1000, "new": "b" * 9_999}}
+    assert expressions.render(expression, scope) == 9_999_000
+    scope["inputs"]["new"] += "b"
+    with pytest.raises(BlockFailed, match="makes 10,001,000 characters"):
+        expressions.render(expression, scope)
+
+
 @pytest.mark.parametrize("expression", ["{{ inputs.n | dictsort }}", "{{ inputs.n | items }}"])
 def test_whatever_a_filter_raises_is_a_failed_block(expression: str) -> None:
     with pytest.raises(BlockFailed, match="cannot be evaluated"):
