@@ -1,6 +1,7 @@
 """Budgets are durable state: reserved before a call, settled after it, and never escaped."""
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
@@ -154,6 +155,30 @@ async def test_call_that_nobody_saw_the_end_of_counts_as_spent_and_says_so(
         assert account is not None
         assert (account.spent_usd, account.reserved_usd) == (800_000, 0)
         assert await hf.budgets.reservations("r") == []
+        await whole(hf, "r")
+
+
+@async_test
+async def test_turn_whose_first_call_of_a_model_failed_is_counted_by_the_next(store: str) -> None:
+    asked: list[int] = []
+
+    async def reply() -> Message:
+        asked.append(len(asked))
+        if len(asked) == 1:
+            raise ConnectionError("overloaded")
+        return Message.assistant("done", usage=Usage(usd=0.1))
+
+    @holdfast.agent(budget=Budget(turns=3))
+    async def talker(run: holdfast.Run) -> str:
+        with contextlib.suppress(ConnectionError):
+            await run.model(reply)
+        return (await run.model(reply)).text
+
+    async with holdfast.Holdfast(store, agents=[talker]) as hf:
+        assert await hf.run(talker, run_id="r") == "done"
+        account = await hf.budgets.get("r")
+        assert account is not None
+        assert (len(asked), account.spent_turns) == (2, 1)
         await whole(hf, "r")
 
 

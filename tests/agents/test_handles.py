@@ -1,6 +1,7 @@
 """Starting, waiting for, watching and cancelling runs."""
 
 import asyncio
+import logging
 import threading
 from pathlib import Path
 
@@ -60,6 +61,22 @@ async def test_time_out_leaves_the_run_to_its_turn_and_it_can_be_resumed(store: 
         assert await hf.run(slow, run_id="r") == 3
         assert "RUN_RELEASED" in await kinds(hf, "r")
     assert turns == [0, 1, 2]
+
+
+@async_test
+async def test_caller_is_told_once_which_worker_holds_the_run(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        holdfast.Holdfast(store, agents=[echo]) as hf,
+        holdfast.Holdfast(store) as other,
+    ):
+        handle = await hf.start(echo, "hi", run_id="r")
+        await other.leases.take("r")
+        with pytest.raises(RunWaiting), caplog.at_level(logging.WARNING, "holdfast"):
+            await handle.result(timeout=0.05)
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert said.startswith(f"run r is held by worker {other.worker}; if that was killed")
 
 
 @async_test

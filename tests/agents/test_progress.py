@@ -323,6 +323,24 @@ async def test_numbers_of_a_context_are_stored_for_agents_with_a_policy(store: s
 
 
 @async_test
+async def test_texts_that_a_model_is_given_and_says_are_counted_as_they_are(store: str) -> None:
+    """Not in a form in which they are stored or sent, which has quotation marks and escapes."""
+    prompt, said = 'Say "a"\n' * 10, '"a"\n' * 5
+
+    async def model(prompt: str) -> str:
+        return said
+
+    @holdfast.agent(handoff=HandoffPolicy(count=len, window=1000, prompt_tokens=100))
+    async def talker(run: holdfast.Run) -> str:
+        return await run.model(model, prompt)
+
+    async with holdfast.Holdfast(store, agents=[talker]) as hf:
+        assert await hf.run(talker, run_id="r") == said
+        numbers = (await hf.checkpoints.load("r"))[CONTEXT]
+    assert numbers["used"] == len(prompt) + len(said)
+
+
+@async_test
 async def test_without_usage_the_counter_counts_what_the_model_was_given(store: str) -> None:
     async def model(talk: list[Message]) -> Message:
         return Message.assistant("four words of reply")

@@ -171,6 +171,14 @@ def test_run_that_is_to_blame_is_blocked(losses: list[Loss], workers: list[Worke
     assert is_blocked(losses, *workers)
 
 
+def test_reason_says_if_the_code_of_a_blocked_run_blocks_the_event_loop() -> None:
+    lost = "3 workers in a row were lost without progress"
+    losses = [alone("w1"), alone("w2"), blocking("w3")]
+    assert leases.judge("r", losses, 3).why_not == f"{lost}; its code blocks the event loop"
+    losses = [alone("w1"), alone("w2"), alone("w3")]
+    assert leases.judge("r", losses, 3).why_not == lost
+
+
 def test_pauses_double_from_a_second_on_up_to_ten_minutes() -> None:
     pauses = [leases.judge("r", (), lost).delay / SECOND for lost in range(1, 20)]
     assert pauses[0] == 0
