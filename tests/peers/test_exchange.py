@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.engine.messages.queues import Queues
 from holdfast.engine.messages.replies import PeerReply
 from holdfast.errors import PeerFailed, PeerTimedOut, TransportUnavailable
+from holdfast.kernel.messages import OUTGOING
 from holdfast.peers import envelopes, open_transport
-from holdfast.peers.envelopes import Cancel, Reply, Request
+from holdfast.peers.envelopes import Alive, Cancel, Reply, Request
+from holdfast.peers.relay import Relay
 from holdfast.testing.store_suite import async_test
 from tests.backends import SQLiteBackend
-from tests.peers.exchanging import served, until
+from tests.peers.exchanging import SOON, served, until
 
 
 @holdfast.agent
@@ -333,6 +336,36 @@ async def test_signs_of_life_cross_the_transport(
 
         assert await until(is_told)
         await hf.runs.cancel("r")
+
+
+@async_test
+async def test_only_a_run_that_was_woken_says_that_it_waits_for_no_person(
+    store: str, transport: str
+) -> None:
+    """A sign that says so ends the long time which a caller gives to a person who is asked."""
+    async with holdfast.open(store) as hf, asyncio.timeout(SOON):
+        between = open_transport(transport)
+        await between.open()
+        outgoing = Queues(hf._context)  # pyright: ignore[reportPrivateUsage] - runs fill it
+        for kind in ("taken", "working", "alive"):
+            headers = {"kind": kind, "address": "queue:caller", "subject": "w", "seq": "1"}
+            await outgoing.publish(OUTGOING, b"", key=kind, headers=headers, ordering="w")
+        relay = Relay(hf._context, between, reply_to="queue:here")  # pyright: ignore[reportPrivateUsage] - as a worker does
+        sending = asyncio.create_task(relay.keep_sending())
+        signs: list[bool] = []
+        arriving = between.consume("caller", lease=60)
+        async for delivery in arriving:
+            sign = envelopes.decode(delivery.body)
+            assert isinstance(sign, Alive)
+            signs.append(sign.is_awake)
+            await delivery.ack()
+            if len(signs) == 3:
+                break
+        assert signs == [False, False, True]
+        await arriving.aclose()
+        sending.cancel()
+        await asyncio.wait([sending])
+        await between.close()
 
 
 @async_test

@@ -132,6 +132,13 @@ def test_restored_task_has_its_artifacts_signals_and_flags() -> None:
     assert back.flags == made.flags
 
 
+def test_task_of_a_dict_that_lacks_everything_but_its_id_is_empty() -> None:
+    back = TaskExecutionContext.from_checkpoint_dict({"task_id": "task-1"})
+    assert (back.produced_artifacts, back.artifact_signals_to_return) == ([], [])
+    assert (back.flags, back.retry_counts, back.run_based_response_buffer) == ({}, {}, "")
+    assert back.to_checkpoint_dict() == TaskExecutionContext("task-1").to_checkpoint_dict()
+
+
 def test_restored_task_has_its_token_usage_and_security_context() -> None:
     back, made = restored(task()), task()
     assert back.total_input_tokens == 110

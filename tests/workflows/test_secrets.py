@@ -322,6 +322,23 @@ async def leak_verified(value: str) -> Holder:
     raise ConnectionError(value)
 
 
+@pytest.mark.parametrize("name", ["leak", "leak_blocking"])
+@async_test
+async def test_error_of_a_tool_that_was_given_a_secret_fails_its_block(
+    tmp_path: Path, name: str
+) -> None:
+    """The error says what it said, without the secret."""
+    value = "{{ secrets.plain }}"
+    given: dict[str, Any] = {"value": value} if name == "leak" else {"holder": {"value": value}}
+    used = block("Tool", tool=name, args={"how": "not done", **given})
+    found = await result(
+        HERE, tmp_path, used, secrets={"plain": PLAIN}, tools=[leak, leak_blocking]
+    )
+    assert found.status == "failed"
+    assert found.error is not None
+    assert "not ***" in found.error
+
+
 def leaky_blocks(web: Web) -> list[Block]:
     """Blocks that are given secrets in every way, and show them in every way."""
     odd, plain = "{{ secrets.odd }}", "{{ secrets.plain }}"
