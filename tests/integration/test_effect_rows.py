@@ -141,6 +141,25 @@ async def test_key_in_the_journal_is_not_free_because_its_row_is_hidden(
         assert (begun[0].answer, begun[0].result) == ("done", "paid")
 
 
+@pytest.mark.parametrize("beside", [0, 1], ids=["alone", "beside another"])
+@async_test
+async def test_key_that_only_a_forged_row_has_is_reported_and_not_issued(
+    backend: Backend, beside: int
+) -> None:
+    """Whether its intent is committed alone or with another."""
+    async with holdfast.open(backend.url) as hf:
+        run = await hf.runs.open("r")
+        await run.begin_effects([EffectRequest(tool="pay", key="k")])
+        with backend.raw() as raw:
+            assert raw.execute("UPDATE effects SET key = 'free'") == 1
+        other = await hf.runs.open("other")
+        wanted = [EffectRequest(tool="pay", key=key) for key in ("free", "fresh")[: 1 + beside]]
+        with pytest.raises(IndexCorrupted, match="store reindex"):
+            await other.begin_effects(wanted)
+        await hf.reindex("r")
+        assert {begun.answer for begun in await other.begin_effects(wanted)} == {"fresh"}
+
+
 @async_test
 async def test_effect_that_was_not_done_can_be_issued_again_and_again(backend: Backend) -> None:
     """Also after its rows were rebuilt, and in another run."""

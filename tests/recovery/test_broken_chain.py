@@ -96,6 +96,22 @@ async def test_task_that_has_ended_offers_no_recovery_point(backend: Backend) ->
         assert await service.find_recovery_point("task") is None
 
 
+@async_test
+async def test_recovery_on_record_names_the_checkpoint_that_it_goes_back_to(
+    backend: Backend,
+) -> None:
+    async with holdfast.open(backend.url) as hf:
+        service = CheckpointService(hf)
+        made = [await service.create_checkpoint("task", "a", {}) for _ in range(3)]
+        await service.execute_recovery(made[1].checkpoint_id, by="orchestrator")
+        (initiated,) = [
+            indexes.facts_of(entry)
+            for entry in await hf.journal.read("task")
+            if entry.kind == "RECOVERY_INITIATED"
+        ]
+    assert (str(initiated.checkpoint_id), initiated.version) == (made[1].checkpoint_id, 2)
+
+
 @pytest.mark.mission("S3-155", "S3-198")
 @pytest.mark.parametrize("to_older", [False, True], ids=["newest", "older"])
 @async_test
