@@ -257,6 +257,26 @@ async def test_what_is_named_is_repeated_alone_below_peers_too(store: str) -> No
 
 
 @async_test
+async def test_what_was_repeated_below_a_call_that_failed_again_is_given_back(store: str) -> None:
+    """The third run of the cashier gets what the second one sent, and not what the first did."""
+    shop = Shop()
+    shop.orders, shop.broken = ["a"], {"a"}
+    async with holdfast.Holdfast(store, agents=shop.agents) as hf:
+        with pytest.raises(holdfast.errors.RunFailed):
+            await hf.run(shop.agent, "x", run_id="r")
+        plan = await hf.runs.plan("r", 1)
+        (charge,) = [p.effect for p in plan.effects if p.effect.tool == "charge"]
+        await hf.runs.fork("r", 1, new_run_id="f", resend=[charge.effect_id])
+        with pytest.raises(holdfast.errors.RunFailed):
+            await hf.run(shop.agent, "x", run_id="f")
+        assert shop.paid == ["ping a", "mail a", "charge a", "charge a"]
+        shop.broken = set()  # the code was mended
+        await hf.runs.fork("f", 1, new_run_id="g")
+        assert await hf.run(shop.agent, "x", run_id="g") == ["charge a #4"]
+        assert len(shop.paid) == 4
+
+
+@async_test
 async def test_other_input_is_another_call_and_what_is_left_is_shown(store: str) -> None:
     shop = Shop()
     async with holdfast.Holdfast(store, agents=shop.agents) as hf:
