@@ -77,6 +77,19 @@ class DeliveringSuite:
                 assert (got.key, got.attempt, await got.ack()) == ("one", 5, True)
 
     @async_test
+    async def test_message_given_back_comes_before_those_sent_after_it(
+        self, carrier: Carrier
+    ) -> None:
+        async with opened(carrier) as transport:
+            for key in ("one", "two"):
+                await transport.publish("inbox", b"", key=key, ordering="run")
+            async with Consumer(transport, "inbox") as consumer:
+                await (await consumer.next()).retry()
+                for key, attempt in (("one", 2), ("two", 1)):
+                    got = await consumer.next()
+                    assert (got.key, got.attempt, await got.ack()) == (key, attempt, True)
+
+    @async_test
     async def test_consumers_share_the_messages(self, carrier: Carrier) -> None:
         got: list[str] = []
 
