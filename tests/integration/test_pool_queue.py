@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+from psycopg_pool import PoolTimeout
+
 import holdfast
 from holdfast.errors import StoreBusy, StoreClosed, StoreUnavailable
 from holdfast.testing.store_suite import async_test
@@ -117,6 +120,27 @@ async def test_waiters_are_told_when_the_store_is_closed(postgres_url: str) -> N
         assert [type(each) for each in outcomes] == [StoreClosed] * 3
         release.set()
         await asyncio.gather(closing, holding)
+
+
+@async_test
+async def test_waiter_whose_time_ends_while_the_store_closes_is_told_of_that(
+    postgres_url: str,
+) -> None:
+    async with holdfast.open(postgres_url, settings=few()) as hf:
+        connections = connections_of(hf)
+        closing: list[asyncio.Task[None]] = []
+
+        async def time_out(timeout: float) -> None:
+            closing.append(asyncio.create_task(connections.close()))
+            await until(lambda: connections._pool is None)
+            raise PoolTimeout("no connection in time")
+
+        connections._pool.getconn = time_out
+        connections._queue._limit = 0.0
+        with pytest.raises(StoreClosed):
+            async with connections.lent():
+                pass
+        await asyncio.gather(*closing)
 
 
 @async_test
