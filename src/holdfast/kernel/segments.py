@@ -193,7 +193,6 @@ class _Telling:
     def ended(self) -> Attribution:
         """What was told, once there is no more; whoever holds the run is taken to be alive."""
         self._add(Effort(busy=self._unheard))
-        self._unheard = 0
         self._release()
         self._close_turn(self._phase)
         return Attribution(

@@ -170,9 +170,7 @@ class Leases:
             except StoreNotPermitted:
                 pass  # then it has no row either
             except UnavailableError as error:
-                log.warning(
-                    "worker %s could not say that it ends: %s", self._context.worker, error
-                )
+                log.warning("worker %s could not say that it ends: %s", self._context.worker, error)
             self._worker = None
 
     async def _stop_beating(self) -> None:
