@@ -1,5 +1,6 @@
 # make demo   see an agent survive kill -9 (STORE=postgres: on a PostgreSQL of its own)
 # make test   all tests                       make check  format, lint, types, layers (CI runs both)
+# make sync   write the blocking face (src/holdfast/sync) again, after a change of the async one
 # make chaos  the same faults, many times     make bench  measure, and write docs/performance.md
 # make test-under-load  all tests beside 8 busy loops
 #   these three take SHARD=2/4 (a part of the tests), AREA="agents peers" (folders of tests) and
@@ -20,7 +21,7 @@ PYTHON := $(shell for v in 3.14 3.13 3.12 3.11; do \
 BIN := .venv/bin
 STORE ?= sqlite
 
-.PHONY: demo demo-sqlite demo-postgres test test-under-load test-python campaign check bench bench-langgraph chaos conformance conformance-mcp mission mutants mutants-map mutants-report clean
+.PHONY: demo demo-sqlite demo-postgres test test-under-load test-python campaign check sync bench bench-langgraph chaos conformance conformance-mcp mission mutants mutants-map mutants-report clean
 
 demo: demo-$(STORE)
 
@@ -43,8 +44,12 @@ test-python: .venv-$(PYTHON)/dev
 check: .venv/dev
 	@$(BIN)/ruff format --check src tests benchmarks examples tools
 	@$(BIN)/ruff check src tests benchmarks examples tools
+	@$(BIN)/python -m tools.blocking_face --check
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-cache
+
+sync: .venv/dev
+	@$(BIN)/python -m tools.blocking_face
 
 bench: .venv/dev
 	@$(BIN)/python -m benchmarks

@@ -1,4 +1,4 @@
-"""The blocking face is generated; a signature without a rule is refused."""
+"""The blocking face is generated and up to date; a signature without a rule is refused."""
 
 from pathlib import Path
 
@@ -127,6 +127,10 @@ def change(project: Project, old: str, new: str, name: str = "shelves") -> None:
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_blocking_face_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check"]) == 0, capsys.readouterr().err
 
 
 def test_changed_signature_makes_the_check_fail_until_it_is_written(

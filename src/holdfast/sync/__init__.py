@@ -2,7 +2,8 @@
 
 The same names, parameters and errors as the async face, over one event loop in a background thread.
 Nothing is decided here: every method hands its call over and waits. Ctrl-C ends the waiting; a
-write that was handed over may still be stored, as after any crash.
+write that was handed over may still be stored, as after any crash. The classes are generated from
+those of the async face by `make sync`.
 """
 
 from holdfast.sync.agents import Approvals, Handle, Session, Worker

@@ -100,6 +100,19 @@ class Face(Generic[T]):
         self._loop = loop
         self._inner = inner
         self._call = loop.call
+        self._wire()
+
+    def _wire(self) -> None:
+        """Set the attributes of a face that has any."""
+
+
+def on_loop(method: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+    """Let a method that does not wait run in the loop's thread."""
+
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return method(*args, **kwargs)
+
+    return run
 
 
 def blocking(source: type) -> Callable[[type[T]], type[T]]:

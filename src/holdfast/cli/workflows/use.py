@@ -12,7 +12,8 @@ import click
 from holdfast import settings
 from holdfast.app import Holdfast as Program
 from holdfast.errors import BodyErased, NotFoundError, RunNotFound
-from holdfast.sync.app import Holdfast, around
+from holdfast.sync.app import Holdfast
+from holdfast.sync.opening import around
 from holdfast.terminal import loading
 from holdfast.terminal.options import Options
 from holdfast.terminal.text import HINTS
@@ -60,7 +61,7 @@ class Use:
         """The store with what workflows may use, to be entered; `makes` it if there is none."""
         if self._program is not None:
             self._check_alone(options)
-            return around(self._program)
+            return around(Holdfast, self._program)
         if not makes:
             options.open_existing(advice=NO_RUNS)
         return Holdfast(options.url, settings=options.settings, workflows=self.kit)
