@@ -2,7 +2,7 @@
 
 - `faces`: which classes are translated, and into which modules.
 - `sources`: the source of the async classes, and what names mean there.
-- `methods`: one method of the async face as one that blocks.
-- `modules`: a whole module as text.
+- `names`: what a generated module imports, and code of a source with the names of that module.
+- `methods`, `classes`, `modules`: the translation, from one method to the text of a module.
 - `project`: writes the modules, or compares them with what is there (`make check`).
 """
