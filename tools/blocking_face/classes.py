@@ -62,10 +62,13 @@ class ClassTranslation:
         method = copy.deepcopy(next(each for each in self._functions() if each.name == "__init__"))
         loop = f"{self._imports.add(LOOP, 'Loop')}()" if own else f"{made_of}._loop"
         given = forwarded(method, **{made_of: f"{made_of}._inner"})
-        for each in method.args.args:
+        for each in (each for each in method.args.args if each.arg == made_of):
+            each.annotation = None  # the blocking Holdfast takes the place of the async one
+        made = self._methods.declared(method, f"super().__init__({loop}, {self._inner}({given}))")
+        for each in made.args.args:
             if each.arg == made_of:
                 each.annotation = _expression(self._imports.add(*self._table.openable))
-        yield self._methods.declared(method, f"super().__init__({loop}, {self._inner}({given}))")
+        yield made
 
     def _wiring(self) -> Iterator[ast.FunctionDef]:
         """Set the attributes of the face: those that the table names, and other faces."""
