@@ -14,13 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
 import holdfast
-from holdfast.errors import LeaseHeld, StoreUnavailable
+from holdfast.errors import LeaseHeld
 from holdfast.kernel import leases, runs
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.recoveries import Point
@@ -669,24 +668,3 @@ async def test_worker_that_beats_while_its_loss_is_written_keeps_its_run(postgre
         assert "LEASE_EXPIRED" not in [entry.kind for entry in await hf.journal.read("r")]
         assert (await hf.runs.get("r")).worker == row.worker
         await held.complete("done")
-
-
-@async_test
-async def test_closing_while_the_store_is_away_is_no_error(
-    backend: Backend, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Others take the runs of this worker when its lease is over."""
-    async with holdfast.Holdfast(backend.url, settings=settings(60)) as hf:
-        await hf.runs.open("a")
-        store: Any = hf._context.store
-        submit = store.submit
-
-        def away(write: Any) -> Any:
-            if isinstance(write, Beat) and write.is_last:
-                raise StoreUnavailable("away")
-            return submit(write)
-
-        store.submit = away
-    assert f"worker {hf.worker} could not say that it ends: away" in caplog.text
-    with backend.raw() as raw:
-        assert raw.rows("SELECT worker FROM workers") == [(hf.worker,)]

@@ -157,20 +157,13 @@ class Leases:
         return await self._context.store.workers.page()
 
     async def close(self) -> None:
-        """Stop counting as alive: runs still held can be taken at once.
-
-        If the store is away, they can be taken when the lease is over.
-        """
+        """Stop counting as alive: runs still held can be taken at once."""
         while self._taking:
             await asyncio.wait(set(self._taking))
         await self._stop_beating()
         if self._worker is not None:
-            try:
+            with contextlib.suppress(StoreNotPermitted):  # then it has no row either
                 await self._context.store.submit(Beat(self._worker, is_last=True))
-            except StoreNotPermitted:
-                pass  # then it has no row either
-            except UnavailableError as error:
-                log.warning("worker %s could not say that it ends: %s", self._context.worker, error)
             self._worker = None
 
     async def _stop_beating(self) -> None:
