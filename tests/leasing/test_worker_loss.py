@@ -467,7 +467,7 @@ def most_losses(backend: Backend) -> int:
     return max(Counter(run_id for (run_id,) in lost).values(), default=0)
 
 
-@pytest.mark.chaos(count=[200])
+@pytest.mark.chaos(count=[200], backend=["postgres"])
 @pytest.mark.parametrize("count", [24, 200])
 def test_runs_beside_busy_loops_need_no_person(
     backend: Backend, tmp_path: Path, count: int
