@@ -22,7 +22,7 @@ from holdfast.faults import install
 from holdfast.kernel import runs, signals
 from holdfast.kernel.journal import Draft, Kind, Origin
 from holdfast.stores.contract import Applied, Commit, Outcome
-from holdfast.stores.sealing import seal_all
+from holdfast.stores.entry_sealer import seal_all
 from holdfast.testing import faults
 
 RUN = "crash"
@@ -148,7 +148,7 @@ class Worker:
         spec = holdfast.WaitSpec(wait_id=f"{RUN}-last")
         outcome = await self.commit(
             waits.opening([spec], run_id="", now=self.hf._context.now()).draft,
-            Draft(Kind.RUN_COMPLETED, runs.Ended()),
+            Draft(Kind.RUN_COMPLETED, runs.RunFinished()),
         )
         say(["ended" if isinstance(outcome, Applied) else "not ended", 1])
         return "done"

@@ -59,7 +59,7 @@ KINDS: dict[str, list[str]] = {
     "mcp": ["holdfast.edges.mcp", "holdfast.cli.mcp.commands", "mcp.server.mcpserver", "uvicorn"],
     "langgraph": [
         "holdfast.integrations.langgraph",
-        "holdfast.integrations.langgraph.importing",
+        "holdfast.integrations.langgraph.imports",
         "langchain.agents",
         "langgraph.checkpoint.sqlite",
         "langgraph.prebuilt",

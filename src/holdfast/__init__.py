@@ -15,8 +15,8 @@ from holdfast.agents.definitions.messages import (
 from holdfast.agents.definitions.peer_tools import Peer
 from holdfast.agents.definitions.people import ask_person
 from holdfast.agents.definitions.progress_tools import hand_over, progress_tools
-from holdfast.agents.definitions.recovering import RecoveryPolicy
-from holdfast.agents.definitions.takes import Key
+from holdfast.agents.definitions.recovery_policy import RecoveryPolicy
+from holdfast.agents.definitions.tool_arguments import Key
 from holdfast.agents.definitions.tools import Approval, Happened, Tool, tool
 from holdfast.agents.loop import AgentLoop
 from holdfast.agents.run import Run
@@ -36,21 +36,21 @@ from holdfast.engine.handoffs import HandoffView
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.maintenance.recoveries import RecoveryPoint
 from holdfast.engine.maintenance.travel import PlannedCall, PlannedEffect, TravelPlan, Unclaimed
-from holdfast.engine.messages.owed import Owed
+from holdfast.engine.messages.outbox_messages import OutboxMessage
 from holdfast.engine.messages.replies import PeerReply
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import NotDone
 from holdfast.kernel.budgets import Account, Amounts, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
-from holdfast.kernel.effects import Status as EffectStatus
+from holdfast.kernel.effects import EffectStatus as EffectStatus
 from holdfast.kernel.events import Event
 from holdfast.kernel.journal import Entry, Problem
-from holdfast.kernel.leases import Worker as WorkerRow
+from holdfast.kernel.leases import WorkerRow as WorkerRow
 from holdfast.kernel.records import Phase
 from holdfast.kernel.runs import BlockedReason
-from holdfast.kernel.runs import Run as RunRow
-from holdfast.kernel.runs import Status as RunStatus
+from holdfast.kernel.runs import RunRow as RunRow
+from holdfast.kernel.runs import RunStatus as RunStatus
 from holdfast.kernel.segments import Effort, Segment
 from holdfast.kernel.signals import Receipt, Signal
 from holdfast.kernel.state import LogDiff, StateDiff
@@ -58,7 +58,7 @@ from holdfast.kernel.versions import Versions
 from holdfast.kernel.waits import Answer, Result, Wait, WaitStatus
 from holdfast.settings import Settings
 from holdfast.stores.contract import StoreInfo
-from holdfast.subscribers.signing import verify_webhook
+from holdfast.subscribers.webhook_signatures import verify_webhook
 from holdfast.subscribers.webhooks import Webhook
 
 __all__ = [
@@ -93,7 +93,7 @@ __all__ = [
     "LogDiff",
     "Message",
     "NotDone",
-    "Owed",
+    "OutboxMessage",
     "Peer",
     "PeerReply",
     "PeerUpdate",

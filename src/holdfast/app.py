@@ -12,9 +12,9 @@ from holdfast.agents.definitions.agent import Agent, Agents, Taking0, Taking1, T
 from holdfast.agents.handoff.protocol import HandoffProtocol
 from holdfast.agents.work.approvals import Approvals
 from holdfast.agents.work.handles import Handle
+from holdfast.agents.work.schedule_times import CatchUp, Overlap
 from holdfast.agents.work.schedules import SCHEDULE, Schedule, Schedules
 from holdfast.agents.work.sessions import Session
-from holdfast.agents.work.ticks import CatchUp, Overlap
 from holdfast.agents.work.work import Work
 from holdfast.agents.work.worker import Worker
 from holdfast.clock import Clock
@@ -24,11 +24,11 @@ from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Effects, report
 from holdfast.engine.handoffs import Handoffs
-from holdfast.engine.leases.heart import Heart
+from holdfast.engine.leases.heartbeat import Heartbeat
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.liveness import WorkerWatch
 from holdfast.engine.maintenance.recoveries import Recoveries
-from holdfast.engine.messages.owed import Messages
+from holdfast.engine.messages.outbox_messages import Messages
 from holdfast.engine.reading.events import follow, wanted_of
 from holdfast.engine.reading.journal import Journal
 from holdfast.engine.runs import Runs
@@ -45,7 +45,7 @@ from holdfast.settings import Settings, locate_store, store_url
 from holdfast.stores import open_store
 from holdfast.stores.contract import StoreInfo
 from holdfast.subscribers.deliverer import Deliverer
-from holdfast.subscribers.queueing import published_by
+from holdfast.subscribers.event_queues import published_by
 from holdfast.subscribers.webhooks import Webhooks
 from holdfast.telemetry import Sink, Telemetry
 from holdfast.wakeups import open_wakeups
@@ -110,9 +110,10 @@ class Holdfast:
         telemetry: Sink | None = None,
         workflows: "Kit | None" = None,
     ) -> Self:
-        """A Holdfast as a YAML file says, and the environment, which counts more; None: it alone.
+        """Configure a Holdfast from a YAML file and the environment, which overrides it.
 
-        `agent` names the block of a file that has several. Raises InvalidConfig with every problem.
+        With None, only the environment counts. `agent` names the block of a file that has several.
+        Raises InvalidConfig with every problem.
         """
         found = config.of(path, agent=agent)
         return cls(
@@ -146,7 +147,7 @@ class Holdfast:
         self._exchange: Exchange | None = None
 
     def _address_of(self, agent: str) -> str:
-        """An agent that is served here, or with nothing between, is reached in the store."""
+        """Return an agent's address: the store, if it is served here or there is no transport."""
         if self._exchange is None or agent in self._agents:
             return STORE
         return self._exchange.address_of(agent)
@@ -168,7 +169,7 @@ class Holdfast:
 
     @property
     def worker(self) -> str:
-        """This process's identity on the record: new at every start."""
+        """This process's identity in the journal: new at every start."""
         return self._context.worker
 
     @property
@@ -183,7 +184,7 @@ class Holdfast:
     @functools.cached_property
     def workflows(self) -> "Workflows":
         """Workflows in this store, with what the Kit given to this Holdfast lets them use."""
-        # Here, so that those who have no workflows need nothing that they need.
+        # Imported here, so that users without workflows do not need their dependencies.
         from holdfast.workflows.execution.kit import Kit
         from holdfast.workflows.workflows import Workflows
 
@@ -254,10 +255,10 @@ class Holdfast:
         owner: str = "",
         budget: Budget | None = None,
     ) -> Any:
-        """Start a run, or resume it, or give back the result it has: one task, by its `run_id`.
+        """Start a run, or resume it, or return the result it has: one task, by its `run_id`.
 
         It is advanced here unless another worker does so, and waited for while it waits. The same
-        `run_id` with another input raises InputDiffers; see Handle.result for the others.
+        `run_id` with another input raises InputDiffers; see Handle.result for other errors.
         """
         handle = await self._start(agent, args, run_id, parent, owner, budget)
         return await handle.result(timeout=timeout)
@@ -340,7 +341,7 @@ class Holdfast:
     ) -> Handle[Any]:
         """Start a run of an agent that is known here, by its name and with an input as data.
 
-        That is its arguments by name, or its one argument as it is. `subject` is what the run is
+        That is its arguments by name, or its one argument unchanged. `subject` is what the run is
         about, to list runs by. Raises AgentNotFound.
         """
         known = self._agents.get(agent)
@@ -354,7 +355,7 @@ class Holdfast:
     ) -> Receipt:
         """Send a run a named value, for its `run.signal(name)`; kept if it is early.
 
-        An id counts once in its run, so whoever sends may send again.
+        An id counts once in its run, so the sender may retry.
         """
         return await self.signals.send(run_id, name, value, id=id, by=by)
 
@@ -366,10 +367,10 @@ class Holdfast:
         kinds: Iterable[str] | None = None,
         agents: Iterable[str] | None = None,
     ) -> AsyncIterator[Event]:
-        """What happens in all runs from now on, each once, in order for each run; without end.
+        """Yield the events of all runs from now on, each once, in order for each run; without end.
 
-        `after` goes on after the `position` of an event, or from the `"start"` of the record. Only
-        of one run, of some kinds of entries, of runs of some agents.
+        `after` continues after the `position` of an event, or from the `"start"` of the journal.
+        The other arguments select one run, kinds of entries, or agents.
         """
         return follow(self._context, after, wanted_of(run_id, kinds, agents))
 
@@ -412,8 +413,8 @@ class Holdfast:
         With `agents=[]` it works on nobody's runs, and delivers messages and webhooks only: for a
         process that uses the checkpoint service and has no agents.
         """
-        # What is only in memory cannot be opened a second time, from the thread of a heart.
-        heart = Heart(self._context, self._open_store) if self._is_shared else None
+        # A store in memory cannot be opened a second time, from the heartbeat thread.
+        heart = Heartbeat(self._context, self._open_store) if self._is_shared else None
         worker = Worker(
             self._work, self.leases, concurrency=concurrency, agents=agents, heart=heart
         )
@@ -478,7 +479,7 @@ class Holdfast:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # In a fork nobody does what closing waits for: the store is its parent's to close.
+        # In a fork nothing runs that closing waits for: the parent closes the store.
         if self._context.store.home.is_inherited:
             return
         try:

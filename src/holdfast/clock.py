@@ -2,8 +2,7 @@
 
 Moments are integers, microseconds since 1970 in UTC; `datetime` appears at the public face only.
 A store owns the clock that judges deadlines; `ManualClock` in `holdfast.testing` replaces it.
-Time passes by a clock that nobody sets: whoever corrects the date ends no lease, and makes nothing
-due.
+Time passes by a clock that nobody sets: correcting the date ends no lease, and makes nothing due.
 """
 
 import logging
@@ -25,7 +24,7 @@ _log = logging.getLogger("holdfast")
 
 
 class Clock(Protocol):
-    """Tells the present moment in microseconds since 1970, UTC.
+    """Gives the present moment in microseconds since 1970, UTC.
 
     `steady` counts microseconds that pass in this process, whatever the date is set to.
     """
@@ -56,10 +55,10 @@ _STEADY: Final = _steady_id()
 
 
 class SteadyClock:
-    """The machine's date and time when it was made, going on by a clock that does not jump.
+    """The machine's date and time when it was made, continued by a clock that does not jump.
 
     Small corrections of the machine's clock are followed, without ever going back. A jump is not:
-    it is logged once, and time goes on as before.
+    it is logged once, and time continues as before.
     """
 
     def __init__(
@@ -74,9 +73,9 @@ class SteadyClock:
 
     def now(self) -> int:
         with self._lock:
-            asked_at, told, passed = self._steady(), self._wall(), self._steady()
-            # This thread may have stood still between two of these: what agrees with them stays.
-            drift = max(told - passed, min(self._offset, told - asked_at)) - self._offset
+            asked_at, wall_time, passed = self._steady(), self._wall(), self._steady()
+            # This thread may have been paused between two of these: what agrees with them stays.
+            drift = max(wall_time - passed, min(self._offset, wall_time - asked_at)) - self._offset
             if abs(drift) <= JUMP:
                 self._offset += drift
                 self._jumped_by = 0
@@ -121,13 +120,13 @@ def from_datetime(moment: datetime) -> int:
 
 
 def seconds(amount: float) -> int:
-    """A length of time in microseconds; raises MisuseError for what is none."""
+    """Return a length of time in microseconds. Raises MisuseError if it is not one."""
     if type(amount) not in (int, float) or not 0 <= amount <= LONGEST_SECONDS:
         raise MisuseError(f"{amount!r} seconds is not a length of time from 0 to 1,000 years")
     return round(amount * MICROSECONDS)
 
 
 def hours(amount: float) -> int:
-    """So many hours in microseconds; raises MisuseError for what is no length of time."""
+    """Return hours in microseconds. Raises MisuseError if it is not a length of time."""
     is_number = type(amount) in (int, float)
     return seconds(amount * 3600 if is_number else amount)

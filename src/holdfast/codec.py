@@ -70,7 +70,7 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
     path: tuple[str | int, ...] = ()
 
 
-class _Refused(Exception):
+class _Unsupported(Exception):
     """A value that cannot be stored; `path` grows while the walk unwinds."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
@@ -127,7 +127,7 @@ def pack(data: bytes) -> tuple[str, bytes]:
 
 
 def unpack(encoding: str, stored: bytes) -> bytes:
-    """What `pack` was given; raises IntegrityError when that cannot be told.
+    """Return what `pack` was given. Raises IntegrityError if it cannot be decoded.
 
     Only for bytes whose digest was checked: what somebody else wrote may be a bomb.
     """
@@ -161,7 +161,7 @@ _zstd: Final = _Zstd()
 def _plain(value: object, name: str) -> object:
     try:
         return _walk(value, 0)
-    except _Refused as refused:
+    except _Unsupported as refused:
         path = name + "".join(reversed(refused.path))
         hint = f"; {refused.hint}" if refused.hint else ""
         raise UnsupportedValue(f"{path}: {refused.reason}{hint}") from None
@@ -180,13 +180,13 @@ def _keep(value: object, depth: int) -> object:
 
 def _int(value: object, depth: int) -> object:
     if value not in _INT_RANGE:
-        raise _Refused("this integer needs more than 64 bits", "store it as a string")
+        raise _Unsupported("this integer needs more than 64 bits", "store it as a string")
     return value
 
 
 def _float(value: object, depth: int) -> object:
     if not math.isfinite(cast(float, value)):
-        raise _Refused(f"{value} is not a finite number", "store None or a string instead")
+        raise _Unsupported(f"{value} is not a finite number", "store None or a string instead")
     return value
 
 
@@ -196,7 +196,7 @@ def _str(value: object, depth: int) -> object:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise _Refused(f"the string has a lone surrogate at index {error.start}") from None
+            raise _Unsupported(f"the string has a lone surrogate at index {error.start}") from None
     return text
 
 
@@ -211,7 +211,7 @@ def _tuple(value: object, depth: int) -> object:
 
 
 # Containers are only copied when something in them must be replaced: most of what agents store is
-# plain, and is encoded as it is.
+# plain, and is encoded directly.
 
 
 def _walk_items(items: list[object], depth: int) -> list[object]:
@@ -226,7 +226,7 @@ def _walk_items(items: list[object], depth: int) -> list[object]:
             if plain is not item:
                 replaced = replaced or list(items)
                 replaced[index] = plain
-    except _Refused as refused:
+    except _Unsupported as refused:
         refused.path.append(f"[{index}]")
         raise
     return items if replaced is None else replaced
@@ -241,7 +241,7 @@ def _dict(value: object, depth: int) -> object:
     try:
         for key, item in items.items():
             if type(key) is not str:
-                raise _Refused(f"dict keys must be strings, not {type(key).__name__}")
+                raise _Unsupported(f"dict keys must be strings, not {type(key).__name__}")
             if not key.isascii():
                 _str(key, depth)
             if type(item) is str and item.isascii():
@@ -250,7 +250,7 @@ def _dict(value: object, depth: int) -> object:
             if plain is not item:
                 replaced = replaced or dict(items)
                 replaced[key] = plain
-    except _Refused as refused:
+    except _Unsupported as refused:
         refused.path.append(f"[{_shown(key)}]")
         raise
     return items if replaced is None else replaced
@@ -264,7 +264,7 @@ def _shown(key: object) -> str:
 
 def _check_depth(depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise _Refused(f"nested deeper than {MAX_DEPTH} levels", "is it a cycle?")
+        raise _Unsupported(f"nested deeper than {MAX_DEPTH} levels", "is it a cycle?")
 
 
 def _datetime(value: object, depth: int) -> object:
@@ -277,14 +277,14 @@ def _uuid(value: object, depth: int) -> object:
 
 def _decimal(value: object, depth: int) -> object:
     if not cast(Decimal, value).is_finite():
-        raise _Refused(f"{value} is not a finite number", "store None or a string instead")
+        raise _Unsupported(f"{value} is not a finite number", "store None or a string instead")
     return msgspec.msgpack.Ext(_EXT_DECIMAL, str(value).encode())
 
 
 def _ref(value: object, depth: int) -> object:
     ref = cast(Ref, value)
     if depth:
-        raise _Refused("a stored entry can be named as a whole item or value only")
+        raise _Unsupported("a stored entry can be named as a whole item or value only")
     return msgspec.msgpack.Ext(EXT_REF, _encoder.encode([ref.seq, list(ref.path)]))
 
 
@@ -301,11 +301,11 @@ def _walk_other(value: object, depth: int) -> object:
     for kind, convert in _CONVERT.items():
         if kind is not bool and kind is not type(None) and isinstance(value, kind):
             return convert(_as_base(value, kind), depth)
-    raise _Refused(f"{type(value).__name__} is not supported", _HINTS.get(type(value), ""))
+    raise _Unsupported(f"{type(value).__name__} is not supported", _HINTS.get(type(value), ""))
 
 
 def _fields(value: msgspec.Struct) -> dict[str, object]:
-    """What a struct holds, and the tag that tells it from others of its union."""
+    """What a struct holds, and the tag that distinguishes it in its union."""
     fields = msgspec.structs.asdict(value)
     config = value.__struct_config__
     if config.tag is None or config.tag_field is None:
@@ -364,4 +364,4 @@ def _restore(code: int, data: memoryview) -> object:
 
 
 _decoder: Final = msgspec.msgpack.Decoder(ext_hook=_restore)
-_as_stored: Final = msgspec.msgpack.Decoder()  # leaves extensions as they are, to be encoded again
+_as_stored: Final = msgspec.msgpack.Decoder()  # keeps extensions, to be encoded again

@@ -137,15 +137,16 @@ _TEXTS: Final = {
 
 
 def environment() -> Mapping[str, str]:
-    """The environment variables of this process, as they are now."""
+    """Return the present environment variables of this process."""
     return dict(os.environ)
 
 
 def secret(name: str) -> str | None:
     """A secret of workflows: HOLDFAST_SECRET_NAME, else WORKFLOW_SECRET_NAME; None without one."""
-    told = re.sub(r"[^A-Za-z0-9]", "_", name).upper()
+    suffix = re.sub(r"[^A-Za-z0-9]", "_", name).upper()
     return next(
-        (found for each in SECRETS if (found := os.environ.get(f"{each}{told}")) is not None), None
+        (found for each in SECRETS if (found := os.environ.get(f"{each}{suffix}")) is not None),
+        None,
     )
 
 
@@ -163,8 +164,8 @@ def command_environment() -> dict[str, str]:
 
 def mcp_keys() -> list[str]:
     """The keys of MCP servers: HOLDFAST_MCP_KEYS, with commas between them; none if it is empty."""
-    told = os.environ.get(MCP_KEYS, "").split(",")
-    return [key for each in told if (key := each.strip())]
+    entries = os.environ.get(MCP_KEYS, "").split(",")
+    return [key for each in entries if (key := each.strip())]
 
 
 def state_folder() -> Path | None:
@@ -172,10 +173,10 @@ def state_folder() -> Path | None:
 
     None for a user without a home.
     """
-    told = os.environ.get("XDG_STATE_HOME", "")
+    folder = os.environ.get("XDG_STATE_HOME", "")
     home = os.path.expanduser("~")
-    if os.path.isabs(told):
-        return Path(told, "holdfast")
+    if os.path.isabs(folder):
+        return Path(folder, "holdfast")
     return Path(home, ".local", "state", "holdfast") if os.path.isabs(home) else None
 
 

@@ -22,7 +22,7 @@ from holdfast import Run, agent, cli, errors, sync
 from holdfast.engine.effects import EffectRequest
 from holdfast.engine.waits import WaitSpec
 from holdfast.terminal import exits, progress
-from holdfast.terminal.output import Output
+from holdfast.terminal.output import TerminalOutput
 from tests import forked_cli
 from tests.forked import PIPE, Forked
 
@@ -481,7 +481,7 @@ def test_long_work_tells_how_far_it_has_come(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "_LOG_SECONDS", 0.0)
-    runs = progress.shown(["a", "b"], verb="verified", total=2, output=Output("json"))
+    runs = progress.shown(["a", "b"], verb="verified", total=2, output=TerminalOutput("json"))
     assert list(runs) == ["a", "b"]
     written = capsys.readouterr()
     assert written.out == ""

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.engine.effects import EffectRequest
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.terminal.exits import Exit
 from tests.acceptance.test_cli import HOLDFAST, LIMIT_SECONDS, MOMENT, environment, keys_of, run
 from tests.forked import PIPE, Forked
@@ -196,7 +196,7 @@ class Place:
         (effect,) = self.ask("effects", "list", "--run", run_id)
         return effect["effect_id"]
 
-    def await_status(self, run_id: str, *statuses: str) -> Run:
+    def await_status(self, run_id: str, *statuses: str) -> RunRow:
         """The run once it has one of these; polled without a process for every look."""
         with sync.open(self.store) as hf:
             poll(lambda: hf.runs.get(run_id).status in statuses, what=lambda: hf.runs.get(run_id))

@@ -13,7 +13,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from holdfast.errors import MisuseError
 from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.terminal import loading
+from holdfast.terminal import import_names
 from holdfast.terminal.exits import Exit
 from tests import forked
 from tests.acceptance.test_cli import HOLDFAST, LIMIT_SECONDS, ask, environment, keys_of, run
@@ -128,7 +128,7 @@ def test_type_of_yours_is_named_or_its_thread_refused(tmp_path: Path, store: Pat
 )
 def test_what_is_no_type_is_not_allowed(target: str, why: str) -> None:
     with pytest.raises(MisuseError, match=why):
-        loading.load_type(target)
+        import_names.load_type(target)
 
 
 def test_thread_that_went_on_elsewhere_is_reported(tmp_path: Path, store: Path) -> None:

@@ -22,10 +22,10 @@ from holdfast.demos import bank as demo_bank
 from holdfast.demos import process as demo_process
 from holdfast.demos import show as demo_show
 from holdfast.demos.process import Child
-from holdfast.demos.show import Plan, Showing
+from holdfast.demos.show import CrashDemo, CrashDemoPlan
 from holdfast.demos.stage import Timeline
 from holdfast.errors import HoldfastError
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import RunStatus
 from tests import forked
 from tests.forked import PIPE, Forked
 
@@ -121,7 +121,7 @@ def test_agent_that_is_killed_charges_once_on_a_server(postgres_url: str, tmp_pa
     record = shown("--store", postgres_url, folder=tmp_path)
     assert (record["charges"], record["at"]) == (1, "during")
     with sync.open(postgres_url) as hf:
-        assert hf.runs.get(record["run_id"]).status is Status.COMPLETED
+        assert hf.runs.get(record["run_id"]).status is RunStatus.COMPLETED
         assert hf.journal.verify(record["run_id"]) == []
         kinds = [entry.kind for entry in hf.journal.read(record["run_id"])]
     assert (kinds.count("RUN_LEASED"), kinds.count("LEASE_EXPIRED")) == (2, 1)
@@ -305,7 +305,7 @@ def names_of(node: ast.Import) -> list[str]:
 
 
 def test_bank_records_every_charge_and_finds_them_by_key(tmp_path: Path) -> None:
-    ledger = demo_bank.Ledger(tmp_path / "ledger.jsonl")
+    ledger = demo_bank.ChargeLedger(tmp_path / "ledger.jsonl")
     assert ledger.find("a") == []
     ids = [ledger.add(key, "ada", 1)["id"] for key in ("a", "a", "b")]
     assert ids == ["ch-1", "ch-2", "ch-3"]
@@ -313,9 +313,11 @@ def test_bank_records_every_charge_and_finds_them_by_key(tmp_path: Path) -> None
     assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) == 3
 
 
-def showing(folder: Path, *, at: str = "during") -> Showing:
-    plan = Plan(store=str(folder / "demo.db"), tenant="default", at=at, by_hand=None, folder=folder)
-    return Showing(plan, Timeline(lambda seconds, who, what: None))
+def showing(folder: Path, *, at: str = "during") -> CrashDemo:
+    plan = CrashDemoPlan(
+        store=str(folder / "demo.db"), tenant="default", at=at, by_hand=None, folder=folder
+    )
+    return CrashDemo(plan, Timeline(lambda seconds, who, what: None))
 
 
 def test_demo_fails_if_its_claims_do_not_hold(tmp_path: Path) -> None:
@@ -339,8 +341,10 @@ def test_worker_that_fails_is_told_with_what_it_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = ["-c", "import sys; sys.exit('it is broken')"]
-    real = demo_show.Worker
-    monkeypatch.setattr(demo_show, "Worker", lambda _, wire, **rest: real(broken, wire, **rest))
+    real = demo_show.WorkerProcess
+    monkeypatch.setattr(
+        demo_show, "WorkerProcess", lambda _, wire, **rest: real(broken, wire, **rest)
+    )
     with pytest.raises(HoldfastError, match=r"ended before it paused \(it is broken\)"):
         showing(tmp_path).play()
 
@@ -348,7 +352,7 @@ def test_worker_that_fails_is_told_with_what_it_said(
 def test_process_that_says_nothing_is_given_up_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wire = demo_process.Wire()
+    wire = demo_process.ChildPipe()
     command = ["-c", "import time; time.sleep(600)"]
     with contextlib.closing(wire), Child(command, wire, log=tmp_path / "log") as silent:
         monkeypatch.setattr(demo_process, "PATIENCE_SECONDS", 0.1)

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import holdfast
-from holdfast.agents.exits import containing
+from holdfast.agents.exits import containment
 from holdfast.agents.work.executor import Ending
 
 
@@ -13,7 +13,7 @@ class Crash(BaseException):
 
 
 # Else it would count as a failure of the agent's code.
-containing.PASSING = (*containing.PASSING, Crash)
+containment.PASSING = (*containment.PASSING, Crash)
 
 
 async def advance(hf: holdfast.Holdfast, run_id: str) -> Ending | None:

@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast import Budget, Cost
 from holdfast.engine.budgets import purse
-from holdfast.engine.budgets.purse import Ticket, Wanted
+from holdfast.engine.budgets.purse import Purchase, Ticket
 from holdfast.errors import IntegrityError, RunBlocked
 from holdfast.kernel.budgets import Amounts
 from holdfast.testing.store_suite import async_test
@@ -136,7 +136,7 @@ async def test_no_column_of_a_reservation_is_believed(backend: Backend) -> None:
         await hf.runs.create("r", parent_id="boss")
         held = await hf.runs.open("r")
         amounts = Amounts(usd_micros=300_000, input_tokens=5, output_tokens=6, turns=1)
-        (ticket,) = await held.purse.reserve([Wanted("a call", amounts)])
+        (ticket,) = await held.purse.reserve([Purchase("a call", amounts)])
         assert isinstance(ticket, Ticket)
         truth = await hf.budgets.reservations("boss")
         assert len(truth) == 1
@@ -172,7 +172,7 @@ async def test_two_processes_see_what_the_other_reserves(backend: Backend) -> No
             await hf.runs.create(f"r{number}", parent_id="boss")
             held = await hf.runs.open(f"r{number}")
             amounts = Amounts(usd_micros=100_000)
-            (ticket,) = await held.purse.reserve([Wanted("a call", amounts)])
+            (ticket,) = await held.purse.reserve([Purchase("a call", amounts)])
             assert isinstance(ticket, Ticket)
             found = await one.budgets.get("boss")
             assert found == await two.budgets.get("boss")

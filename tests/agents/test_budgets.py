@@ -262,10 +262,10 @@ async def test_death_between_the_own_record_and_the_parents_settles_what_it_real
         await hf.runs.create("kid", agent="talker", input={"request": "x"}, parent_id="boss")
         twin = hf.another_worker()
         held = await twin.leases.take("kid")
-        from holdfast.engine.budgets.purse import Ticket, Wanted
+        from holdfast.engine.budgets.purse import Purchase, Ticket
         from holdfast.kernel.budgets import Recorded
 
-        (ticket,) = await held.purse.reserve([Wanted("model:m", Amounts(500_000), True)])
+        (ticket,) = await held.purse.reserve([Purchase("model:m", Amounts(500_000), True)])
         assert isinstance(ticket, Ticket)
         assert ticket.others == ("boss",)
         cost = Recorded("kid", "model:m", "talker", 1, Amounts(300_000), ticket.reservation_id)

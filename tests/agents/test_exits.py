@@ -14,7 +14,7 @@ import holdfast
 import holdfast.sync
 from holdfast import Approval, BlockedReason, HandoffPolicy, RecoveryPolicy, RunStatus, Settings
 from holdfast.errors import RunBlocked, ToolFailed
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds
 
@@ -44,7 +44,7 @@ async def leave_async(how: str) -> Any:
 WAYS = ("exit", "own", "closed", "several")
 
 
-async def blocked(hf: holdfast.Holdfast, run_id: str) -> Run:
+async def blocked(hf: holdfast.Holdfast, run_id: str) -> RunRow:
     async for run in hf.runs.watch(run_id):
         if run.status is RunStatus.BLOCKED:
             return run

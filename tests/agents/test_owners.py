@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from holdfast import sync
-from holdfast.agents.work.schedules import AGENT, Change
-from holdfast.agents.work.ticks import Spec
+from holdfast.agents.work.schedule_times import ScheduleSpec
+from holdfast.agents.work.schedules import AGENT, ScheduleChange
 from holdfast.clock import from_datetime
 from holdfast.errors import InputDiffers, InvalidIdentifier
 from holdfast.stores.sqlfiles import load_queries
@@ -140,8 +140,8 @@ async def test_questions_of_an_owner_are_listed_the_oldest_first(store: str) -> 
 async def test_runs_of_a_schedule_are_its_owners() -> None:
     clock = ManualClock(NINE)
     async with holdfast.Holdfast("memory://", agents=[asker], clock=clock) as hf:
-        spec = Spec(agent="asker", input={"what": "x"}, every_seconds=60)
-        change = {"change": Change(spec, clock.now())}
+        spec = ScheduleSpec(agent="asker", input={"what": "x"}, every_seconds=60)
+        change = {"change": ScheduleChange(spec, clock.now())}
         await hf.schedule(asker, name="plain", every_seconds=60)
         await hf.runs.create("schedule:daily", agent=AGENT, input=change, owner="ann")
         for _ in range(2):

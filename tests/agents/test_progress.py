@@ -9,13 +9,13 @@ import holdfast
 from holdfast import HandoffPolicy, Message, Phase, ToolCall, Usage
 from holdfast.agents.run import turn_of
 from holdfast.agents.turn.context_usage import CONTEXT, WISH
-from holdfast.agents.turn.progress import MAX_BYTES, MAX_ENTRIES, PART, Work, work_of
+from holdfast.agents.turn.progress import MAX_BYTES, MAX_ENTRIES, PART, StoredProgress, work_of
 from holdfast.errors import InvalidIdentifier, MisuseError, RunFailed, ValueTooLarge
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, kinds, start
 
 
-async def stored(hf: holdfast.Holdfast, run_id: str = "r") -> Work:
+async def stored(hf: holdfast.Holdfast, run_id: str = "r") -> StoredProgress:
     return work_of((await hf.checkpoints.load(run_id))[PART])
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agents.definitions.takes import Described
+from holdfast.agents.definitions.tool_arguments import JsonSchemaArguments
 from holdfast.agents.definitions.tools import Tool, make_tool
 from holdfast.errors import MisuseError
 
@@ -24,7 +24,7 @@ def tool_of(schema: dict[str, Any]) -> Tool[..., Any]:
     async def move(**given: Any) -> Any:
         return given
 
-    return make_tool(move, takes=Described(schema, "move", key_parameter="key"))
+    return make_tool(move, takes=JsonSchemaArguments(schema, "move", key_parameter="key"))
 
 
 def test_arguments_are_checked_and_may_have_any_name() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import RunWaiting
-from holdfast.kernel import serving
+from holdfast.kernel import served_agents
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import advance, start
@@ -45,15 +45,15 @@ async def test_agent_counts_as_unserved_after_a_while_and_only_then(store: str) 
         await start(hf, caller)
         await advance(hf, "r")
         peers = await hf.runs.list(parent_id="r")
-        assert serving.unserved(peers, [], now=clock.now()) == {}
+        assert served_agents.unserved(peers, [], now=clock.now()) == {}
         clock.advance(11)
         await hf.leases.serve(["writer", "research"])
         workers = await hf.leases.workers()
-        said = serving.unserved(peers, workers, now=clock.now())
+        said = served_agents.unserved(peers, workers, now=clock.now())
         assert said == {"reserch": SENTENCE.format("research, writer")}
         await hf.leases.serve(["reserch"])
         workers = await hf.leases.workers()
-        assert serving.unserved(peers, workers, now=clock.now()) == {}
+        assert served_agents.unserved(peers, workers, now=clock.now()) == {}
 
 
 @async_test

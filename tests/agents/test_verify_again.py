@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import Happened, NotDone, faults
-from holdfast.agents.definitions.tools import Policy
+from holdfast.agents.definitions.tools import ToolPolicy
 from holdfast.agents.effects import doubt
 from holdfast.clock import MICROSECONDS
 from holdfast.errors import MisuseError, RunBlocked
@@ -149,7 +149,7 @@ async def test_tool_that_says_so_is_asked_once(store: str, options: dict[str, An
 
 
 def test_pauses_double_and_end_with_the_time() -> None:
-    policy, now, pauses = Policy(verify_seconds=300.0), 0, list[float]()
+    policy, now, pauses = ToolPolicy(verify_seconds=300.0), 0, list[float]()
     while (at := doubt.ask_again_at(policy, since=0, now=now)) is not None:
         pauses.append((at - now) / MICROSECONDS)
         now = at

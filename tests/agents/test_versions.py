@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast import AgentLoop, Message, Versions
 from holdfast.agents.definitions.versions import OnChange
-from holdfast.agents.exits.leaving import Suspend, Wait
+from holdfast.agents.exits.exit_reasons import Suspend, WaitExit
 from holdfast.agents.run import turn_of
 from holdfast.engine.reading.journal import body_of
 from holdfast.errors import MisuseError, RunBlocked
@@ -125,7 +125,7 @@ async def test_effect_and_wait_without_a_reply_have_versions_before_them(store: 
 
     @holdfast.agent(version="1")
     async def waits(run: holdfast.Run) -> None:
-        turn_of(run).gate.leave(Suspend(Wait((holdfast.WaitSpec(name="x"),))))
+        turn_of(run).gate.leave(Suspend(WaitExit((holdfast.WaitSpec(name="x"),))))
 
     async with holdfast.Holdfast(store, agents=[spends, waits]) as hf:
         await hf.run(spends, run_id="r")

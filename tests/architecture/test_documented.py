@@ -22,7 +22,7 @@ from holdfast.engine.effects import Effects
 from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.maintenance.recoveries import Recoveries
-from holdfast.engine.messages.owed import Messages
+from holdfast.engine.messages.outbox_messages import Messages
 from holdfast.engine.reading.journal import Journal
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals
@@ -77,7 +77,7 @@ EFFECT = effects.Effect(
     tool="tool",
     call_id="",
     args_digest=b"",
-    status=effects.Status.ISSUED,
+    status=effects.EffectStatus.ISSUED,
     issued_seq=1,
     issued_at=0,
     limit_at=0,
@@ -217,7 +217,7 @@ def test_diagram_of_runs_is_the_table_of_moves() -> None:
 
 def test_diagram_of_effects_is_what_settling_allows() -> None:
     moves = {("[*]", "issued", "EFFECT_ISSUED")}
-    for before, after in product(effects.Status, effects.Status):
+    for before, after in product(effects.EffectStatus, effects.EffectStatus):
         effect = msgspec.structs.replace(EFFECT, status=before)
         try:
             draft = effects.settle(effect, after)
@@ -250,7 +250,7 @@ def test_diagram_of_groups_is_what_counts_decide() -> None:
 
 
 def test_diagram_of_signals_is_what_receives_and_takes_them() -> None:
-    received = signals.receive(runs.Run(tenant="", run_id="a"), "id", "go", b"", groups={})
+    received = signals.receive(runs.RunRow(tenant="", run_id="a"), "id", "go", b"", groups={})
     signal = signals.Signal(
         tenant="", run_id="a", signal_id="id", name="go", seq=1, received_at=0, received_by=""
     )
@@ -261,7 +261,7 @@ def test_diagram_of_signals_is_what_receives_and_takes_them() -> None:
 
 def test_diagram_of_leases_ends_a_lease_where_the_run_stops_running() -> None:
     ends = {
-        kind.value for kind, (allowed, _) in runs.MOVES.items() if runs.Status.RUNNING in allowed
+        kind.value for kind, (allowed, _) in runs.MOVES.items() if runs.RunStatus.RUNNING in allowed
     }
     arrows = diagram("leases.md")
     assert {kind for source, _, kind in arrows if source == "held"} == ends
@@ -269,7 +269,7 @@ def test_diagram_of_leases_ends_a_lease_where_the_run_stops_running() -> None:
 
 
 def _ending_kinds() -> list[str]:
-    return [kind.value for kind, facts in indexes.FACTS.items() if facts is runs.Ended]
+    return [kind.value for kind, facts in indexes.FACTS.items() if facts is runs.RunFinished]
 
 
 # Links, tests and paths that the pages name.
@@ -312,6 +312,35 @@ def defined_tests() -> set[str]:
 def test_tests_that_the_page_names_exist(page: str) -> None:
     named = set(re.findall(r"`(test_\w+)`", read(PAGES[page])))
     assert named - defined_tests() == set()
+
+
+OF_THE_CODE = sorted(
+    page
+    for page in PAGES
+    if page.startswith(("docs/internals/", "docs/decisions/"))
+    or page in ("ARCHITECTURE.md", "CONTRIBUTING.md")
+)
+
+
+@pytest.mark.parametrize("page", OF_THE_CODE)
+def test_files_that_the_page_names_exist(page: str) -> None:
+    named = set(re.findall(r"`((?!NNNN)[\w/]+\.(?:py|sql))`", read(PAGES[page])))
+    there = [f"/{file}" for file in tracked_files()]
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in there)] == []
+
+
+@pytest.mark.parametrize("page", [page for page in OF_THE_CODE if "decisions" not in page])
+def test_classes_that_the_page_names_exist(page: str) -> None:
+    named = re.findall(r"`(?:[a-z_]+\.)*([A-Z][a-z]\w+)(?:\.\w+)?(?:\(\))?`", read(PAGES[page]))
+    package = Path(holdfast.__file__).parent
+    source = "\n".join(read(file) for file in package.rglob("*.py"))
+    assert [name for name in named if not re.search(rf"\b{name}\b", source)] == []
+
+
+def tracked_files() -> list[str]:
+    folders = ("src", "tests", "tools", "benchmarks", "examples")
+    found = [file for folder in folders for file in (ROOT / folder).rglob("*") if file.is_file()]
+    return [file.relative_to(ROOT).as_posix() for file in found]
 
 
 def test_every_promise_names_a_test_and_a_page() -> None:

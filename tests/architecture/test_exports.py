@@ -39,7 +39,7 @@ PUBLIC = [
     "LogDiff",
     "Message",
     "NotDone",
-    "Owed",
+    "OutboxMessage",
     "Peer",
     "PeerReply",
     "PeerUpdate",

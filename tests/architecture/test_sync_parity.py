@@ -25,7 +25,7 @@ from holdfast.engine.effects import Effects
 from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.maintenance.recoveries import Recoveries
-from holdfast.engine.messages.owed import Messages
+from holdfast.engine.messages.outbox_messages import Messages
 from holdfast.engine.reading.journal import Journal
 from holdfast.engine.runs import Runs
 from holdfast.engine.signals import Signals

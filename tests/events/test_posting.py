@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.subscribers.posting import NotDelivered, post
+from holdfast.subscribers.http_post import NotDelivered, post
 from holdfast.testing.store_suite import async_test
 from tests.certificates import self_signed
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import verify_webhook
 from holdfast.errors import SignatureInvalid
-from holdfast.subscribers.signing import sign
+from holdfast.subscribers.webhook_signatures import sign
 
 SECRET = "a secret"
 NOW = 1_800_000_000

@@ -8,7 +8,7 @@ import sys
 
 import holdfast
 from holdfast.testing import faults
-from holdfast.testing.store_suite.marking import commit, commit_late, erased, pruned
+from holdfast.testing.store_suite.mark_commits import commit, commit_late, erased, pruned
 
 VERBS = {"commit": commit, "late": commit_late}
 

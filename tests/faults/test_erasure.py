@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.testing.store_suite import async_test
-from holdfast.testing.store_suite.marking import commit, saved, written
+from holdfast.testing.store_suite.mark_commits import commit, saved, written
 from tests import forked
 from tests.backends import Backend, Raw
 

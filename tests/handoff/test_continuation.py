@@ -18,7 +18,7 @@ from holdfast.agents.handoff.continuation import (
 )
 from holdfast.errors import ContextTooSmall
 from holdfast.kernel.budgets import Account
-from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.effects import Effect, EffectStatus
 from holdfast.kernel.records import (
     Compliance,
     ContextSummary,
@@ -47,7 +47,7 @@ ORIGIN = {
 }
 
 
-def effect(status: Status = Status.UNKNOWN, tool: str = "charge") -> Effect:
+def effect(status: EffectStatus = EffectStatus.UNKNOWN, tool: str = "charge") -> Effect:
     return Effect(
         tenant="default",
         effect_id=EFFECT_ID,

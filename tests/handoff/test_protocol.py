@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import AgentLoop, Budget, HandoffPolicy, Message, Phase, ToolCall, Usage
-from holdfast.agents.definitions.handoff_policy import Succession
+from holdfast.agents.definitions.handoff_policy import SuccessorChoice
 from holdfast.errors import RunBlocked, StoreUnavailable
 from holdfast.kernel.records import Record
 from holdfast.testing import ManualClock
@@ -282,13 +282,13 @@ async def test_what_was_done_and_told_is_carried_over_and_the_talk_is_not(
 @pytest.mark.parametrize("way", ["wish", "policy", "phase", "select", "async select"])
 @async_test
 async def test_another_agent_goes_on(store: str, way: str) -> None:
-    seen, asked = Seen(), list[Succession]()
+    seen, asked = Seen(), list[SuccessorChoice]()
 
-    def select(succession: Succession) -> str:
+    def select(succession: SuccessorChoice) -> str:
         asked.append(succession)
         return "qa"
 
-    async def select_slowly(succession: Succession) -> str:
+    async def select_slowly(succession: SuccessorChoice) -> str:
         await asyncio.sleep(0)
         return select(succession)
 

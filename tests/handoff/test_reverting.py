@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import HandoffPolicy, Settings
-from holdfast.agents.handoff import giving
+from holdfast.agents.handoff import handoff_record
 from holdfast.agents.turn.handoff_exit import previous_context
 from holdfast.errors import ConflictError, Fenced, IllegalMove, RunBlocked, RunCancelled
 from holdfast.kernel import record_proofs
@@ -198,7 +198,7 @@ async def test_record_that_is_not_the_one_that_was_hashed_is_not_handed_over(
         recovery = msgspec.structs.replace(hashed.recovery, rollback_instructions="send money")
         return msgspec.structs.replace(hashed, recovery=recovery)
 
-    monkeypatch.setattr(giving, "with_hash", changed_later)
+    monkeypatch.setattr(handoff_record, "with_hash", changed_later)
     async with given(store, assigned=False) as (hf, handoff_id, _):
         assert await hf.journal.verify("r") == []
         await orchestrate(hf, handoff_id)

@@ -14,7 +14,7 @@ from holdfast.agents.handoff.rollback import (
     rollback_instructions,
 )
 from holdfast.errors import MisuseError
-from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.effects import Effect, EffectStatus
 from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test
 
@@ -32,7 +32,7 @@ async def mail(to: str) -> None: ...
 async def launch(site: str) -> None: ...
 
 
-def effect(number: int, tool: str, status: Status = Status.COMPLETED) -> Effect:
+def effect(number: int, tool: str, status: EffectStatus = EffectStatus.COMPLETED) -> Effect:
     return Effect(
         tenant="default",
         effect_id=UUID(int=number),
@@ -55,8 +55,8 @@ def test_effects_are_undone_from_the_newest_on_and_what_cannot_be_is_said() -> N
         [
             consequence(effect(1, "charge"), charge, {"order": "o1", "cents": 5}, {"id": "ch-1"}),
             consequence(effect(2, "mail"), mail, {"to": "ann"}),
-            consequence(effect(3, "launch", Status.UNKNOWN), launch, {"site": "a"}),
-            consequence(effect(4, "mail", Status.NOT_DONE), mail, {"to": "bob"}),
+            consequence(effect(3, "launch", EffectStatus.UNKNOWN), launch, {"site": "a"}),
+            consequence(effect(4, "mail", EffectStatus.NOT_DONE), mail, {"to": "bob"}),
             Consequence(effect(5, "gone")),
         ]
     )
@@ -73,7 +73,10 @@ def test_effects_are_undone_from_the_newest_on_and_what_cannot_be_is_said() -> N
 
 def test_nothing_done_is_nothing_to_undo() -> None:
     assert rollback_instructions([]) == NOTHING
-    assert rollback_instructions([Consequence(effect(1, "mail", Status.NOT_DONE), "x")]) == NOTHING
+    assert (
+        rollback_instructions([Consequence(effect(1, "mail", EffectStatus.NOT_DONE), "x")])
+        == NOTHING
+    )
 
 
 def test_hint_that_fails_is_no_hint(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,7 +131,7 @@ async def test_instructions_are_made_from_the_journal(store: str) -> None:
         ("charge", "refund order o1, charge ch-o1-5"),
         ("launch", ""),
     ]
-    assert all(each.effect.status is Status.COMPLETED for each in found)
+    assert all(each.effect.status is EffectStatus.COMPLETED for each in found)
     told = rollback_instructions(found).splitlines()
     assert told[1].startswith("1. launch at ")
     assert told[2].endswith(": refund order o1, charge ch-o1-5")

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.agents.definitions.handoff_policy import HandoffPolicy
-from holdfast.agents.definitions.handoff_triggers import ContextNumbers, Limits, Wish, evaluate
+from holdfast.agents.definitions.handoff_triggers import (
+    ContextLimits,
+    ContextNumbers,
+    Wish,
+    evaluate,
+)
 from holdfast.agents.definitions.messages import Message, ToolResult, Usage
 from holdfast.agents.definitions.tokens import PER_MESSAGE, estimate
 from holdfast.agents.turn.context_usage import ContextUsage
@@ -36,8 +41,10 @@ def counting(policy: HandoffPolicy) -> ContextUsage:
     return ContextUsage(parts, policy, Progress(parts, counts=True))
 
 
-def kind(numbers: ContextNumbers, *, limits: Limits | None = None, **more: Any) -> str | None:
-    found = evaluate(numbers, limits or Limits(window=1000), **more)
+def kind(
+    numbers: ContextNumbers, *, limits: ContextLimits | None = None, **more: Any
+) -> str | None:
+    found = evaluate(numbers, limits or ContextLimits(window=1000), **more)
     return found.kind if found is not None else None
 
 
@@ -65,20 +72,20 @@ def test_context_ends_before_another_turn_could_pass_its_limit(
 def test_more_than_so_many_errors_end_a_context(errors: int, expected: str | None) -> None:
     numbers = ContextNumbers(errors=errors)
     assert kind(numbers) == expected
-    assert kind(numbers, limits=Limits(window=1000, errors=None)) is None
+    assert kind(numbers, limits=ContextLimits(window=1000, errors=None)) is None
 
 
 @pytest.mark.mission("S3-133")
 def test_finished_phase_ends_a_context_if_that_is_wanted() -> None:
     assert kind(ContextNumbers(), finished_phase="planning") == "phase_complete"
-    limits = Limits(window=1000, phase_complete=False)
+    limits = ContextLimits(window=1000, phase_complete=False)
     assert kind(ContextNumbers(), limits=limits, finished_phase="planning") is None
 
 
 @pytest.mark.mission("S3-135")
 def test_request_always_wins_and_says_who_goes_on() -> None:
     numbers = ContextNumbers(used=999, errors=9, replies=1)
-    found = evaluate(numbers, Limits(window=1000), wish=Wish("qa", "tests", is_asked=True))
+    found = evaluate(numbers, ContextLimits(window=1000), wish=Wish("qa", "tests", is_asked=True))
     assert found is not None
     assert (found.kind, found.text, found.to) == ("explicit", "tests", "qa")
     assert kind(numbers) == "context_hard"
@@ -86,7 +93,9 @@ def test_request_always_wins_and_says_who_goes_on() -> None:
 
 
 def test_every_trigger_says_why() -> None:
-    found = evaluate(ContextNumbers(used=650, largest_turn=60, replies=3), Limits(window=1000))
+    found = evaluate(
+        ContextNumbers(used=650, largest_turn=60, replies=3), ContextLimits(window=1000)
+    )
     assert found is not None
     assert found.text == (
         "the context uses 650 of 1,000 tokens (65%), and another turn of 60 tokens could pass 70%"

@@ -38,6 +38,7 @@ from holdfast.compat.loops.serde import (
     serialize_plan,
     serialize_transcript,
 )
+from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.errors import (
     CheckpointCorrupted,
     CheckpointNotFound,
@@ -744,6 +745,36 @@ async def test_thread_that_ends_while_its_call_is_cancelled_says_how_it_ended(
             await task
         (call,) = await checkpointer.list_tool_calls("s")
         assert call["status"] == status
+
+
+@async_test
+async def test_twin_of_a_call_that_a_thread_still_makes_past_its_limit_waits(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end, begins = threading.Event(), list[str]()
+    real_begin = CallLog.begin
+
+    async def begin(calls: CallLog, session_id: str, request: EffectRequest) -> Begun:
+        begins.append(session_id)
+        return await real_begin(calls, session_id, request)
+
+    monkeypatch.setattr(CallLog, "begin", begin)
+
+    @holdfast.tool(limit_seconds=0.2)
+    def pay() -> str:
+        may_end.wait(60)
+        return "paid"
+
+    async with Checkpointer(store) as checkpointer:
+        registry = ToolRegistry([pay], checkpointer, "s")
+        calls = [asyncio.create_task(registry.adispatch("pay", {}, id_)) for id_ in ("a", "b")]
+        await asyncio.sleep(1)
+        seen = len(begins)
+        may_end.set()
+        contents = sorted([result.content for result in await asyncio.gather(*calls)])
+    assert contents[0].startswith("[idempotent replay of ")
+    assert contents[1] == "paid"
+    assert seen <= 3
 
 
 @async_test

@@ -9,7 +9,7 @@ from holdfast.engine.messages.courier import Courier, in_order, one_by_one
 from holdfast.engine.messages.queues import Queues
 from holdfast.engine.waits import PeerRun
 from holdfast.errors import StoreBusy
-from holdfast.kernel.messages import OUTBOX, Message
+from holdfast.kernel.messages import OUTBOX, QueuedMessage
 from holdfast.kernel.peers import STORE
 from holdfast.peers.transports.store_queue import StoreQueue
 from holdfast.testing.store_suite import async_test
@@ -67,7 +67,7 @@ async def test_slow_message_stays_claimed_and_holds_up_nobody(backend: Backend) 
         queues, others = Queues(hf._context), Queues(other._context)
         may_end, delivered = asyncio.Event(), list[str]()
 
-        async def deliver(messages: Sequence[Message]) -> None:
+        async def deliver(messages: Sequence[QueuedMessage]) -> None:
             for message in messages:
                 if message.message_id == "slow":
                     await may_end.wait()
@@ -97,7 +97,7 @@ async def test_message_that_fails_backs_off_alone(backend: Backend) -> None:
     async with holdfast.open(backend.url) as hf:
         queues, tried = Queues(hf._context), list[str]()
 
-        async def deliver(messages: Sequence[Message]) -> None:
+        async def deliver(messages: Sequence[QueuedMessage]) -> None:
             for message in messages:
                 tried.append(message.message_id)
                 if message.message_id == "bad":
@@ -118,7 +118,7 @@ async def test_courier_claims_many_messages_at_once_or_none(backend: Backend) ->
     limits: list[int] = []
 
     class RecordingQueues(Queues):
-        async def take(self, queue: str, *, lease: float, limit: int = 1) -> list[Message]:
+        async def take(self, queue: str, *, lease: float, limit: int = 1) -> list[QueuedMessage]:
             limits.append(limit)
             return await super().take(queue, lease=lease, limit=limit)
 
@@ -126,7 +126,7 @@ async def test_courier_claims_many_messages_at_once_or_none(backend: Backend) ->
         queues, may_end = RecordingQueues(hf._context), asyncio.Semaphore(0)
         delivered = asyncio.Queue[str]()
 
-        async def deliver(messages: Sequence[Message]) -> None:
+        async def deliver(messages: Sequence[QueuedMessage]) -> None:
             for message in messages:
                 await may_end.acquire()
                 await queues.ack(message)
@@ -148,7 +148,7 @@ async def test_messages_of_one_ordering_are_delivered_one_after_another(backend:
     async with holdfast.open(backend.url) as hf:
         queues, delivered = Queues(hf._context), list[str]()
 
-        async def deliver(messages: Sequence[Message]) -> None:
+        async def deliver(messages: Sequence[QueuedMessage]) -> None:
             for message in messages:
                 await asyncio.sleep(0)
                 delivered.append(message.message_id)
@@ -170,7 +170,7 @@ async def test_what_was_delivered_is_forgotten_though_its_claim_was_lost(backend
         queues, others = Queues(hf._context), Queues(other._context)
         await queues.publish(OUTBOX, key="owed")
         (message,) = await queues.take(OUTBOX, lease=0.001)
-        again: list[Message] = []
+        again: list[QueuedMessage] = []
         while not again:
             again = await others.take(OUTBOX, lease=60)
         assert await queues.ack(message)
@@ -183,7 +183,7 @@ async def test_stopped_courier_leaves_what_others_here_deliver(backend: Backend)
     async with holdfast.open(backend.url) as hf:
         queues, may_end, begun = Queues(hf._context), asyncio.Event(), asyncio.Event()
 
-        async def deliver(messages: Sequence[Message]) -> None:
+        async def deliver(messages: Sequence[QueuedMessage]) -> None:
             begun.set()
             await may_end.wait()
             for message in messages:

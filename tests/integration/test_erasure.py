@@ -11,9 +11,9 @@ import pytest
 
 import holdfast
 from holdfast.engine.effects import EffectRequest
-from holdfast.engine.marked.marked_run import Change
+from holdfast.engine.marked.marked_run import VersionChange
 from holdfast.engine.marked.marks import Marks
-from holdfast.engine.reading.folding import View
+from holdfast.engine.reading.log_views import LogView
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import (
     BodyErased,
@@ -24,7 +24,7 @@ from holdfast.errors import (
 from holdfast.kernel.marks import Mark
 from holdfast.stores.contract import Applied, Conflict, Refused
 from holdfast.testing.store_suite import async_test
-from holdfast.testing.store_suite.marking import (
+from holdfast.testing.store_suite.mark_commits import (
     commit,
     commit_late,
     commit_of,
@@ -76,8 +76,10 @@ async def test_bodies_of_pruned_versions_are_gone_and_later_ones_load(backend: B
         run = await marks.open("thread")
         for number in range(1, 6):
 
-            def change(_: View, number: int = number) -> Change:
-                return Change({}, {"kept": "from the first", f"of {number}": SECRET * number})
+            def change(_: LogView, number: int = number) -> VersionChange:
+                return VersionChange(
+                    {}, {"kept": "from the first", f"of {number}": SECRET * number}
+                )
 
             await run.save(Mark("", str(number)), change)
         before = {version: await hf.checkpoints.load("thread", version) for version in (4, 5)}
@@ -91,7 +93,7 @@ async def test_bodies_of_pruned_versions_are_gone_and_later_ones_load(backend: B
             await hf.checkpoints.load("thread", 3)
         assert await hf.journal.verify("thread") == []
         run = await marks.open("thread")
-        await run.save(Mark("", "6"), lambda _: Change({}, {"kept": "to the last"}))
+        await run.save(Mark("", "6"), lambda _: VersionChange({}, {"kept": "to the last"}))
         assert (await hf.checkpoints.load("thread"))["kept"] == "to the last"
     with backend.raw() as raw:
         bodies = {entry[0]: entry[-2] for entry in raw.entries()}

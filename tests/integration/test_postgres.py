@@ -26,8 +26,8 @@ from holdfast.errors import (
 from holdfast.kernel.checkpoints import Step
 from holdfast.kernel.journal import Draft, Kind, Origin
 from holdfast.stores.contract import Applied, Commit
-from holdfast.stores.postgres.rounds import Round
-from holdfast.stores.sealing import seal_all
+from holdfast.stores.entry_sealer import seal_all
+from holdfast.stores.postgres.rounds import OutsideRound
 from holdfast.testing.postgres import free_port
 from holdfast.testing.store_suite import async_test
 from tests.backends import PostgresRaw
@@ -537,7 +537,7 @@ async def test_wait_that_is_opened_while_it_is_answered_is_answered_or_not_there
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes between the statement that locks its run and the one that looks at it."""
-    look = Round._look
+    look = OutsideRound._look
     async with holdfast.open(postgres_url) as hf:
         run = await hf.runs.open("a")
 
@@ -546,7 +546,7 @@ async def test_wait_that_is_opened_while_it_is_answered_is_answered_or_not_there
             await run.open_waits([holdfast.WaitSpec(wait_id="w")])
             return await look(*args)
 
-        monkeypatch.setattr(Round, "_look", look_late)
+        monkeypatch.setattr(OutsideRound, "_look", look_late)
         with pytest.raises(holdfast.errors.WaitNotFound):
             await hf.waits.resolve("w", 1)
         assert (await hf.waits.resolve("w", 2)).accepted

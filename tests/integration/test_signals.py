@@ -10,8 +10,8 @@ from holdfast.errors import IntegrityError, InvalidIdentifier, RunCancelled, Val
 from holdfast.kernel import signals
 from holdfast.kernel.journal import Draft, Origin
 from holdfast.stores.combiner import topics_of
-from holdfast.stores.contract import Applied, Commit, Decision, Late, Outcome, Refused
-from holdfast.stores.sealing import seal_all
+from holdfast.stores.contract import Applied, Commit, Late, LateDecision, Outcome, Refused
+from holdfast.stores.entry_sealer import seal_all
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.processes import Child
@@ -99,7 +99,7 @@ async def test_signal_of_another_process_wakes_a_worker(store: str) -> None:
 
 
 def test_signal_tells_those_who_watch_the_run_and_those_who_want_one() -> None:
-    late = Late("default", "a", "me", lambda _: Decision(None), signal_ids=("one",))
+    late = Late("default", "a", "me", lambda _: LateDecision(None), signal_ids=("one",))
     assert topics_of(late, None) == ("run:a", "ready", "journal")
 
 
@@ -171,8 +171,8 @@ async def test_signal_of_a_holders_commit_can_be_received_and_taken_at_once(stor
     async with holdfast.open(store) as hf:
         await hf.runs.open("a")
         both = [
-            Draft(signals.Kind.SIGNAL_RECEIVED, signals.Received("one", "go")),
-            Draft(signals.Kind.SIGNAL_TAKEN, signals.Taken("one")),
+            Draft(signals.Kind.SIGNAL_RECEIVED, signals.SignalReceived("one", "go")),
+            Draft(signals.Kind.SIGNAL_TAKEN, signals.SignalTaken("one")),
         ]
         assert await commit(hf, "a", *both) == Applied()
         (signal,) = await hf.signals.of_run("a")

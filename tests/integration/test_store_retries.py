@@ -10,7 +10,7 @@ import holdfast
 from holdfast import faults
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreBusy, StoreFull, StoreUnavailable
 from holdfast.settings import Settings
-from holdfast.stores import retrying
+from holdfast.stores import retries
 from holdfast.telemetry import STORE_RETRIED, Telemetry
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
@@ -108,16 +108,16 @@ async def test_pauses_grow_and_differ_and_end_with_patience(
         now[0] += 1.0
         raise StoreUnavailable
 
-    monkeypatch.setattr(retrying.asyncio, "sleep", sleep)
-    monkeypatch.setattr(retrying.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(retries.asyncio, "sleep", sleep)
+    monkeypatch.setattr(retries.time, "monotonic", lambda: now[0])
     settings = Settings(store_retries=4, store_retry_seconds=0.1, busy_timeout_seconds=100)
     with pytest.raises(StoreUnavailable):
-        await retrying.Retries(settings, Telemetry()).after(fail(), fail)
+        await retries.Retries(settings, Telemetry()).after(fail(), fail)
     assert len(paused) == 4
     for nth, pause in enumerate(paused):
         assert 0.05 * 2**nth <= pause <= 0.15 * 2**nth
     paused.clear()
     impatient = Settings(store_retries=4, store_retry_seconds=0.1, busy_timeout_seconds=0.9)
     with pytest.raises(StoreUnavailable):
-        await retrying.Retries(impatient, Telemetry()).after(fail(), fail)
+        await retries.Retries(impatient, Telemetry()).after(fail(), fail)
     assert paused == []

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -23,7 +25,8 @@ from holdfast.errors import LeaseHeld
 from holdfast.kernel import leases, runs
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.recoveries import Point
-from holdfast.stores.contract import Beat, Decision, LostWorker, Snapshot
+from holdfast.stores.contract import Beat, LateDecision, LostWorker, Snapshot
+from holdfast.stores.postgres.connections import PostgresConnection, fetch_together, hang_up
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend, PostgresBackend
 from tests.chaos.test_spooling import freeze, thaw
@@ -402,13 +405,13 @@ async def record_losses(shop: Shop, *run_ids: str) -> None:
     """Record that two workers were lost while they held each of these runs."""
     losses = (runs.Loss("gone", 1, leases.Blame.BESIDE),) * 2
     drafts = (
-        Draft(Kind.RUN_LEASED, runs.Leased("gone")),
+        Draft(Kind.RUN_LEASED, runs.RunLeased("gone")),
         Draft(Kind.LEASE_EXPIRED, runs.LeaseExpired("gone", 2, 1, 2, losses)),
     )
     async with holdfast.open(shop.backend.url) as hf:
         context = hf._context  # pyright: ignore[reportPrivateUsage] - a sweeper has one
         for run_id in run_ids:
-            await context.decide_late(run_id, lambda _: Decision(None, drafts))
+            await context.decide_late(run_id, lambda _: LateDecision(None, drafts))
 
 
 def test_suspects_and_others_take_turns(backend: Backend, tmp_path: Path) -> None:
@@ -467,7 +470,7 @@ def most_losses(backend: Backend) -> int:
     return max(Counter(run_id for (run_id,) in lost).values(), default=0)
 
 
-@pytest.mark.chaos(count=[200], backend=["postgres"])
+@pytest.mark.chaos(count=[200])
 @pytest.mark.parametrize("count", [24, 200])
 def test_runs_beside_busy_loops_need_no_person(
     backend: Backend, tmp_path: Path, count: int
@@ -643,6 +646,95 @@ async def test_connections_that_are_let_go_hold_no_locks(postgres_url: str) -> N
         await hf.runs.create("s")
 
 
+class _StandsStill(BaseException):
+    """Raised where a process is stopped by a signal: nothing comes after it."""
+
+
+async def read_and_stop(connection: PostgresConnection, step: int, reached: asyncio.Event) -> None:
+    """Read two things beside a lock, and stand still at a step of the driver."""
+    steps = 0
+    real_wait = connection.wait
+
+    def stepping(generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        nonlocal steps
+        given = None
+        while True:
+            try:
+                wanted = generator.send(given)
+            except StopIteration as end:
+                return end.value
+            steps += 1
+            if steps == step:
+                raise _StandsStill
+            given = yield wanted
+
+    async def wait(generator: Any, *options: Any) -> Any:
+        try:
+            return await real_wait(stepping(generator), *options)
+        except _StandsStill:
+            reached.set()
+            try:
+                return await asyncio.Event().wait()
+            finally:
+                with suppress(psycopg.Error):
+                    generator.close()
+
+    connection.wait = wait
+    try:
+        await fetch_together(
+            connection,
+            ("SELECT 1 FROM runs FOR UPDATE", ()),
+            ("SELECT 2", ()),
+            ("SELECT pg_sleep(0.1)", ()),  # the driver has to wait for the rows
+        )
+    finally:
+        connection.wait = real_wait
+
+
+async def until_server_waits(other: psycopg.AsyncConnection[Any], backend_pid: int) -> None:
+    """Wait until a server process has done all it was sent: it waits for more, or has ended."""
+    sql = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event IS DISTINCT FROM %s"
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await (await other.execute(sql, (backend_pid, "ClientRead"))).fetchone():
+            await asyncio.sleep(0.01)
+
+
+@async_test
+async def test_process_stopped_while_it_reads_keeps_no_locks(postgres_url: str) -> None:
+    """At every step of the driver: the server ends the transaction of a client that is silent."""
+    limited = holdfast.Settings(idle_transaction_seconds=0.2)
+    async with (
+        holdfast.Holdfast(postgres_url, settings=limited) as hf,
+        await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other,
+    ):
+        await hf.runs.create("r")
+        await other.execute("SET lock_timeout = '30s'")
+        connections = hf._context.store._connections  # type: ignore[attr-defined]
+        for step in count(1):
+            connection = await connections.connect()
+            connection.prepare_threshold = 0
+            await connection.execute("BEGIN")
+            reached = asyncio.Event()
+            reading = asyncio.create_task(read_and_stop(connection, step, reached))
+            stopping = asyncio.create_task(reached.wait())
+            try:
+                await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
+                is_done = reading.done()
+                if not is_done:
+                    await until_server_waits(other, connection.info.backend_pid)
+                    await other.execute("SELECT 1 FROM runs FOR UPDATE")
+            finally:
+                hang_up(connection)
+                reading.cancel()
+                stopping.cancel()
+                await asyncio.gather(reading, stopping, return_exceptions=True)
+                await connection.close()
+            if is_done:
+                break
+        assert reading.exception() is None
+        assert step > 2
+
+
 @async_test
 async def test_worker_that_beats_while_its_loss_is_written_keeps_its_run(postgres_url: str) -> None:
     """PostgreSQL only: SQLite reads and writes behind one lock."""
@@ -651,17 +743,17 @@ async def test_worker_that_beats_while_its_loss_is_written_keeps_its_run(postgre
         held = await hf.runs.open("r")
         (row,) = await hf._context.store.workers.holding()
 
-        def beats_meanwhile(snapshot: Snapshot) -> Decision:
+        def beats_meanwhile(snapshot: Snapshot) -> LateDecision:
             decided.append(1)
             if len(decided) > 1:
-                return Decision("decided anew")
+                return LateDecision("decided anew")
             assert snapshot.run is not None
             workers = {row.worker: row}
             newest = Point(*snapshot.newest)
             drafts = leases.expire(snapshot.run, newest, workers, note="", now=snapshot.now)
             with backend.raw() as raw:
                 assert raw.execute("UPDATE workers SET beats = beats + 1") == 1
-            return Decision(1, drafts, if_unmoved=LostWorker(row.worker, row.beats))
+            return LateDecision(1, drafts, if_unmoved=LostWorker(row.worker, row.beats))
 
         decided: list[int] = []
         assert await other._context.decide_late("r", beats_meanwhile) == "decided anew"

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.engine.maintenance.erasing import erase_run
+from holdfast.engine.maintenance.erasure import erase_run
 from holdfast.errors import IntegrityError, StoreNotPermitted
 from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test

@@ -16,7 +16,7 @@ from holdfast.engine.messages import peers as engine_peers
 from holdfast.engine.messages.replies import PeerReply
 from holdfast.errors import PeerFailed, PeerTimedOut, RunCancelled, WaitNotFound
 from holdfast.peers import envelopes, open_transport
-from holdfast.peers.envelopes import Cancel, Reply, Request
+from holdfast.peers.envelopes import CancelEnvelope, ReplyEnvelope, RequestEnvelope
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, kinds, start
 from tests.agents.ledger import Ledger
@@ -274,15 +274,21 @@ async def test_ids_that_are_left_over_or_unknown_harm_nobody(store: str, tmp_pat
         assert await hf.run(caller, run_id="r", timeout=30) == "found gold"
         assert await hf.run(caller, run_id="r", timeout=30) == "found gold"
         (wait,) = await hf.waits.of_run("r")
-        again = Request(wait_id=wait.wait_id, agent="research", input="tin", reply_to="queue:x")
-        unknown = Reply(wait_id="nobody", reply=PeerReply(status="completed", value=1))
+        again = RequestEnvelope(
+            wait_id=wait.wait_id, agent="research", input="tin", reply_to="queue:x"
+        )
+        unknown = ReplyEnvelope(wait_id="nobody", reply=PeerReply(status="completed", value=1))
         own = envelopes.queue_of_store("default", await hf._context.store.store_id())  # pyright: ignore[reportPrivateUsage] - where its replies go
         agents = envelopes.queue_of_agent("default", "research")
         for key, queue, envelope in (
             ("1", agents, again),
             ("2", own, unknown),
-            ("3", agents, Cancel(wait_id=wait.wait_id, agent="research")),
-            ("4", agents, Request(wait_id="last", agent="research", input="x", reply_to="queue:x")),
+            ("3", agents, CancelEnvelope(wait_id=wait.wait_id, agent="research")),
+            (
+                "4",
+                agents,
+                RequestEnvelope(wait_id="last", agent="research", input="x", reply_to="queue:x"),
+            ),
         ):
             await between.publish(queue, envelopes.encode(envelope), key=key)
 

@@ -12,7 +12,7 @@ from holdfast.engine.messages.replies import PeerReply
 from holdfast.errors import PeerFailed, PeerTimedOut, TransportUnavailable
 from holdfast.kernel.messages import OUTGOING
 from holdfast.peers import envelopes, open_transport
-from holdfast.peers.envelopes import Alive, Cancel, Reply, Request
+from holdfast.peers.envelopes import AliveEnvelope, CancelEnvelope, ReplyEnvelope, RequestEnvelope
 from holdfast.peers.relay import Relay
 from holdfast.testing.store_suite import async_test
 from tests.backends import SQLiteBackend
@@ -190,8 +190,12 @@ async def test_everything_twice_and_out_of_order_counts_once(
 
         (wait,) = await until(is_left)
         queue = envelopes.queue_of_store("default", await hf._context.store.store_id())  # pyright: ignore[reportPrivateUsage] - where its replies go
-        reply = Reply(wait_id=wait.wait_id, reply=PeerReply(status="completed", value="first"))
-        other = Reply(wait_id=wait.wait_id, reply=PeerReply(status="completed", value="second"))
+        reply = ReplyEnvelope(
+            wait_id=wait.wait_id, reply=PeerReply(status="completed", value="first")
+        )
+        other = ReplyEnvelope(
+            wait_id=wait.wait_id, reply=PeerReply(status="completed", value="second")
+        )
         await between.publish(queue, envelopes.encode(reply), key="1")
         await between.publish(queue, envelopes.encode(reply), key="2")
         await between.publish(queue, b"\xc1 no envelope", key="3")
@@ -231,7 +235,9 @@ async def test_late_reply_is_acknowledged_logged_and_never_sent_back(
         assert await hf.run(asker, run_id="r", timeout=30) == "timed out"
         (wait,) = await hf.waits.of_run("r")
         queue = envelopes.queue_of_store("default", await hf._context.store.store_id())  # pyright: ignore[reportPrivateUsage] - where its replies go
-        late = Reply(wait_id=wait.wait_id, reply=PeerReply(status="completed", value="late"))
+        late = ReplyEnvelope(
+            wait_id=wait.wait_id, reply=PeerReply(status="completed", value="late")
+        )
         await between.publish(queue, envelopes.encode(late), key="late")
 
         async def is_dealt_with() -> Any:
@@ -259,16 +265,20 @@ async def test_cancel_that_overtakes_its_request_stops_it_all_the_same(
     await between.open()
     async with served(elsewhere, transport, [research]) as theirs:
         queue = envelopes.queue_of_agent("default", "research")
-        cancel = Cancel(wait_id="w", agent="research")
+        cancel = CancelEnvelope(wait_id="w", agent="research")
         await between.publish(queue, envelopes.encode(cancel), key="w/cancel")
 
         async def is_there() -> bool:
             return any(run.run_id == "w" for run in await theirs.runs.list())
 
         await until(is_there)
-        request = Request(wait_id="w", agent="research", input="gold", reply_to="queue:replies.x")
+        request = RequestEnvelope(
+            wait_id="w", agent="research", input="gold", reply_to="queue:replies.x"
+        )
         await between.publish(queue, envelopes.encode(request), key="w")
-        again = Request(wait_id="v", agent="research", input="gold", reply_to="queue:replies.x")
+        again = RequestEnvelope(
+            wait_id="v", agent="research", input="gold", reply_to="queue:replies.x"
+        )
         await between.publish(queue, envelopes.encode(again), key="v")
 
         async def is_done() -> bool:
@@ -356,7 +366,7 @@ async def test_only_a_run_that_was_woken_says_that_it_waits_for_no_person(
         arriving = between.consume("caller", lease=60)
         async for delivery in arriving:
             sign = envelopes.decode(delivery.body)
-            assert isinstance(sign, Alive)
+            assert isinstance(sign, AliveEnvelope)
             signs.append(sign.is_awake)
             await delivery.ack()
             if len(signs) == 3:
@@ -479,7 +489,7 @@ async def test_poison_is_set_aside(elsewhere: str, transport: str) -> None:
     async with served(elsewhere, transport, [research]) as theirs:
         queue = envelopes.queue_of_store("default", await theirs._context.store.store_id())  # pyright: ignore[reportPrivateUsage] - where its replies go
         for number, deadline in enumerate((2**63 - 5, -1)):
-            asks = envelopes.Asks(
+            asks = envelopes.QuestionEnvelope(
                 wait_id="w",
                 question_id=f"q{number}",
                 kind="question",
@@ -539,7 +549,9 @@ async def test_request_that_its_receiver_buries_has_failed(
 
         (wait,) = await until(is_left)
         queue = envelopes.queue_of_store("default", await hf._context.store.store_id())  # pyright: ignore[reportPrivateUsage] - where its replies go
-        request = Request(wait_id=wait.wait_id, agent="\0", input="gold", reply_to=f"queue:{queue}")
+        request = RequestEnvelope(
+            wait_id=wait.wait_id, agent="\0", input="gold", reply_to=f"queue:{queue}"
+        )
         await between.publish("agents.research", envelopes.encode(request), key="broken")
         answer = await hf.run(patient, "nobody", "gold", run_id="r", timeout=60)
         assert "the request could not be delivered" in answer

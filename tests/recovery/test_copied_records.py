@@ -12,11 +12,11 @@ from holdfast import codec, ids
 from holdfast.engine.writing.unheld_runs import append_at_head
 from holdfast.errors import CheckpointConflict, CheckpointCorrupted, CheckpointFinal
 from holdfast.kernel import records
-from holdfast.kernel.checkpoints import Created, Delta, encode_body
+from holdfast.kernel.checkpoints import CheckpointCreated, Delta, encode_body
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.record_schema import fields_of
 from holdfast.records import CheckpointService, StoredRecord, hash_of
-from holdfast.records.reading import moment
+from holdfast.records.record_loader import moment
 from holdfast.stores.reads import RunAtHead
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import advance
@@ -234,7 +234,7 @@ async def test_fork_of_an_agents_run_tells_its_progress_and_not_a_record_from_be
 async def test_copy_of_a_version_without_a_record_has_none(backend: Backend, way: str) -> None:
     async with holdfast.open(backend.url) as hf:
         run = await hf.runs.open("t")
-        await run.checkpoint()
+        await run.checkpoint(phase="implementing")
         await run.checkpoint()
         if way == "fork":
             await hf.runs.fork("t", 1, new_run_id="copy")
@@ -242,6 +242,7 @@ async def test_copy_of_a_version_without_a_record_has_none(backend: Backend, way
             await hf.runs.rewind("t", 1, takeover=True)
         (copied,) = await hf.checkpoints.history("copy" if way == "fork" else "t", limit=1)
         assert copied.label == {"fork": "forked", "rewind": "rewound"}[way]
+        assert copied.phase == "implementing"
         with backend.raw() as raw:
             assert raw.rows("SELECT run_id, version FROM records") == []
 
@@ -256,7 +257,7 @@ async def test_copied_record_is_checked_by_the_hash_that_is_stored(backend: Back
         fields["execution_state"]["current_focus"] = "another plan"
         delta = Delta({}, {records.PART: msgspec.Raw(codec.encode(fields))}, [])
         copied = ids.uuid7()
-        facts = Created(copied, 2, 1, 0, label="rewound")
+        facts = CheckpointCreated(copied, 2, 1, 0, label="rewound")
 
         async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
             return [Draft(Kind.CHECKPOINT_CREATED, facts, encode_body(delta))]

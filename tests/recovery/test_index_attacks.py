@@ -325,7 +325,7 @@ async def test_what_is_final_is_said_by_the_chain(backend: Backend, way: str) ->
 def test_ids_lie_where_the_indexes_of_the_journal_look_for_them() -> None:
     one, two = UUID(int=1), UUID(int=2)
     facts: list[tuple[msgspec.Struct, int]] = [
-        (checkpoints.Created(one, 1, 0, 0), 3),
+        (checkpoints.CheckpointCreated(one, 1, 0, 0), 3),
         (checkpoints.Deleted(one, 1), 3),
         (records.Updated(one, 1, 2, [], "p", "t"), 3),
         (records.Finalized(one, 1, 1, "s", "h"), 3),
@@ -335,5 +335,5 @@ def test_ids_lie_where_the_indexes_of_the_journal_look_for_them() -> None:
     for each, at in facts:
         assert encoder.encode(each)[at : at + 16] == one.bytes, type(each)
     assert encoder.encode(facts[0][0])[-1:] == b"\xc0"
-    told = checkpoints.Created(one, 1, 0, 0, record=records.Told("qa"))
+    told = checkpoints.CheckpointCreated(one, 1, 0, 0, record=records.Told("qa"))
     assert encoder.encode(told)[-1:] != b"\xc0"

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.engine.maintenance.erasing import erase_run
+from holdfast.engine.maintenance.erasure import erase_run
 from holdfast.errors import CheckpointCorrupted, IndexCorrupted
 from holdfast.kernel import indexes
 from holdfast.records import CheckpointService, hash_of

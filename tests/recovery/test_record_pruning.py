@@ -3,9 +3,9 @@
 import pytest
 
 import holdfast
-from holdfast.engine.marked.marked_run import Change
+from holdfast.engine.marked.marked_run import VersionChange
 from holdfast.engine.marked.marks import Marks
-from holdfast.engine.reading.folding import View
+from holdfast.engine.reading.log_views import LogView
 from holdfast.errors import CheckpointFinal
 from holdfast.kernel.marks import Mark
 from holdfast.records import CheckpointService
@@ -21,8 +21,8 @@ async def test_final_version_is_neither_pruned_nor_replaced(backend: Backend) ->
         for number in range(1, 5):
             value = f"state {number} " + "x" * 400
 
-            def change(_: View, value: str = value) -> Change:
-                return Change({}, {"state": value})
+            def change(_: LogView, value: str = value) -> VersionChange:
+                return VersionChange({}, {"state": value})
 
             await run.save(Mark("", str(number)), change)
         history = await hf.checkpoints.history("thread")
@@ -33,7 +33,7 @@ async def test_final_version_is_neither_pruned_nor_replaced(backend: Backend) ->
         with pytest.raises(CheckpointFinal):
             await marks.prune(run, {1, 2}, note="old")
         with pytest.raises(CheckpointFinal):
-            await run.save(Mark("", "2"), lambda _: Change({}, {"state": 1}), replacing=2)
+            await run.save(Mark("", "2"), lambda _: VersionChange({}, {"state": 1}), replacing=2)
         await marks.prune(run, {1, 3}, note="old")
         assert [each.version for each in await hf.checkpoints.history("thread")] == [4, 2]
         assert (await hf.checkpoints.load("thread", 2))["state"].startswith("state 2")

@@ -12,7 +12,7 @@ from holdfast.engine.writing.unheld_runs import append_at_head
 from holdfast.errors import CheckpointCorrupted, SchemaMismatch
 from holdfast.kernel import checkpoints
 from holdfast.kernel import record_schema as schema
-from holdfast.kernel.checkpoints import Created, Delta
+from holdfast.kernel.checkpoints import CheckpointCreated, Delta
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.records import Told
 from holdfast.records import CheckpointService, Decision, Item
@@ -59,7 +59,7 @@ async def write(hf: holdfast.Holdfast, fields: dict[str, Any], *, like: Any = No
     hashed = {**fields, "compliance": proof}
     raw = msgspec.Raw(msgspec.msgpack.encode(hashed))
     body = checkpoints.encode_body(Delta({}, {"holdfast.record": raw}, []))
-    facts = Created(ID, 1, 0, 0, phase="testing", agent="old", record=Told("qa"))
+    facts = CheckpointCreated(ID, 1, 0, 0, phase="testing", agent="old", record=Told("qa"))
     await hf.runs.create("task")
 
     async def plan(head: Any, now: int) -> list[Draft]:

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Settings
-from holdfast.agents.definitions.recovering import RecoveryPolicy
+from holdfast.agents.definitions.recovery_policy import RecoveryPolicy
 from holdfast.agents.work.breaker import AgentBreaker
 from holdfast.engine.maintenance import travel
 from holdfast.engine.maintenance.scrubber import Scrubber
@@ -21,9 +21,9 @@ from holdfast.errors import (
     StoreBusy,
 )
 from holdfast.kernel import indexes, leases
-from holdfast.kernel.leases import Worker
+from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.recoveries import Point
-from holdfast.stores.contract import Decision, Snapshot
+from holdfast.stores.contract import LateDecision, Snapshot
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, start
 from tests.agents.ledger import Ledger
@@ -423,9 +423,9 @@ async def lose_worker_of(hf: holdfast.Holdfast, run_id: str) -> None:
     """Take a run with a worker that is gone without a word, among others that it held."""
     taken = await hf.leases.take(run_id)
 
-    def expire(snapshot: Snapshot) -> Decision:
+    def expire(snapshot: Snapshot) -> LateDecision:
         assert snapshot.run is not None
-        holder = Worker(
+        holder = WorkerRow(
             tenant="default",
             worker=taken.run.worker,
             started_at=1,
@@ -435,7 +435,7 @@ async def lose_worker_of(hf: holdfast.Holdfast, run_id: str) -> None:
         drafts = leases.expire(
             snapshot.run, Point(*snapshot.newest), {holder.worker: holder}, note="", now=0
         )
-        return Decision(None, drafts)
+        return LateDecision(None, drafts)
 
     await hf._context.decide_late(run_id, expire)
 

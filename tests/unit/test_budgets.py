@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.kernel import budgets
 from holdfast.kernel.budgets import Amounts, Books, Limits, Recorded, Reserved, Set
-from holdfast.stores.postgres import drawing
+from holdfast.stores.postgres import budget_draws
 
 
 @dataclass
@@ -75,14 +75,14 @@ def test_folded_commit_asks_for_what_its_changes_ask_for_one_by_one(seed: int) -
         Reserved(f"w{n}", "r", "m", Amounts(chance.randint(0, 6)), chance.random() < 0.5)
         for n in range(chance.randint(1, 4))
     ]
-    record, stepwise, fits = drawing.untouched(), start, True
+    record, stepwise, fits = budget_draws.untouched(), start, True
     for facts in [*settled, *wanted]:
         if isinstance(facts, Reserved):
             fits = fits and not budgets.lacking(stepwise, facts, at=0)
         for change in budgets.changes_of("t", "r", 2, 0, facts):
             if isinstance(change, budgets.DrawBudget):
                 stepwise = budgets.drawn(stepwise, change)
-                drawing.fold(record, change)
+                budget_draws.fold(record, change)
     assert start.spent_usd + record["spent_usd"] == stepwise.spent_usd
     assert start.reserved_usd + record["reserved_usd"] == stepwise.reserved_usd
     needs = record["needs_usd"]

@@ -36,7 +36,7 @@ class Files:
         self.path.write_text(text, encoding="utf-8")
         return config.load(self.path, agent=agent, environ=environ)
 
-    def check(self, text: str, **environ: str) -> config.Report:
+    def check(self, text: str, **environ: str) -> config.ConfigReport:
         self.path.write_text(text, encoding="utf-8")
         return config.check(self.path, environ=environ)
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.agents.definitions.tools import Happened, Policy
+from holdfast.agents.definitions.tools import Happened, ToolPolicy
 from holdfast.agents.effects.doubt import CannotTell
 from holdfast.agents.effects.effect_flow import (
     AskPerson,
@@ -29,20 +29,20 @@ from holdfast.agents.effects.effect_flow import (
 )
 from holdfast.engine.effects import Begun
 from holdfast.errors import NotDone
-from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.effects import Effect, EffectStatus
 
 REPLY = "what the caller gets"
-MUTATE = Policy()
-FAIL = Policy(in_doubt="fail")
-RETRY = Policy(in_doubt="retry", retries=2)
-IDEMPOTENT = Policy(effect="idempotent")
+MUTATE = ToolPolicy()
+FAIL = ToolPolicy(in_doubt="fail")
+RETRY = ToolPolicy(in_doubt="retry", retries=2)
+IDEMPOTENT = ToolPolicy(effect="idempotent")
 BROKEN = ValueError("boom")
 RAISED = Raised(BROKEN, "pay raised ValueError: boom")
 CANCELLED = KeyboardInterrupt()
 DOWN = CannotTell("the vendor is down")
 
 
-def begun_as(answer: Any, status: Status = Status.ISSUED) -> Begun:
+def begun_as(answer: Any, status: EffectStatus = EffectStatus.ISSUED) -> Begun:
     effect = Effect(
         tenant="",
         effect_id=UUID(int=1),
@@ -62,13 +62,13 @@ def begun_as(answer: Any, status: Status = Status.ISSUED) -> Begun:
 
 FRESH = begun_as("fresh")
 IN_FLIGHT = begun_as("in_flight")
-UNKNOWN = begun_as("unknown", Status.UNKNOWN)
-DONE = begun_as("done", Status.COMPLETED)
+UNKNOWN = begun_as("unknown", EffectStatus.UNKNOWN)
+DONE = begun_as("done", EffectStatus.COMPLETED)
 
 
 def not_done(begun: Begun, note: str) -> Settle:
     """The step that frees a key to begin the same operation again."""
-    return Settle(begun, Status.NOT_DONE, note=note, retry=True)
+    return Settle(begun, EffectStatus.NOT_DONE, note=note, retry=True)
 
 
 def drive(steps: EffectSteps, *expected: tuple[EffectStep, Any]) -> Any:
@@ -84,7 +84,7 @@ def drive(steps: EffectSteps, *expected: tuple[EffectStep, Any]) -> Any:
     return None
 
 
-def in_doubt(policy: Policy, **options: Any) -> EffectSteps:
+def in_doubt(policy: ToolPolicy, **options: Any) -> EffectSteps:
     """A flow whose tool has just raised."""
     steps = EffectFlow(policy, **options).steps(FRESH)
     assert next(steps) == CallTool(FRESH)
@@ -92,20 +92,20 @@ def in_doubt(policy: Policy, **options: Any) -> EffectSteps:
 
 
 def test_fresh_call_is_made_and_completed() -> None:
-    completed = Settle(FRESH, Status.COMPLETED, "paid")
+    completed = Settle(FRESH, EffectStatus.COMPLETED, "paid")
     steps = EffectFlow(MUTATE).steps(FRESH)
     assert drive(steps, (CallTool(FRESH), Returned("paid")), (completed, REPLY)) == REPLY
     assert next(steps, "ended") == "ended"
 
 
 def test_call_of_which_nothing_is_known_is_begun_before_it_is_made() -> None:
-    completed = Settle(FRESH, Status.COMPLETED, 1)
+    completed = Settle(FRESH, EffectStatus.COMPLETED, 1)
     expected = (BeginEffect(), FRESH), (CallTool(FRESH), Returned(1)), (completed, REPLY)
     assert drive(EffectFlow(MUTATE).steps(), *expected) == REPLY
 
 
 def test_completed_call_is_looked_at_again_if_the_driver_has_no_reply() -> None:
-    completed = Settle(FRESH, Status.COMPLETED, 1)
+    completed = Settle(FRESH, EffectStatus.COMPLETED, 1)
     expected = (CallTool(FRESH), Returned(1)), (completed, None), (BeginEffect(), DONE)
     assert drive(EffectFlow(MUTATE).steps(FRESH), *expected, (ReplayOutcome(DONE), REPLY)) == REPLY
 
@@ -185,15 +185,17 @@ def test_call_that_is_always_too_late_is_postponed() -> None:
     ("policy", "seen"),
     [
         (MUTATE, Raised(NotDone("no"), "no")),
-        (Policy(not_done_on=(ValueError,)), RAISED),
-        (Policy(not_done_on=(KeyboardInterrupt,)), Raised(CANCELLED, "stopped")),
+        (ToolPolicy(not_done_on=(ValueError,)), RAISED),
+        (ToolPolicy(not_done_on=(KeyboardInterrupt,)), Raised(CANCELLED, "stopped")),
         (MUTATE, Raised(BROKEN, "refused", is_not_done=True)),
         (MUTATE, Raised(None, "refused", is_not_done=True)),
         (IDEMPOTENT, RAISED),
     ],
 )
-def test_error_that_shows_that_nothing_happened_ends_the_call(policy: Policy, seen: Raised) -> None:
-    settled = Settle(FRESH, Status.NOT_DONE, seen.text, error=seen.error)
+def test_error_that_shows_that_nothing_happened_ends_the_call(
+    policy: ToolPolicy, seen: Raised
+) -> None:
+    settled = Settle(FRESH, EffectStatus.NOT_DONE, seen.text, error=seen.error)
     expected = (CallTool(FRESH), seen), (settled, REPLY)
     assert drive(EffectFlow(policy).steps(FRESH), *expected) == REPLY
 
@@ -204,7 +206,7 @@ def test_error_of_a_tool_with_consequences_is_verified_before_anything_is_record
 
 def test_doubt_is_recorded_before_verify_where_the_driver_says_so() -> None:
     steps = in_doubt(MUTATE, records_doubt_first=True)
-    assert steps.send(RAISED) == Settle(FRESH, Status.UNKNOWN, error=BROKEN)
+    assert steps.send(RAISED) == Settle(FRESH, EffectStatus.UNKNOWN, error=BROKEN)
     assert steps.send(True) == AskVerify(FRESH, RAISED.text, BROKEN)
     assert steps.send(VerifyAnswer(None)) == AskPerson(FRESH, RAISED.text, "")
 
@@ -222,22 +224,26 @@ REFUSED = Raised(NotDone("no"), "no")
 @pytest.mark.parametrize(
     ("policy", "ended", "status", "result", "note"),
     [
-        (MUTATE, Returned("paid"), Status.COMPLETED, "paid", ""),
-        (MUTATE, REFUSED, Status.NOT_DONE, "no", "it raised"),
-        (MUTATE, ENDED, Status.UNKNOWN, "boom", "it raised"),
-        (MUTATE, None, Status.UNKNOWN, None, "the call was cancelled"),
-        (IDEMPOTENT, None, Status.NOT_DONE, None, "the call was cancelled"),
+        (MUTATE, Returned("paid"), EffectStatus.COMPLETED, "paid", ""),
+        (MUTATE, REFUSED, EffectStatus.NOT_DONE, "no", "it raised"),
+        (MUTATE, ENDED, EffectStatus.UNKNOWN, "boom", "it raised"),
+        (MUTATE, None, EffectStatus.UNKNOWN, None, "the call was cancelled"),
+        (IDEMPOTENT, None, EffectStatus.NOT_DONE, None, "the call was cancelled"),
         (
-            Policy(not_done_on=(KeyboardInterrupt,)),
+            ToolPolicy(not_done_on=(KeyboardInterrupt,)),
             None,
-            Status.NOT_DONE,
+            EffectStatus.NOT_DONE,
             None,
             "the call was cancelled",
         ),
     ],
 )
 def test_interrupted_call_is_settled_by_what_was_seen_and_the_interruption_continues(
-    policy: Policy, ended: Returned | Raised | None, status: Status, result: Any, note: str
+    policy: ToolPolicy,
+    ended: Returned | Raised | None,
+    status: EffectStatus,
+    result: Any,
+    note: str,
 ) -> None:
     steps = in_doubt(policy)
     error = REFUSED.error if ended is REFUSED else None
@@ -256,21 +262,21 @@ def test_nothing_is_recorded_of_an_idempotent_call_that_raised_while_it_was_inte
 def test_interrupted_idempotent_call_is_unknown_where_the_driver_says_so() -> None:
     settled = in_doubt(IDEMPOTENT, doubts_interrupted=True).send(Interrupted(CANCELLED))
     assert isinstance(settled, Settle)
-    assert settled.status is Status.UNKNOWN
+    assert settled.status is EffectStatus.UNKNOWN
 
 
 def test_verdict_that_it_happened_completes_the_call() -> None:
     steps = in_doubt(MUTATE)
     steps.send(RAISED)
     settled = steps.send(VerifyAnswer(Happened("paid"), is_over=False))
-    assert settled == Settle(FRESH, Status.COMPLETED, "paid", "verified")
+    assert settled == Settle(FRESH, EffectStatus.COMPLETED, "paid", "verified")
     assert drive_on(steps, REPLY) == REPLY
 
 
 def test_verdict_that_it_did_not_happen_reports_the_error_that_was_seen() -> None:
     steps = in_doubt(MUTATE)
     steps.send(RAISED)
-    settled = Settle(FRESH, Status.NOT_DONE, RAISED.text, "verified")
+    settled = Settle(FRESH, EffectStatus.NOT_DONE, RAISED.text, "verified")
     assert steps.send(VerifyAnswer(NotDone())) == settled
     assert drive_on(steps, REPLY) == REPLY
 
@@ -301,13 +307,13 @@ def test_policy_to_retry_makes_the_call_again_as_often_as_it_says() -> None:
     steps = in_doubt(RETRY)
     steps.send(RAISED)
     unknown = steps.send(VerifyAnswer(None, attempts=3))
-    assert unknown == Settle(FRESH, Status.UNKNOWN, RAISED.text, "it raised")
+    assert unknown == Settle(FRESH, EffectStatus.UNKNOWN, RAISED.text, "it raised")
 
 
 def test_policy_to_fail_records_the_doubt_and_reports_it() -> None:
     steps = in_doubt(FAIL)
     steps.send(RAISED)
-    unknown = Settle(FRESH, Status.UNKNOWN, RAISED.text, "it raised")
+    unknown = Settle(FRESH, EffectStatus.UNKNOWN, RAISED.text, "it raised")
     assert steps.send(VerifyAnswer(DOWN)) == unknown
     assert steps.send(REPLY) == ReportUnknown(FRESH, RAISED.text, DOWN.reason)
     assert drive_on(steps, REPLY) == REPLY
@@ -316,7 +322,7 @@ def test_policy_to_fail_records_the_doubt_and_reports_it() -> None:
 @pytest.mark.parametrize(
     ("begun", "recorded"),
     [
-        (IN_FLIGHT, [Settle(IN_FLIGHT, Status.UNKNOWN, None, "its worker was lost")]),
+        (IN_FLIGHT, [Settle(IN_FLIGHT, EffectStatus.UNKNOWN, None, "its worker was lost")]),
         (UNKNOWN, []),
     ],
 )
@@ -330,7 +336,7 @@ def test_person_is_asked_once_the_doubt_is_recorded(begun: Begun, recorded: list
 def test_word_of_a_person_that_it_happened_is_recorded() -> None:
     steps = asking_a_person()
     note = "a person said that it happened"
-    assert steps.send(Happened("paid")) == Settle(UNKNOWN, Status.COMPLETED, "paid", note)
+    assert steps.send(Happened("paid")) == Settle(UNKNOWN, EffectStatus.COMPLETED, "paid", note)
     assert drive_on(steps, REPLY) == REPLY
 
 
@@ -344,7 +350,7 @@ def test_verify_that_cannot_tell_yet_is_asked_later() -> None:
     steps = EffectFlow(MUTATE).steps(IN_FLIGHT, is_recorded=True)
     next(steps)
     assert steps.send(VerifyAnswer(DOWN)) == AskVerifyLater(IN_FLIGHT, DOWN.reason)
-    assert steps.send(99) == Settle(IN_FLIGHT, Status.UNKNOWN, None, "its worker was lost")
+    assert steps.send(99) == Settle(IN_FLIGHT, EffectStatus.UNKNOWN, None, "its worker was lost")
     note = "the vendor is down; it is asked again about pay"
     assert steps.send(REPLY) == Postpone(IN_FLIGHT, note, 99)
 
@@ -366,7 +372,7 @@ def test_verify_that_can_never_tell_is_not_asked_again() -> None:
 def test_doubt_is_recorded_when_verify_is_interrupted_after_the_tool_raised() -> None:
     steps = in_doubt(MUTATE)
     steps.send(RAISED)
-    unknown = Settle(FRESH, Status.UNKNOWN, RAISED.text, "it raised")
+    unknown = Settle(FRESH, EffectStatus.UNKNOWN, RAISED.text, "it raised")
     assert steps.send(Interrupted(CANCELLED)) == unknown
     with pytest.raises(KeyboardInterrupt):
         steps.send(REPLY)

@@ -14,19 +14,19 @@ from holdfast.errors import IllegalMove, IntegrityError, JournalCorrupted, RunEn
 from holdfast.kernel import checkpoints, edits, effects, indexes, journal, runs, waits
 from holdfast.kernel.checkpoints import END, Delta, Splice
 from holdfast.kernel.journal import ORIGIN, Draft, Kind, NoFacts, Origin, Position
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.state import Parts
 
 HERE = Origin("default", "a", "tester", 1_000_000)
 
 
-def a_run(status: Status) -> Run:
-    return Run(tenant="default", run_id="a", root_id="a", status=status)
+def a_run(status: RunStatus) -> RunRow:
+    return RunRow(tenant="default", run_id="a", root_id="a", status=status)
 
 
-@pytest.mark.parametrize(("kind", "status"), list(itertools.product(runs.MOVES, Status)))
+@pytest.mark.parametrize(("kind", "status"), list(itertools.product(runs.MOVES, RunStatus)))
 def test_each_move_is_legal_from_its_states_and_refused_from_all_others(
-    kind: Kind, status: Status
+    kind: Kind, status: RunStatus
 ) -> None:
     allowed, _ = runs.MOVES[kind]
     if status in allowed:
@@ -38,15 +38,15 @@ def test_each_move_is_legal_from_its_states_and_refused_from_all_others(
 
 def test_every_state_can_be_reached_and_every_living_one_left() -> None:
     targets = {target for _, target in runs.MOVES.values()}
-    assert targets == set(Status)
+    assert targets == set(RunStatus)
     left = set().union(*(allowed for allowed, _ in runs.MOVES.values()))
     assert left == set(runs.ALIVE)
 
 
 def test_every_entry_kind_has_facts_and_every_fact_decodes() -> None:
     assert set(indexes.FACTS) == set(Kind)
-    entry = journal.seal(ORIGIN, Draft(Kind.RUN_LEASED, runs.Leased("w1")), HERE, bytes(16))
-    assert indexes.facts_of(entry) == runs.Leased("w1")
+    entry = journal.seal(ORIGIN, Draft(Kind.RUN_LEASED, runs.RunLeased("w1")), HERE, bytes(16))
+    assert indexes.facts_of(entry) == runs.RunLeased("w1")
     broken = msgspec.structs.replace(entry, facts=b"\xc1")
     with pytest.raises(JournalCorrupted, match="entry 1 of run a"):
         indexes.facts_of(broken)
@@ -85,18 +85,18 @@ def test_effect_outcomes_are_final() -> None:
         tool="t",
         call_id="",
         args_digest=b"",
-        status=effects.Status.COMPLETED,
+        status=effects.EffectStatus.COMPLETED,
         issued_seq=1,
         issued_at=0,
         limit_at=10,
         lease_seq=2,
     )
-    for status in effects.Status:
+    for status in effects.EffectStatus:
         with pytest.raises(IllegalMove):
             effects.settle(effect, status)
-    unknown = msgspec.structs.replace(effect, status=effects.Status.UNKNOWN)
-    assert effects.settle(unknown, effects.Status.NOT_DONE).kind is Kind.EFFECT_NOT_DONE
-    issued = msgspec.structs.replace(effect, status=effects.Status.ISSUED)
+    unknown = msgspec.structs.replace(effect, status=effects.EffectStatus.UNKNOWN)
+    assert effects.settle(unknown, effects.EffectStatus.NOT_DONE).kind is Kind.EFFECT_NOT_DONE
+    issued = msgspec.structs.replace(effect, status=effects.EffectStatus.ISSUED)
     assert not effects.is_doubtful(issued, now=9)
     assert effects.is_doubtful(issued, now=10)
 
@@ -187,9 +187,9 @@ def test_what_is_replaced_or_dropped_is_not_alive_any_more() -> None:
     assert parts.live_bytes == 1
 
 
-@pytest.mark.parametrize("status", Status)
-def test_only_a_run_that_is_held_is_worked_on(status: Status) -> None:
-    if status is Status.RUNNING:
+@pytest.mark.parametrize("status", RunStatus)
+def test_only_a_run_that_is_held_is_worked_on(status: RunStatus) -> None:
+    if status is RunStatus.RUNNING:
         assert runs.check_leased(a_run(status)) is None
         return
     with pytest.raises(RunEnded if status in runs.ENDED else IllegalMove):

@@ -7,19 +7,19 @@ import pytest
 
 from holdfast.kernel import leases, runs
 from holdfast.kernel.journal import Kind
-from holdfast.kernel.leases import Blame, Worker
+from holdfast.kernel.leases import Blame, WorkerRow
 from holdfast.kernel.recoveries import Point
-from holdfast.kernel.runs import Loss, Run, Status
+from holdfast.kernel.runs import Loss, RunRow, RunStatus
 
 BEFORE, AFTER = Point(6, 1, None), Point(8, 2, None)
 SECOND = 1_000_000
 
 
-def held_by(worker: str, *losses: Loss, attempts: int | None = None) -> Run:
-    return Run(
+def held_by(worker: str, *losses: Loss, attempts: int | None = None) -> RunRow:
+    return RunRow(
         tenant="default",
         run_id="r",
-        status=Status.RUNNING,
+        status=RunStatus.RUNNING,
         worker=worker,
         lease_seq=7,
         attempts=len(losses) if attempts is None else attempts,
@@ -28,8 +28,8 @@ def held_by(worker: str, *losses: Loss, attempts: int | None = None) -> Run:
     )
 
 
-def worker(name: str, *, beats: int = 1, held: int = 1, blocking_run: str = "") -> Worker:
-    return Worker(
+def worker(name: str, *, beats: int = 1, held: int = 1, blocking_run: str = "") -> WorkerRow:
+    return WorkerRow(
         tenant="default",
         worker=name,
         started_at=0,
@@ -40,15 +40,15 @@ def worker(name: str, *, beats: int = 1, held: int = 1, blocking_run: str = "") 
     )
 
 
-def rows(*workers: Worker) -> dict[str, Worker]:
+def rows(*workers: WorkerRow) -> dict[str, WorkerRow]:
     return {each.worker: each for each in workers}
 
 
-def expire(run: Run, *workers: Worker, newest: Point = BEFORE) -> list[object]:
+def expire(run: RunRow, *workers: WorkerRow, newest: Point = BEFORE) -> list[object]:
     return [draft.facts for draft in leases.expire(run, newest, rows(*workers), note="gone", now=5)]
 
 
-def is_blocked(losses: Iterable[Loss], *workers: Worker) -> bool:
+def is_blocked(losses: Iterable[Loss], *workers: WorkerRow) -> bool:
     standing = leases.standing(losses, rows(*workers))
     return not leases.judge("r", standing, len(standing)).is_recoverable
 
@@ -145,7 +145,9 @@ def test_third_loss_in_a_row_blocks() -> None:
         pytest.param([*[beside(f"w{n}") for n in range(9)], alone("x")], [], id="blamed once"),
     ],
 )
-def test_run_that_may_be_innocent_is_not_blocked(losses: list[Loss], workers: list[Worker]) -> None:
+def test_run_that_may_be_innocent_is_not_blocked(
+    losses: list[Loss], workers: list[WorkerRow]
+) -> None:
     assert not is_blocked(losses, *workers)
 
 
@@ -167,7 +169,7 @@ def test_run_that_may_be_innocent_is_not_blocked(losses: list[Loss], workers: li
         ),
     ],
 )
-def test_run_that_is_to_blame_is_blocked(losses: list[Loss], workers: list[Worker]) -> None:
+def test_run_that_is_to_blame_is_blocked(losses: list[Loss], workers: list[WorkerRow]) -> None:
     assert is_blocked(losses, *workers)
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from holdfast import process_identity
 from holdfast.engine.liveness import WorkerWatch
-from holdfast.kernel.leases import Worker
+from holdfast.kernel.leases import WorkerRow
 from holdfast.process_identity import has_ended, of_this_process
 
 LEASE = 1200
 
 
-def row(beats: int = 1, *, name: str = "w", lease: int = LEASE, expires_at: int = 0) -> Worker:
-    return Worker(
+def row(beats: int = 1, *, name: str = "w", lease: int = LEASE, expires_at: int = 0) -> WorkerRow:
+    return WorkerRow(
         tenant="default",
         worker=name,
         started_at=0,
@@ -27,11 +27,11 @@ def row(beats: int = 1, *, name: str = "w", lease: int = LEASE, expires_at: int 
     )
 
 
-def look(watch: WorkerWatch, now: int, *rows: Worker, took: int = 0, lease: int = LEASE) -> None:
+def look(watch: WorkerWatch, now: int, *rows: WorkerRow, took: int = 0, lease: int = LEASE) -> None:
     watch.look(rows, asked_at=now - took, now=now, lease=lease)
 
 
-def watched(*looks: tuple[int, Worker], lease: int = LEASE) -> WorkerWatch:
+def watched(*looks: tuple[int, WorkerRow], lease: int = LEASE) -> WorkerWatch:
     watch = WorkerWatch()
     for now, seen in looks:
         look(watch, now, seen, lease=lease)

@@ -11,7 +11,7 @@ import pytest
 from holdfast.clock import steady
 from holdfast.errors import InvalidSetting
 from holdfast.kernel.effects import Effect
-from holdfast.kernel.effects import Status as EffectStatus
+from holdfast.kernel.effects import EffectStatus as EffectStatus
 from holdfast.kernel.indexes import (
     AddEffect,
     AddSignal,
@@ -29,7 +29,7 @@ from holdfast.kernel.waits import GroupStatus, Wait, WaitStatus
 from holdfast.settings import Settings, locate_store, shown_store
 from holdfast.stores.postgres.changes import Changes, Condition
 from holdfast.stores.postgres.clock import ServerClock
-from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.postgres.connections import ConnectionPool
 from holdfast.stores.postgres.queries import PARTS, change_statement, commit_statement
 from holdfast.stores.postgres.rounds import DamagedRuns, _check_held
 
@@ -208,7 +208,7 @@ def test_password_is_not_shown(url: str, shown: str) -> None:
 
 def test_url_that_is_none_is_refused_without_its_password() -> None:
     with pytest.raises(InvalidSetting, match="it looks like postgresql://") as refused:
-        Connections("postgresql://me:secret@host/db?no_such_option=1", Settings())
+        ConnectionPool("postgresql://me:secret@host/db?no_such_option=1", Settings())
     assert "secret" not in str(refused.value)
 
 

@@ -7,12 +7,12 @@ from holdfast import codec
 from holdfast.errors import IntegrityError, JournalCorrupted, RunCancelled, RunEnded
 from holdfast.kernel import indexes, journal, runs, signals, waits
 from holdfast.kernel.journal import ORIGIN, Draft, Kind, Origin
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.waits import Group, Wait, WaitStatus
-from holdfast.stores.sealing import seal_all
+from holdfast.stores.entry_sealer import seal_all
 
 HERE = Origin("default", "a", "alice", 1_000_000)
-WAITING = Run(tenant="default", run_id="a", status=Status.WAITING, waiting_on="g")
+WAITING = RunRow(tenant="default", run_id="a", status=RunStatus.WAITING, waiting_on="g")
 GROUPS = {"g": Group(tenant="default", run_id="a", group_id="g", need=0, total=1)}
 
 
@@ -38,12 +38,12 @@ def received(*open_waits: Wait) -> list[Draft]:
 
 
 def test_signal_that_nobody_awaits_is_one_entry() -> None:
-    assert received() == [Draft(Kind.SIGNAL_RECEIVED, signals.Received("one", "go"), b"body")]
+    assert received() == [Draft(Kind.SIGNAL_RECEIVED, signals.SignalReceived("one", "go"), b"body")]
 
 
 def test_awaited_signal_resolves_the_wait_with_its_id_and_wakes_the_run() -> None:
     _, resolved, closed = received(a_wait())
-    assert resolved == Draft(Kind.WAIT_RESOLVED, waits.Settled("w", "g"), codec.encode("one"))
+    assert resolved == Draft(Kind.WAIT_RESOLVED, waits.WaitSettled("w", "g"), codec.encode("one"))
     assert closed.facts == waits.Closed("g", waits.GroupStatus.SATISFIED, wakes=True)
 
 
@@ -62,7 +62,7 @@ def test_wait_for_something_else_is_passed_over(changed: dict[str, object]) -> N
 
 def test_first_wait_is_the_one_that_was_opened_first() -> None:
     among = [a_wait("w9"), a_wait("w1", opened_seq=4), a_wait("w2"), a_wait("w3")]
-    assert received(*among)[1].facts == waits.Settled("w2", "g")
+    assert received(*among)[1].facts == waits.WaitSettled("w2", "g")
 
 
 def test_wait_without_a_group_is_damage() -> None:
@@ -70,19 +70,19 @@ def test_wait_without_a_group_is_damage() -> None:
         signals.receive(WAITING, "one", "go", b"", open_waits=[a_wait()], groups={})
 
 
-@pytest.mark.parametrize("status", Status)
-def test_only_a_run_that_has_ended_takes_no_signals(status: Status) -> None:
+@pytest.mark.parametrize("status", RunStatus)
+def test_only_a_run_that_has_ended_takes_no_signals(status: RunStatus) -> None:
     run = msgspec.structs.replace(WAITING, status=status)
     if status not in runs.ENDED:
         assert signals.receive(run, "one", "go", b"", groups={})
         return
-    with pytest.raises(RunCancelled if status is Status.CANCELLED else RunEnded):
+    with pytest.raises(RunCancelled if status is RunStatus.CANCELLED else RunEnded):
         signals.receive(run, "one", "go", b"", groups={})
 
 
 def test_rows_follow_from_the_entries_and_each_counts_once() -> None:
-    created = Draft(Kind.RUN_CREATED, runs.Created())
-    sent = Draft(Kind.SIGNAL_RECEIVED, signals.Received("one", "go"), b"body")
+    created = Draft(Kind.RUN_CREATED, runs.RunCreated())
+    sent = Draft(Kind.SIGNAL_RECEIVED, signals.SignalReceived("one", "go"), b"body")
     entries = seal_all(None, ORIGIN, [created, sent], HERE).entries
     (signal,) = indexes.replayed(entries).signals.values()
     assert (signal.seq, signal.received_by, signal.received_at) == (2, "alice", 1_000_000)
@@ -97,16 +97,19 @@ def test_rows_follow_from_the_entries_and_each_counts_once() -> None:
 @pytest.mark.parametrize(
     ("drafts", "what"),
     [
-        ([signals.Received("one", "go")] * 2, "was used before"),
-        ([signals.Received("one", "go"), *[signals.Taken("one")] * 2], "was taken before"),
-        ([signals.Taken("one")], "cannot be replayed"),
+        ([signals.SignalReceived("one", "go")] * 2, "was used before"),
+        (
+            [signals.SignalReceived("one", "go"), *[signals.SignalTaken("one")] * 2],
+            "was taken before",
+        ),
+        ([signals.SignalTaken("one")], "cannot be replayed"),
     ],
 )
 def test_journal_that_contradicts_itself_is_not_followed(
     drafts: list[msgspec.Struct], what: str
 ) -> None:
-    kinds = {signals.Received: Kind.SIGNAL_RECEIVED, signals.Taken: Kind.SIGNAL_TAKEN}
-    entries = [journal.seal(ORIGIN, Draft(Kind.RUN_CREATED, runs.Created()), HERE, bytes(16))]
+    kinds = {signals.SignalReceived: Kind.SIGNAL_RECEIVED, signals.SignalTaken: Kind.SIGNAL_TAKEN}
+    entries = [journal.seal(ORIGIN, Draft(Kind.RUN_CREATED, runs.RunCreated()), HERE, bytes(16))]
     for facts in drafts:
         draft = Draft(kinds[type(facts)], facts)
         entries.append(journal.seal(entries[-1].position, draft, HERE, bytes(16)))

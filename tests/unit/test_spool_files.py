@@ -13,23 +13,26 @@ from holdfast.kernel import checkpoints, runs
 from holdfast.kernel.journal import Draft, Kind, NoFacts, Origin, Position
 from holdfast.stores import spool_files
 from holdfast.stores.contract import Commit
-from holdfast.stores.sealing import seal_all
-from holdfast.stores.spool_files import Head, LeftFile, SpoolFile
+from holdfast.stores.entry_sealer import seal_all
+from holdfast.stores.spool_files import LeftFile, SpoolFile, SpoolHeader
 
-HEAD = Head("store", "default", "w1", 5)
+HEAD = SpoolHeader("store", "default", "w1", 5)
 WORKER = ids.new_worker_id()
 
 
 def commits(count: int, *, size: int = 3) -> list[Commit]:
     """Commits of one run, each after the one before."""
     origin = Origin("default", "r", WORKER, 1)
-    created = Draft(Kind.RUN_CREATED, runs.Created("agent"), b"\x01")
+    created = Draft(Kind.RUN_CREATED, runs.RunCreated("agent"), b"\x01")
     begun = seal_all(
-        None, Position(0, bytes(32)), [created, Draft(Kind.RUN_LEASED, runs.Leased(WORKER))], origin
+        None,
+        Position(0, bytes(32)),
+        [created, Draft(Kind.RUN_LEASED, runs.RunLeased(WORKER))],
+        origin,
     )
     run, position, made = begun.run, begun.position, list[Commit]()
     for nth in range(count):
-        facts = checkpoints.Created(ids.uuid7(), nth + 1, nth, 0, label=f"v{nth + 1}")
+        facts = checkpoints.CheckpointCreated(ids.uuid7(), nth + 1, nth, 0, label=f"v{nth + 1}")
         drafts = [
             Draft(Kind.STEP_RECORDED, checkpoints.Step("model"), b"x" * size),
             Draft(Kind.STATE_VALUES, NoFacts(), b"\x80"),
@@ -202,7 +205,7 @@ def test_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 def test_same_evidence_is_kept_once(tmp_path: Path) -> None:
     given = commits(2)
-    head = Head("store", "default", "w1", 5, "r", "somebody was first")
+    head = SpoolHeader("store", "default", "w1", 5, "r", "somebody was first")
     first = spool_files.write_evidence(tmp_path, head, given)
     assert spool_files.write_evidence(tmp_path, head, given) == first
     assert spool_files.files_in(tmp_path / "evidence") == [first]

@@ -3,16 +3,16 @@
 import pytest
 
 from holdfast.kernel.journal import ORIGIN
-from holdfast.kernel.messages import Message, MessageStatus, Move
-from holdfast.kernel.runs import Run
+from holdfast.kernel.messages import MessageStatus, Move, QueuedMessage
+from holdfast.kernel.runs import RunRow
 from holdfast.stores.combiner import topics_of
 from holdfast.stores.contract import BegunRun, Commit, Conflict, MoveMessage, Publish
 
-RUN = Run(tenant="default", run_id="r")
+RUN = RunRow(tenant="default", run_id="r")
 
 
-def message(ordering: str = "") -> Message:
-    return Message(
+def message(ordering: str = "") -> QueuedMessage:
+    return QueuedMessage(
         tenant="default", queue="q", message_id="m", ordering=ordering, created_at=1, due_at=1
     )
 

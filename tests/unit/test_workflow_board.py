@@ -1,6 +1,6 @@
 """The rows that a workflow's progress is drawn from, for every order in which events may come."""
 
-from holdfast.cli.workflows.board import Board, Row, shown_below
+from holdfast.cli.workflows.board import Board, BoardRow, shown_below
 from holdfast.cli.workflows.progress import duration
 from holdfast.workflows.execution.events import (
     BlockBegan,
@@ -10,7 +10,7 @@ from holdfast.workflows.execution.events import (
     WaveBegan,
 )
 from holdfast.workflows.execution.outcome import Outcome
-from holdfast.workflows.execution.state import Result
+from holdfast.workflows.execution.state import BlockResult
 
 NEW = Outcome(run_id="r", workflow="w", status="ready", waves=[["a", "fan"], ["z"]])
 
@@ -21,11 +21,11 @@ def board(before: Outcome = NEW) -> Board:
     return made
 
 
-def rows(of: Board) -> dict[str, Row]:
+def rows(of: Board) -> dict[str, BoardRow]:
     return {row.path: row for wave in of.waves for row in wave.rows}
 
 
-def below(row: Row, most: int = 8) -> list[tuple[int, str, str]]:
+def below(row: BoardRow, most: int = 8) -> list[tuple[int, str, str]]:
     return [(depth, each.name, each.state) for depth, each in shown_below(row, most=most)]
 
 
@@ -80,8 +80,8 @@ def test_nested_blocks_stand_below_and_those_of_another_try_in_their_place() -> 
 
 
 def test_what_is_stored_is_taken_over() -> None:
-    done = Result(status="completed", seconds=3.0)
-    loop = Result(status="completed", rounds=[done, done])
+    done = BlockResult(status="completed", seconds=3.0)
+    loop = BlockResult(status="completed", rounds=[done, done])
     before = Outcome(**{**vars_of(NEW), "blocks": {"a": done, "fan": loop}})
     made = Board(before)
     assert [wave.number for wave in made.waves] == [1]

@@ -4,7 +4,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.compat.workflow_stores import CheckpointState, CheckpointStore, PauseMetadata, Result
+from holdfast.compat.workflow_stores import (
+    CheckpointState,
+    CheckpointStore,
+    PauseMetadata,
+    ResumeResult,
+)
 from holdfast.sync.checkpoint_store import pause_workflow
 from holdfast.workflows import Block
 
@@ -61,10 +66,10 @@ class LittleExecutor:
             for each in self.waves[number]:
                 if each.type == "Prompt":
                     made = pause_workflow(self, each.id, f"{each.id}?", store=self._store)
-                    return Result.success({"paused": made})
+                    return ResumeResult.success({"paused": made})
                 self._done.append(each.id)
                 self.context["blocks"][each.id] = {"outputs": {"by": each.id}}
-        return Result.success(self.context["blocks"])
+        return ResumeResult.success(self.context["blocks"])
 
 
 def maker(

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from holdfast.workflows import Block, Dependency, Workflow
-from holdfast.workflows.drawing.looks import BlockState
+from holdfast.workflows.drawing.style import BlockState
 from holdfast.workflows.drawing.svg import svg
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -10,7 +10,7 @@ import holdfast
 from holdfast import faults
 from holdfast.settings import Settings
 from holdfast.workflows import Block, Kit, Outcome, Workflow
-from holdfast.workflows.execution.state import Result
+from holdfast.workflows.execution.state import BlockResult
 from tests.agents.crashing import Crash
 
 LEASE_SECONDS = 0.5
@@ -46,7 +46,7 @@ async def carry_out(store: str, root: Path, *blocks: Block, **kit: Any) -> Outco
         return await hf.workflows.run(flow(*blocks), run_id="r", timeout=60)
 
 
-async def result(store: str, root: Path, given: Block, **kit: Any) -> Result:
+async def result(store: str, root: Path, given: Block, **kit: Any) -> BlockResult:
     """What became of one block."""
     return (await carry_out(store, root, given, **kit)).blocks[given.id]
 

@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast.agents.run import Run
 from holdfast.errors import AlreadyAnswered, AnswerRefused, WaitNotFound
-from holdfast.kernel.effects import Status as EffectStatus
+from holdfast.kernel.effects import EffectStatus as EffectStatus
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block, Workflow
 from tests.workflows.flows import Notes, call, flow, opened, prompt

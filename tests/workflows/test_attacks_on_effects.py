@@ -16,7 +16,7 @@ from holdfast.workflows import Input, Workflow
 from holdfast.workflows.blocks import outside
 from holdfast.workflows.blocks.contract import BlockRun
 from holdfast.workflows.checks.library import collect
-from holdfast.workflows.execution.pruning import Uses
+from holdfast.workflows.execution.output_pruner import OutputUses
 from tests.workflows.reaching import block, carry_out, flow, opened
 from tests.workflows.test_shell import is_alive
 
@@ -222,9 +222,9 @@ def test_uses_are_read_once_and_end_with_the_last() -> None:
         block("Shell", "c", command="{{ blocks.a.outputs.stdout }}{{ blocks.b.status }}"),
         block("Shell", "d", command="{{ blocks.c.status }}"),
     ]
-    uses = Uses(flow(*blocks, outputs={"b": "{{ blocks.b.status }}"}))
+    uses = OutputUses(flow(*blocks, outputs={"b": "{{ blocks.b.status }}"}))
     assert [uses.end([name]) for name in "abcd"] == [[], [], ["a"], ["d", "c"]]
-    whole = Uses(flow(*blocks, block("Shell", "e", command="{{ blocks.items() }}")))
+    whole = OutputUses(flow(*blocks, block("Shell", "e", command="{{ blocks.items() }}")))
     assert [whole.end([name]) for name in "abcd"] == [[], [], [], []]
     assert sorted(whole.end(["e"])) == ["a", "b", "c", "d", "e"]
 

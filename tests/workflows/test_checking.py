@@ -5,11 +5,11 @@ from typing import Any, ClassVar, Literal
 import msgspec
 import pytest
 
-from holdfast.workflows import Block, BlockRun, Input, Problem, Workflow, loads
+from holdfast.workflows import Block, BlockRun, Input, Workflow, WorkflowProblem, loads
 from holdfast.workflows.blocks import BUILT_IN
-from holdfast.workflows.checks.checking import problems_of
+from holdfast.workflows.checks.checker import problems_of
+from holdfast.workflows.checks.definition_reader import parse
 from holdfast.workflows.checks.library import examine
-from holdfast.workflows.checks.reading import parse
 
 
 class Inner(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,7 +54,7 @@ outputs:
 """
 
 
-def found(block: str, output: str = "1") -> list[Problem]:
+def found(block: str, output: str = "1") -> list[WorkflowProblem]:
     made = Workflow(**_raw(FLOW.format(block=block, output=output)))
     return problems_of(made, types=TYPES, tools=["deploy"], library={"child": CHILD})
 

@@ -21,7 +21,7 @@ from holdfast.compat.workflow_stores import (
     CheckpointStore,
     InMemoryCheckpointStore,
     PauseMetadata,
-    Result,
+    ResumeResult,
 )
 from holdfast.compat.workflow_stores.stored_checkpoints import AGENT
 from holdfast.settings import Settings
@@ -457,11 +457,11 @@ def test_unknown_checkpoint_is_a_failure_that_says_so(checkpoints: CheckpointSto
     done: list[str] = []
     make = maker(checkpoints, done)
     missing = resume_workflow("nobody", "yes", make_executor=make, store=checkpoints)
-    assert missing == Result.failure("Checkpoint not found: nobody")
+    assert missing == ResumeResult.failure("Checkpoint not found: nobody")
     paused = started(checkpoints, done).value["paused"]
     assert resume_workflow(paused, "yes", make_executor=make, store=checkpoints).is_success
     again = resume_workflow(paused, "yes", make_executor=make, store=checkpoints)
-    assert again == Result.failure(f"Checkpoint not found: {paused}")
+    assert again == ResumeResult.failure(f"Checkpoint not found: {paused}")
     assert done == ["build", "ship"]
 
 
@@ -520,7 +520,7 @@ def test_answer_that_was_given_stays(checkpoints: CheckpointStore) -> None:
 def test_failure_of_the_executor_keeps_the_checkpoint(checkpoints: CheckpointStore) -> None:
     class Failing(LittleExecutor):
         def execute_from_wave(self, wave: int) -> Any:
-            return Result.failure("the disk is full")
+            return ResumeResult.failure("the disk is full")
 
     done: list[str] = []
     paused = started(checkpoints, done).value["paused"]
@@ -530,7 +530,7 @@ def test_failure_of_the_executor_keeps_the_checkpoint(checkpoints: CheckpointSto
         make_executor=lambda name, inputs: Failing(name, inputs, checkpoints, done),
         store=checkpoints,
     )
-    assert result == Result.failure("the disk is full")
+    assert result == ResumeResult.failure("the disk is full")
     found = checkpoints.load(paused)
     assert found is not None
     assert found.pause_metadata == PauseMetadata("ask", "ask?", "yes")
@@ -556,7 +556,7 @@ def test_two_threads_that_resume_at_once_do_it_once(checkpoints: CheckpointStore
         assert leave.wait(60)
         return LittleExecutor(name, inputs, checkpoints, done)
 
-    results: list[Result] = []
+    results: list[ResumeResult] = []
     first = threading.Thread(
         target=lambda: results.append(
             resume_workflow(paused, "yes", make_executor=slow, store=checkpoints)

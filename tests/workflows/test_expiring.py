@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import errors, tool
-from holdfast.engine.maintenance.erasing import erase_run
+from holdfast.engine.maintenance.erasure import erase_run
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block, Kit, Workflow

@@ -18,9 +18,9 @@ from holdfast.cli.workflows import graph as workflow_graph
 from holdfast.errors import MisuseError
 from holdfast.workflows import Block, Dependency, Kit, Outcome, Waiting, Workflow
 from holdfast.workflows.drawing.graph import mermaid, states_of
-from holdfast.workflows.drawing.looks import FAINT_INK, INK, STATES, BlockState
+from holdfast.workflows.drawing.style import FAINT_INK, INK, STATES, BlockState
 from holdfast.workflows.drawing.svg import svg
-from holdfast.workflows.execution.state import Result
+from holdfast.workflows.execution.state import BlockResult
 from tests.workflows import pictures
 from tests.workflows.drawn import Drawing, read_mermaid, read_svg
 
@@ -287,7 +287,7 @@ def outcome(status: str, ended: dict[str, Any], *waiting: str) -> Outcome:
         workflow="w",
         status=status,
         waiting=[Waiting(block=path, prompt="?", wait_id="x", run_id="r") for path in waiting],
-        blocks={name: Result(status=each) for name, each in ended.items()},
+        blocks={name: BlockResult(status=each) for name, each in ended.items()},
         waves=[["a", "b"], ["c", "d", "e"], ["f"]],
     )
 

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.workflows.blocks import BUILT_IN
+from holdfast.workflows.checks.definition_reader import parse
 from holdfast.workflows.checks.library import examine
-from holdfast.workflows.checks.reading import parse
 from tests.workflows.test_checking import TYPES
 
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import WorkflowInvalid
-from holdfast.workflows import Block, Dependency, Input, Problem, Workflow, load, loads
+from holdfast.workflows import Block, Dependency, Input, Workflow, WorkflowProblem, load, loads
 from holdfast.workflows.blocks import BUILT_IN
-from holdfast.workflows.checks import reading, shape
-from holdfast.workflows.checks.checking import mistakes_of, problems_of
+from holdfast.workflows.checks import definition_reader, shape
+from holdfast.workflows.checks.checker import mistakes_of, problems_of
 from holdfast.workflows.definitions.definition import plain
 from holdfast.workflows.definitions.sources import UNKNOWN, source_of
 
@@ -44,10 +44,10 @@ outputs:
 """
 
 
-def told(text: str) -> list[Problem]:
+def told(text: str) -> list[WorkflowProblem]:
     with pytest.raises(WorkflowInvalid) as caught:
         loads(text, "flow.yaml")
-    problems = [each for each in caught.value.problems if isinstance(each, Problem)]
+    problems = [each for each in caught.value.problems if isinstance(each, WorkflowProblem)]
     assert str(caught.value).splitlines() == [str(each) for each in problems]
     return problems
 
@@ -210,7 +210,7 @@ def test_any_data_gives_problems_or_a_workflow(data: Any) -> None:
 @settings(deadline=None, max_examples=150)
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")) | DATA.map(repr))
 def test_any_text_is_a_workflow_or_invalid(text: str) -> None:
-    problems = list[object](reading.parse(text.encode(errors="replace")).problems)
+    problems = list[object](definition_reader.parse(text.encode(errors="replace")).problems)
     try:
         made = loads(text)
     except WorkflowInvalid as error:

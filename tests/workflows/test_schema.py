@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from holdfast.cli.workflows.check import schema, validate
 from holdfast.terminal.exits import Exit
 from holdfast.workflows.blocks import BUILT_IN
-from holdfast.workflows.checks.reading import parse
+from holdfast.workflows.checks.definition_reader import parse
 from holdfast.workflows.checks.schema import schema_of
 from tests.workflows.test_checking import Own
 from tests.workflows.test_reading import RELEASE

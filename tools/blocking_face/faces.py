@@ -6,7 +6,7 @@ from typing import Final
 
 PACKAGE: Final = "holdfast.sync"
 LOOP: Final = "holdfast.sync.loop"
-OPENING: Final = "holdfast.sync.opening"
+OPENING: Final = "holdfast.sync.lifecycle"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ MODULES: Final = (
             Face("holdfast.engine.maintenance.recoveries", "Recoveries"),
             Face("holdfast.engine.effects", "Effects"),
             Face("holdfast.engine.waits", "Waits"),
-            Face("holdfast.engine.messages.owed", "Messages"),
+            Face("holdfast.engine.messages.outbox_messages", "Messages"),
             Face("holdfast.engine.signals", "Signals"),
             Face("holdfast.engine.budgets.budgets", "Budgets"),
         ),

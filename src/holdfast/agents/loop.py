@@ -8,13 +8,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.agent import Agent, rules_of
 from holdfast.agents.definitions.cadence import Cadence
 from holdfast.agents.definitions.handoff_policy import HandoffPolicy
 from holdfast.agents.definitions.messages import Message, Text
-from holdfast.agents.definitions.peer_tools import Known, Peer
-from holdfast.agents.definitions.recovering import RecoveryPolicy
+from holdfast.agents.definitions.peer_tools import KnownAgent, Peer
+from holdfast.agents.definitions.recovery_policy import RecoveryPolicy
 from holdfast.agents.definitions.rules import Permission
 from holdfast.agents.definitions.tools import Tool
 from holdfast.agents.definitions.versions import OnChange
@@ -30,7 +30,7 @@ class Model(Protocol):
 
 
 class ModelWithTools(Protocol):
-    """The same for a model that is told which tools there are."""
+    """The same for a model that gets the list of tools."""
 
     def __call__(
         self, transcript: list[Message], /, *, tools: list[Tool[..., Any]]
@@ -43,7 +43,7 @@ class AgentLoop(Agent[[str], str]):
     `description` says what it is for, to agents and clients that may call it. `system` is put
     before the transcript whenever the model is asked, and is not stored. A run that has no budget
     gets `budget`, and is blocked when it is spent; `reserve` is what a reply may cost. `handoff`
-    says when a fresh context goes on. An input that is not answered within `max_turns` turns fails.
+    says when a fresh context continues. An input without an answer after `max_turns` turns fails.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AgentLoop(Agent[[str], str]):
         model: Model | ModelWithTools,
         *,
         tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
-        peers: Iterable[str | Peer | Known] = (),
+        peers: Iterable[str | Peer | KnownAgent] = (),
         system: str = "",
         name: str = "agent",
         description: str = "",
@@ -67,7 +67,7 @@ class AgentLoop(Agent[[str], str]):
         handoff: HandoffPolicy | None = None,
         recovery: RecoveryPolicy | None = None,
     ) -> None:
-        if not shapes.is_async(model):
+        if not type_conversion.is_async(model):
             raise MisuseError(
                 "the model of an AgentLoop must be async: async def model(transcript)"
             )
@@ -97,11 +97,11 @@ class AgentLoop(Agent[[str], str]):
 
     @property
     def description(self) -> str:
-        """What others are told of it: agents that may call it, and clients."""
+        """What it is for, as shown to agents that may call it, and to clients."""
         return self._description
 
     async def play(self, run: Run, request: str) -> str:
-        """Answer a request; go on with it if its turns are on record."""
+        """Answer a request; resume it if its turns are on record."""
         talk = run.log("transcript", Message)
         if run.is_fresh:
             talk.append(Message.user(request) if talk else _first_message(run, request))
@@ -129,10 +129,10 @@ class AgentLoop(Agent[[str], str]):
 
 
 def _first_message(run: Run, request: str) -> Message:
-    """The request; a context that goes on is told what the one before it left, as data."""
+    """Return the request, followed by the continuation prompt of the previous context if any."""
     left = run.continuation
-    told = [Text(f"\n\n{left.prompt}")] if left is not None and left.prompt else []
-    return Message(role="user", blocks=[Text(request), *told])
+    continuation = [Text(f"\n\n{left.prompt}")] if left is not None and left.prompt else []
+    return Message(role="user", blocks=[Text(request), *continuation])
 
 
 def _takes_tools(model: Callable[..., Any]) -> bool:
@@ -144,7 +144,7 @@ def _takes_tools(model: Callable[..., Any]) -> bool:
 
 
 def _turns_since_user(talk: Sequence[Message]) -> int:
-    """How many replies the last message of the user has had: so it needs no counter of its own."""
+    """Count the replies since the last message of the user, so that no counter is stored."""
     count = 0
     for message in reversed(talk):
         if message.role == "user":

@@ -11,28 +11,28 @@ from functools import cached_property, partial
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from holdfast import codec, faults
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.agent import Agent
 from holdfast.agents.definitions.messages import Message, ToolCall, Usage, usage_of
 from holdfast.agents.definitions.tools import Tool
-from holdfast.agents.exits.containing import carried, first_error
+from holdfast.agents.exits.containment import carried, first_error
+from holdfast.agents.exits.exit_reasons import Suspend, end_all, first_of, ways_of
 from holdfast.agents.exits.interruptions import finish_first
-from holdfast.agents.exits.leaving import Suspend, end_all, first_of, ways_of
 from holdfast.agents.turn.blobs import Blobs
-from holdfast.agents.turn.calls import Call
-from holdfast.agents.turn.effects import Effects
+from holdfast.agents.turn.call_budget import CallBudget
+from holdfast.agents.turn.call_positions import enter_branch
+from holdfast.agents.turn.calls import TurnCall
+from holdfast.agents.turn.effects import TurnEffects
 from holdfast.agents.turn.handoff_exit import HandoffExit, previous_context
 from holdfast.agents.turn.memo import Memo
-from holdfast.agents.turn.past import take_freshness
 from holdfast.agents.turn.peers import Peers
-from holdfast.agents.turn.places import enter_branch
 from holdfast.agents.turn.progress import Progress
+from holdfast.agents.turn.replayed_calls import take_freshness
 from holdfast.agents.turn.requests import Requests
-from holdfast.agents.turn.spending import Spending
 from holdfast.agents.turn.steps import Steps
 from holdfast.agents.turn.turn import Turn
+from holdfast.agents.turn.turn_waits import TurnWaits
 from holdfast.agents.turn.views import UNSET, Log, Value
-from holdfast.agents.turn.waiting import Waiting
 from holdfast.engine.writing.outages import keeps_in_memory, retry_while_unavailable
 from holdfast.errors import (
     ConflictError,
@@ -79,12 +79,12 @@ class Run:
         return Steps(self._turn)
 
     @cached_property
-    def _spending(self) -> Spending:
-        return Spending(self._turn)
+    def _spending(self) -> CallBudget:
+        return CallBudget(self._turn)
 
     @cached_property
-    def _waiting(self) -> Waiting:
-        return Waiting(self._turn)
+    def _waiting(self) -> TurnWaits:
+        return TurnWaits(self._turn)
 
     @cached_property
     def _peers(self) -> Peers:
@@ -92,12 +92,12 @@ class Run:
 
     @cached_property
     def _requests(self) -> Requests:
-        effects = Effects(self._turn, self._spending)
+        effects = TurnEffects(self._turn, self._spending)
         return Requests(self._turn, effects, self._waiting, self._peers)
 
     @property
     def progress(self) -> Progress:
-        """How far the work is, for whoever continues it."""
+        """How far the work is, for the context that continues it."""
         return self._turn.progress
 
     @property
@@ -185,20 +185,22 @@ class Run:
         """Call one tool from the agent's own code; raises ToolFailed with what a model would read.
 
         The intent is on disk before the tool is called; returns when the outcome is staged.
-        Raises KeyReused if the tool's own `key=` stands for a call with other arguments already.
+        Raises KeyReused if a call with other arguments already uses the tool's own `key=`.
         The key of the call is given by Holdfast.
         """
         if not isinstance(tool, Tool):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
             raise MisuseError(f"{tool!r} is not a tool; make it one with @holdfast.tool")
         self._gate.check_own_task("run.call()")
-        call = Call(tool, tool.bind(args, kw))
+        call = TurnCall(tool, tool.bind(args, kw))
         outcome = await self._requests.make_one(call)
         if isinstance(outcome.cause, KeyReused):
             raise outcome.cause
         if outcome.error is not None:
             raise ToolFailed(outcome.error) from outcome.cause
         try:
-            return shapes.convert(outcome.value, tool.returns, what=f"the result of {tool.name}")
+            return type_conversion.convert(
+                outcome.value, tool.returns, what=f"the result of {tool.name}"
+            )
         except UnsupportedValue as error:
             raise ToolFailed(f"{tool.name} happened, but {error}") from error
 
@@ -243,7 +245,7 @@ class Run:
         default: Any = UNSET,
         name: str = "",
     ) -> Any:
-        """Ask a person, and go on when there is an answer; nothing is held meanwhile.
+        """Ask a person, and resume when there is an answer; nothing is held meanwhile.
 
         `schema` is the type (or JSON Schema) of an answer, `choices` are all that can be answered.
         After `timeout` seconds `default` is the answer; without one NoAnswer is raised. The
@@ -257,7 +259,7 @@ class Run:
         )
 
     async def sleep(self, *, seconds: float | None = None, until: datetime | None = None) -> None:
-        """Go on later, after seconds or months, on any worker."""
+        """Resume later, after seconds or months, on any worker."""
         self._gate.check_own_task("run.sleep()")
         await self._waited(self._waiting.sleep(seconds=seconds, until=until))
 
@@ -289,7 +291,7 @@ class Run:
         until: datetime | None = None,
         default: Any = UNSET,
     ) -> Any:
-        """The next value that was sent with `hf.signal(run_id, name, value)`, early ones first.
+        """Return the next value sent with `hf.signal(run_id, name, value)`, early ones first.
 
         After `timeout` seconds, or at `until`, it is `default`; without one NoAnswer is raised.
         """
@@ -330,10 +332,10 @@ class Run:
         queue_timeout: float | None = None,
         subject: str = "",
     ) -> Any:
-        """Let another agent work on an input, and go on with what it returns.
+        """Let another agent work on an input, and return its result.
 
         Nothing is held meanwhile. After `timeout` seconds (setting peer_timeout_seconds) without
-        a sign of life PeerTimedOut is raised, and the peer is told to stop. They begin when a
+        a sign of life PeerTimedOut is raised, and the peer is asked to stop. They begin when a
         worker takes the peer's run, and anew with each of its checkpoints; `queue_timeout` bounds
         the time before. `subject` is what its run is about, to list runs of one store by.
         """
@@ -344,7 +346,7 @@ class Run:
         return await self._waited(call)
 
     async def report(self, said: object) -> bool:
-        """Tell whoever called this run how far it is; its caller waits longer from now on.
+        """Report to the caller of this run how far it is; the caller waits longer from now on.
 
         False if nobody waits for it. What is said is not kept on the journal.
         """
@@ -355,7 +357,7 @@ class Run:
     def artifacts(self) -> Log[Any]:
         """What this run and its peers have produced, in the order of the calls.
 
-        Whoever called this run is given it with the answer.
+        The caller of this run gets it with the answer.
         """
         return self._peers.artifacts
 
@@ -379,7 +381,7 @@ class Run:
     @overload
     async def gather(self, *calls: Coroutine[Any, Any, T]) -> tuple[T, ...]: ...
     async def gather(self, *calls: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
-        """Several calls of the run at once; all of them end before one suspends the run."""
+        """Make several calls of the run at once; all of them end before one suspends the run."""
         self._gate.check_own_task("run.gather()")
         gather = self._turn.places.next_gather()
         tasks = [asyncio.create_task(_branch(call, gather, at)) for at, call in enumerate(calls)]
@@ -397,7 +399,7 @@ class Run:
     async def checkpoint(self, *, phase: str = "", label: str = "") -> Checkpoint | None:
         """End the turn: store what changed. From here on the run begins after a crash.
 
-        None if the agent's cadence passes over this end, and the turn goes on; never so for a
+        None if the agent's cadence passes over this end, and the turn continues; never so for a
         checkpoint with a label. A checkpoint that was begun is stored, also if a time limit
         (`asyncio.timeout`) ends the call: only the answer is lost.
         """
@@ -437,7 +439,7 @@ class Run:
         return stored
 
     async def _store(self, phase: str, label: str) -> Checkpoint | None:
-        """Store the turn; None if the store is away, and the run goes on without it."""
+        """Store the turn; None if the store is away, and the run continues without it."""
         try:
             return await self._held.checkpoint(phase=phase, label=label)
         except OutcomeUnknown:
@@ -453,7 +455,7 @@ class Run:
             return None
 
     def hand_over(self, to: str = "", note: str = "") -> None:
-        """Ask that a fresh context goes on after this turn, of this agent or of the one named."""
+        """Ask that a fresh context continues after this turn, of this agent or the one named."""
         self._gate.check()
         self._turn.context_usage.wish.ask(to, note)
 
@@ -468,7 +470,7 @@ class Run:
         function: Any,
         args: Sequence[Any],
         kwargs: dict[str, Any],
-        paying: Spending | None = None,
+        paying: CallBudget | None = None,
     ) -> Any:
         self._gate.check("run.model()" if kind else "run.step()")
         result = await self._steps.call(kind, function, args, kwargs, paying=paying)
@@ -490,7 +492,9 @@ class Run:
         if view is None:
             return None
         if not isinstance(view, form) or view.kind != kind:
-            raise MisuseError(f"{name!r} was used as {view!r} of {shapes.shown(view.kind)} before")
+            raise MisuseError(
+                f"{name!r} was used as {view!r} of {type_conversion.shown(view.kind)} before"
+            )
         return view
 
     def _remember(self, name: str, view: T) -> T:
@@ -515,7 +519,7 @@ async def leave_if_due(run: Run) -> None:
 
 
 def items_of(run: Run, name: str) -> list[Any]:
-    """The items of a run's log as they are now, also those of this turn, as plain data."""
+    """Return the current items of a run's log, also those of this turn, as plain data."""
     view = run._views.get(name)  # pyright: ignore[reportPrivateUsage] - its own module
     if isinstance(view, Log):
         return [codec.decode(codec.encode(item)) for item in view]

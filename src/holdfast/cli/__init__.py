@@ -34,7 +34,7 @@ COMMANDS: Final = {
     "import": "Bring in what other savers have stored.",
     "demo": "See a run survive kill -9.",
 }
-_MODULES: Final = {"import": "imports"}  # a word of Python's own is no name of a module
+_MODULES: Final = {"import": "imports"}  # a Python keyword cannot name a module
 
 
 class _LazyGroup(click.Group):

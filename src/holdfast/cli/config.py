@@ -6,12 +6,12 @@ from dataclasses import asdict
 import click
 
 from holdfast import config
-from holdfast.config import Config, Problem
+from holdfast.config import Config, ConfigProblem
 from holdfast.settings import shown_store
 from holdfast.terminal import output
 from holdfast.terminal.exits import Exit
 from holdfast.terminal.options import printing
-from holdfast.terminal.output import Output, say, write
+from holdfast.terminal.output import TerminalOutput, say, write
 from holdfast.terminal.records import Record
 from holdfast.terminal.text import count, printable
 
@@ -24,7 +24,7 @@ def command() -> None:
 @command.command()
 @click.argument("file")
 @printing
-def check(out: Output, *, file: str) -> Exit:
+def check(out: TerminalOutput, *, file: str) -> Exit:
     """List what is wrong with a configuration, and what may surprise; nothing is opened.
 
     Every agent's block of FILE is judged, as if it were loaded with the environment of now.
@@ -44,10 +44,10 @@ def check(out: Output, *, file: str) -> Exit:
 def _draw_report(record: Record) -> None:
     for heading, noun in (("problems", "problem"), ("warnings", "warning")):
         for found in record[heading]:
-            write(printable(f"{noun}: {Problem(**found)}"))
+            write(printable(f"{noun}: {ConfigProblem(**found)}"))
     problems, warnings = (len(record[heading]) for heading in ("problems", "warnings"))
-    told = f"{count(problems, 'problem')}, {count(warnings, 'warning')}"
-    say(f"{record['file']}: {told}; {'it can be used' if record['ok'] else 'it cannot be used'}")
+    counts = f"{count(problems, 'problem')}, {count(warnings, 'warning')}"
+    say(f"{record['file']}: {counts}; {'it can be used' if record['ok'] else 'it cannot be used'}")
 
 
 @command.command()
@@ -55,7 +55,7 @@ def _draw_report(record: Record) -> None:
 @click.option("--agent", metavar="NAME", help="Which agent's block of FILE.")
 @click.option("--origin", "with_origin", is_flag=True, help="Tell where each value comes from.")
 @printing
-def show(out: Output, *, file: str | None, agent: str | None, with_origin: bool) -> None:
+def show(out: TerminalOutput, *, file: str | None, agent: str | None, with_origin: bool) -> None:
     """Show what counts for an agent: FILE, overridden by the environment; passwords left out.
 
     Without FILE: the environment and the defaults.

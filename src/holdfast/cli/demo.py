@@ -18,7 +18,7 @@ from holdfast.demos import handoff as demo_handoff
 from holdfast.demos import peers as demo_peers
 from holdfast.demos import stage as demo_stage
 from holdfast.demos.agent import LIMIT_SECONDS
-from holdfast.demos.show import Plan, Showing, Worker
+from holdfast.demos.show import CrashDemo, CrashDemoPlan, WorkerProcess
 from holdfast.terminal.options import Options, common
 from holdfast.terminal.output import say, write
 from holdfast.terminal.records import Record
@@ -68,7 +68,7 @@ def crash(options: Options, *, at: str, without: bool, manual: bool) -> None:
     if without and (options.store is not None or options.output.format == "ids"):
         raise click.UsageError("without Holdfast there is no store, and no run that has an id")
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
-        plan = Plan(
+        plan = CrashDemoPlan(
             store=None if without else demo_stage.store_for(options.store, Path(folder)),
             tenant=options.tenant,
             at=at,
@@ -76,7 +76,7 @@ def crash(options: Options, *, at: str, without: bool, manual: bool) -> None:
             folder=Path(folder),
         )
         timeline = demo_stage.timeline_for(options.output)
-        record = Showing(plan, timeline).play()
+        record = CrashDemo(plan, timeline).play()
     shown = None if options.store is None else settings.shown_store(options.store)
     record |= {"without": without, "manual": manual, "store": shown}
     options.output.one(record, ids="run_id", draw=_conclude)
@@ -86,14 +86,14 @@ class _Keyboard:
     """The user's hand: told once what to do, and asked whether Enter was pressed."""
 
     def __init__(self) -> None:
-        self._told_of = 0
+        self._prompted_pid = 0
         self._input: int | None = None
         with contextlib.suppress(OSError, AttributeError, ValueError):
             self._input = sys.stdin.fileno()
 
-    def __call__(self, worker: Worker) -> bool:
-        if self._told_of != worker.pid:
-            self._told_of = worker.pid
+    def __call__(self, worker: WorkerProcess) -> bool:
+        if self._prompted_pid != worker.pid:
+            self._prompted_pid = worker.pid
             say(f"Kill {worker.who} at any moment, from another terminal:  kill -9 {worker.pid}")
             say("It will stand still where --at says, and wait for that. Enter kills it for you;")
             say("Ctrl-C ends the demo.")

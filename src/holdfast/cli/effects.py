@@ -7,7 +7,7 @@ import click
 from holdfast.clock import MICROSECONDS, SystemClock
 from holdfast.errors import IntegrityError
 from holdfast.kernel import effects, indexes
-from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.effects import Effect, EffectStatus
 from holdfast.kernel.journal import Entry
 from holdfast.sync import Holdfast
 from holdfast.terminal import inputs, output
@@ -117,7 +117,7 @@ def _of_run(hf: Holdfast, run_id: str) -> list[Effect]:
 def _of_all(hf: Holdfast, limit: int) -> list[Effect]:
     return [
         effect
-        for status in (Status.UNKNOWN, Status.ISSUED)
+        for status in (EffectStatus.UNKNOWN, EffectStatus.ISSUED)
         for effect in hf.effects.unsettled(status=status, limit=limit)
     ]
 

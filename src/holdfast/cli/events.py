@@ -9,7 +9,7 @@ from holdfast import ids
 from holdfast.kernel.events import TYPE, Event
 from holdfast.terminal import output
 from holdfast.terminal.options import Count, Options, common
-from holdfast.terminal.output import Output, say
+from holdfast.terminal.output import TerminalOutput, say
 from holdfast.terminal.records import Record
 from holdfast.terminal.text import printable, short
 
@@ -42,8 +42,8 @@ def follow(
     With -o json there is a CloudEvent on each line, as with -o jsonl; its position is what --after
     takes. --kind and --agent may be given several times.
     """
-    out = Output("jsonl") if options.output.is_json else options.output
-    shown = _Shown()
+    out = TerminalOutput("jsonl") if options.output.is_json else options.output
+    shown = _ShownEvents()
     with options.open_existing() as hf:
         events = hf.events(after, run_id=run, kinds=kinds, agents=agents)
         try:
@@ -54,7 +54,7 @@ def follow(
                 say(f"go on with --after {shown.position}")
 
 
-class _Shown:
+class _ShownEvents:
     """The events that were shown, and where the next ones are."""
 
     def __init__(self) -> None:

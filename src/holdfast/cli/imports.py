@@ -9,7 +9,7 @@ import click
 
 from holdfast import settings
 from holdfast.errors import HoldfastError, InvalidSetting, NotFoundError, TypeNotAllowed
-from holdfast.terminal import exits, loading, output, progress
+from holdfast.terminal import exits, import_names, output, progress
 from holdfast.terminal.exits import Exit
 from holdfast.terminal.options import Count, Options, common
 from holdfast.terminal.output import say, write
@@ -18,8 +18,8 @@ from holdfast.terminal.text import count, printable
 
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph import HoldfastSaver
-    from holdfast.integrations.langgraph.importing import ThreadReport
-    from holdfast.integrations.langgraph.sources import Source, ThreadSize
+    from holdfast.integrations.langgraph.imports import ThreadReport
+    from holdfast.integrations.langgraph.sources import ThreadSize, ThreadSource
 
 _SIZES: Final = output.table(
     {
@@ -85,7 +85,7 @@ def langgraph(
 class _Importing:
     """One pass over threads. One that is refused does not keep the others from being imported."""
 
-    def __init__(self, source: "Source", saver: "HoldfastSaver") -> None:
+    def __init__(self, source: "ThreadSource", saver: "HoldfastSaver") -> None:
         self._source = source
         self._saver = saver
         self._outcomes: Counter[str] = Counter()
@@ -93,7 +93,7 @@ class _Importing:
         self.code = Exit.OK
 
     def bring(self, threads: Sequence["ThreadSize"]) -> Iterator[Record]:
-        from holdfast.integrations.langgraph.importing import import_thread
+        from holdfast.integrations.langgraph.imports import import_thread
 
         total = sum(thread.checkpoints for thread in threads)
         with progress.counted("imported", "checkpoints", total) as advance:
@@ -104,7 +104,7 @@ class _Importing:
     def _judged(self, report: "ThreadReport") -> Record:
         self._outcomes[report.outcome] += 1
         self._checkpoints += report.checkpoints
-        message = _told(report.error)
+        message = _error_text(report.error)
         code = exits.code_of(report.error) if report.error else Exit.OK
         if report.outcome == "diverged":
             code, message = Exit.CONFLICT, _DIVERGED
@@ -124,7 +124,7 @@ class _Importing:
         return f"{done}; threads: {outcomes}" if outcomes else f"{done}: there are no threads"
 
 
-def _told(error: HoldfastError | None) -> str | None:
+def _error_text(error: HoldfastError | None) -> str | None:
     if isinstance(error, TypeNotAllowed):
         return f"{error}; here: --allow MODULE:TYPE"
     return None if error is None else str(error)
@@ -135,13 +135,13 @@ def _saver(options: Options, allow: Iterable[str]) -> "HoldfastSaver":
         from holdfast.integrations.langgraph import HoldfastSaver
     except ImportError as missing:
         raise InvalidSetting(f"nothing was imported: {missing}") from None
-    types = tuple(loading.load_type(target) for target in allow)
-    # What ran twice at the same time in the source has two children of one checkpoint: both come.
+    types = tuple(import_names.load_type(target) for target in allow)
+    # Concurrent runs in the source left two children of one checkpoint: both are imported.
     return HoldfastSaver(options.url, settings=options.settings, allow=types, on_conflict="fork")
 
 
 @contextlib.contextmanager
-def _opened(url: str, saver: "HoldfastSaver") -> Generator["Source"]:
+def _opened(url: str, saver: "HoldfastSaver") -> Generator["ThreadSource"]:
     from holdfast.integrations.langgraph.sources import open_source
 
     with contextlib.closing(open_source(url, saver.serde)) as source:

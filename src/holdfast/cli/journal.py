@@ -11,7 +11,7 @@ from holdfast.kernel.journal import GENESIS, Entry, Flaw, Problem
 from holdfast.sync import Holdfast
 from holdfast.terminal import output
 from holdfast.terminal.options import Count, Options, Ordinal, common
-from holdfast.terminal.output import Output, say
+from holdfast.terminal.output import TerminalOutput, say
 from holdfast.terminal.records import Record, entry_record
 from holdfast.terminal.text import printable, short, to_json
 
@@ -49,7 +49,7 @@ def tail(options: Options, *, run: str, after: int, bodies: bool) -> None:
 
     With -o json there is an object on each line, as with -o jsonl.
     """
-    out = Output("jsonl") if options.output.is_json else options.output
+    out = TerminalOutput("jsonl") if options.output.is_json else options.output
     with options.open_existing() as hf:
         checking = _Checking(hf, with_bodies=bodies)
         records = checking.records(hf.journal.tail(run, after=after, checked=False))
@@ -105,8 +105,8 @@ class _Checking:
 
 
 def _line(record: Record) -> str:
-    told: Record = record["facts"] or {}
-    facts = {name: value for name, value in told.items() if value}
+    stored: Record = record["facts"] or {}
+    facts = {name: value for name, value in stored.items() if value}
     parts = [
         f"{record['seq']:>6}",
         record["at"] or "",

@@ -15,7 +15,7 @@ from holdfast.stores.spool_files import EVIDENCE
 from holdfast.terminal import output
 from holdfast.terminal.exits import Exit
 from holdfast.terminal.options import Options, common
-from holdfast.terminal.output import Output, say
+from holdfast.terminal.output import TerminalOutput, say
 from holdfast.terminal.records import Record
 from holdfast.terminal.text import count, moment
 
@@ -119,19 +119,21 @@ def _root(folder: str) -> Path:
     """Where agents of this machine spool: the folder given, else the variable's, else default."""
     if folder:
         return Path(os.path.abspath(folder))
-    told = settings.environment().get(_VARIABLE, "")
-    if unmet := settings.requirement("spool_folder", told):
-        raise InvalidSetting(f"{_VARIABLE} {unmet}, not {told!r}")
-    return settings.spool_folder(told)
+    value = settings.environment().get(_VARIABLE, "")
+    if unmet := settings.requirement("spool_folder", value):
+        raise InvalidSetting(f"{_VARIABLE} {unmet}, not {value!r}")
+    return settings.spool_folder(value)
 
 
-def _tell(out: Output, found: Iterator[Path], columns: dict[str, str], *, empty: str) -> None:
+def _tell(
+    out: TerminalOutput, found: Iterator[Path], columns: dict[str, str], *, empty: str
+) -> None:
     """List files; if there are none, say where they were looked for, whatever the format."""
     files = [*found]
-    told = f"{empty}; if agents have another spool_folder, name it with --folder"
-    out.many(map(_record, files), ids="file", draw=output.table(columns, empty=told))
+    hint = f"{empty}; if agents have another spool_folder, name it with --folder"
+    out.many(map(_record, files), ids="file", draw=output.table(columns, empty=hint))
     if not files and not out.is_for_people:
-        say(told)
+        say(hint)
 
 
 def _stores(root: Path) -> Iterator[Path]:

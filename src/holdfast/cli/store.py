@@ -82,7 +82,7 @@ class _Rebuilding:
     def rebuild(self, run_ids: Iterable[str]) -> Iterator[Record]:
         for run_id in run_ids:
             try:
-                # A run without a journal is refused here: its rows are all that is left of it.
+                # Refuse a run without a journal: its rows are all that is left of it.
                 self._hf.journal.read(run_id, limit=1, checked=False)
                 self._hf.reindex(run_id)
             except (IntegrityError, NotFoundError) as error:

@@ -15,10 +15,10 @@ from holdfast import config
 from holdfast.agents.work.worker import Worker
 from holdfast.app import Holdfast
 from holdfast.errors import MisuseError
-from holdfast.terminal import exits, loading
+from holdfast.terminal import exits, import_names
 from holdfast.terminal.exits import Exit
 from holdfast.terminal.options import printing
-from holdfast.terminal.output import Output, say
+from holdfast.terminal.output import TerminalOutput, say
 from holdfast.terminal.records import Record
 from holdfast.terminal.text import count
 
@@ -39,7 +39,7 @@ _AT_ONCE_SECONDS: Final = 5.0
 @click.option("--agent", metavar="NAME", help="Which agent's block of FILE.")
 @printing
 def command(
-    out: Output,
+    out: TerminalOutput,
     *,
     target: str,
     concurrency: int,
@@ -60,7 +60,7 @@ def command(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     wanted = None if agents is None else _names(agents)
     given = None if path is None else config.load(path, agent=agent)
-    hf = loading.load(target, given)
+    hf = import_names.load(target, given)
     record = asyncio.run(work(hf, concurrency=concurrency, agents=wanted))
     out.one(record, ids="worker", draw=draw)
     return Exit.INTERRUPTED if record["stopped"] == "at once" else Exit.OK
@@ -85,7 +85,7 @@ async def work(hf: Holdfast, *, concurrency: int, agents: list[str] | None) -> R
             )
         gc.freeze()  # modules stay: no full collection need walk through them, which takes 40 ms
         worker = hf.new_worker(concurrency=concurrency, agents=agents)
-        stopping = _Stopping(worker, asyncio.create_task(worker.run()))
+        stopping = _StopSignal(worker, asyncio.create_task(worker.run()))
         served = f"agents {', '.join(worker.agents)}, at most {count(concurrency, 'run')} at a time"
         say(
             f"worker {hf.worker}: store {place}, "
@@ -103,7 +103,7 @@ async def work(hf: Holdfast, *, concurrency: int, agents: list[str] | None) -> R
     }
 
 
-class _Stopping:
+class _StopSignal:
     """What signals do to a worker: the first asks, the second does not, the third ends."""
 
     def __init__(self, worker: Worker, working: "asyncio.Task[None]") -> None:

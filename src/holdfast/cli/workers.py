@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import click
 
 from holdfast.clock import SystemClock
-from holdfast.kernel.leases import Worker
-from holdfast.kernel.runs import Run
-from holdfast.kernel.serving import agents_of, unserved
+from holdfast.kernel.leases import WorkerRow
+from holdfast.kernel.runs import RunRow
+from holdfast.kernel.served_agents import agents_of, unserved
 from holdfast.sync import Holdfast
 from holdfast.terminal import output
 from holdfast.terminal.options import Options, common
@@ -40,7 +40,7 @@ def list_(options: Options) -> None:
     )
 
 
-def is_alive(worker: Worker) -> bool:
+def is_alive(worker: WorkerRow) -> bool:
     """Whether its lease has not run out, by this machine's clock."""
     return worker.expires_at > SystemClock().now()
 
@@ -51,11 +51,11 @@ def warn_without_any(hf: Holdfast) -> None:
         say("no worker is alive: start one with `holdfast worker MODULE:NAME`")
 
 
-def _record(worker: Worker) -> Record:
+def _record(worker: WorkerRow) -> Record:
     return record_of(worker) | {"alive": is_alive(worker), "agents": agents_of(worker)}
 
 
-def warn_unserved(hf: Holdfast, found: Iterable[Run]) -> None:
+def warn_unserved(hf: Holdfast, found: Iterable[RunRow]) -> None:
     """Say of which agents runs wait, although no live worker serves them."""
     said = unserved(found, hf.leases.workers(), now=SystemClock().now())
     for sentence in said.values():

@@ -1,6 +1,16 @@
 """Configuration in YAML and environment variables: `holdfast.config.load("agents.yaml")`."""
 
-from holdfast.config.loading import Config, PathLike, Report, check, load, of
-from holdfast.config.values import Configured, Origin, Problem
+from holdfast.config.loader import Config, ConfigReport, PathLike, check, load, of
+from holdfast.config.values import ConfigProblem, Configured, ValueOrigin
 
-__all__ = ["Config", "Configured", "Origin", "PathLike", "Problem", "Report", "check", "load", "of"]
+__all__ = [
+    "Config",
+    "ConfigProblem",
+    "ConfigReport",
+    "Configured",
+    "PathLike",
+    "ValueOrigin",
+    "check",
+    "load",
+    "of",
+]

@@ -2,7 +2,7 @@
 
 Safe by what is missing: no tag means anything, nothing is constructed, and there are limits to a
 file's size, its depth and its number of nodes, aliases expanded. A message never quotes a value.
-Definitions of workflows are read by it too, with limits of their own.
+Definitions of workflows are read by it too, with their own limits.
 """
 
 import difflib
@@ -44,7 +44,7 @@ _IN_WORDS: Final = (
 
 @dataclass(frozen=True)
 class Scalar:
-    """One value as it is written, and whether without quotes."""
+    """One value as written, and whether without quotes."""
 
     text: str
     line: int
@@ -53,7 +53,7 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Listing:
+class ListNode:
     """A list."""
 
     line: int
@@ -62,7 +62,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Block:
+class MappingNode:
     """A mapping: each key with its line and its node, in order; which keys have no quotes."""
 
     line: int
@@ -71,11 +71,11 @@ class Block:
     size: int = 1
 
 
-Node = Scalar | Listing | Block
+Node = Scalar | ListNode | MappingNode
 
 
 @dataclass(frozen=True)
-class Limits:
+class FileLimits:
     """How large a file may be, what it is called, and which extra of ours brings PyYAML."""
 
     bytes: int = MAX_BYTES
@@ -85,7 +85,7 @@ class Limits:
     extra: str = "config"
 
 
-CONFIGURATION: Final = Limits()
+CONFIGURATION: Final = FileLimits()
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Document:
+class ConfigDocument:
     """What a file holds, and what is wrong with it; no root if it could not be read to its end."""
 
     root: Node | None
@@ -110,26 +110,28 @@ class _Unreadable(Exception):
         self.fault = Fault(line, message)
 
 
-def parse(content: bytes, limits: Limits = CONFIGURATION) -> Document:
-    """Read one YAML document; every fault that does not end the reading is told."""
+def parse(content: bytes, limits: FileLimits = CONFIGURATION) -> ConfigDocument:
+    """Read one YAML document; report every fault that does not end the reading."""
     yaml = _yaml(limits)
-    reader: _Reader | None = None
+    reader: _YamlReader | None = None
     text = ""
     try:
         text = _decoded(content, limits)
-        reader = _Reader(yaml, yaml.parse(text, Loader=yaml.SafeLoader), limits)
+        reader = _YamlReader(yaml, yaml.parse(text, Loader=yaml.SafeLoader), limits)
         root = reader.document()
     except _Unreadable as error:
-        return Document(None, (*_faults_of(reader), error.fault))
+        return ConfigDocument(None, (*_faults_of(reader), error.fault))
     except yaml.YAMLError as error:
-        return Document(None, (*_faults_of(reader), _in_words(error, text)))
+        return ConfigDocument(None, (*_faults_of(reader), _in_words(error, text)))
     except (ValueError, ArithmeticError):  # what PyYAML's scanner lets through
-        return Document(None, (*_faults_of(reader), Fault(1, "this is not YAML: a bad escape")))
-    return Document(root, tuple(reader.faults))
+        return ConfigDocument(
+            None, (*_faults_of(reader), Fault(1, "this is not YAML: a bad escape"))
+        )
+    return ConfigDocument(root, tuple(reader.faults))
 
 
 def _in_words(error: Any, text: str) -> Fault:
-    """What PyYAML found, without what it quotes of values."""
+    """Describe what PyYAML found, without the values that it quotes."""
     problem = getattr(error, "problem", None)
     mark = getattr(error, "problem_mark", None)
     if problem is None or mark is None:
@@ -145,18 +147,18 @@ def _in_words(error: Any, text: str) -> Fault:
 
 
 def _harmless(quoted: re.Match[str]) -> str:
-    """A character or a part of YAML, readable; nothing if it may be of a value."""
+    """Return a character or a part of YAML, readable; nothing if it may be part of a value."""
     word = quoted["single"] or quoted["double"] or ""
     if word.startswith("<"):  # as in <stream end>
         return f" the {word.strip('<>').replace('stream', 'file')}"
     return quoted[0] if len(word) == 1 else ""
 
 
-def _faults_of(reader: "_Reader | None") -> list[Fault]:
+def _faults_of(reader: "_YamlReader | None") -> list[Fault]:
     return [] if reader is None else reader.faults
 
 
-def _decoded(content: bytes, limits: Limits) -> str:
+def _decoded(content: bytes, limits: FileLimits) -> str:
     if len(content) > limits.bytes:
         raise _Unreadable(1, f"{limits.noun} has at most {limits.bytes:,} bytes")
     try:
@@ -166,7 +168,7 @@ def _decoded(content: bytes, limits: Limits) -> str:
         raise _Unreadable(line, "this is not UTF-8; save the file in that encoding") from None
 
 
-def _yaml(limits: Limits) -> Any:
+def _yaml(limits: FileLimits) -> Any:
     if importlib.util.find_spec("yaml") is None:
         raise MisuseError(
             f"{limits.noun} in a file needs PyYAML: pip install 'holdfast[{limits.extra}]'"
@@ -174,10 +176,10 @@ def _yaml(limits: Limits) -> Any:
     return importlib.import_module("yaml")
 
 
-class _Reader:
+class _YamlReader:
     """Makes nodes of PyYAML's events."""
 
-    def __init__(self, yaml: Any, events: Iterator[Any], limits: Limits) -> None:
+    def __init__(self, yaml: Any, events: Iterator[Any], limits: FileLimits) -> None:
         self._yaml = yaml
         self._limits = limits
         self._events = events
@@ -189,7 +191,7 @@ class _Reader:
         next(self._events)  # the stream's start
         event = next(self._events)
         if isinstance(event, self._yaml.StreamEndEvent):
-            return Block(1)
+            return MappingNode(1)
         root = self._node(next(self._events), depth=0)
         next(self._events)  # the document's end
         event = next(self._events)
@@ -231,13 +233,13 @@ class _Reader:
             most = f"{self._limits.nodes:,}"
             raise _Unreadable(line, f"there are more than {most} values, aliases expanded")
 
-    def _listing(self, line: int, depth: int) -> Listing:
+    def _listing(self, line: int, depth: int) -> ListNode:
         items = tuple(
             self._node(event, depth=depth + 1) for event in self._until(self._yaml.SequenceEndEvent)
         )
-        return Listing(line, items, 1 + sum(item.size for item in items))
+        return ListNode(line, items, 1 + sum(item.size for item in items))
 
-    def _block(self, line: int, depth: int) -> Block:
+    def _block(self, line: int, depth: int) -> MappingNode:
         items: dict[str, tuple[int, Node]] = {}
         plain: set[str] = set()
         size = 1
@@ -246,10 +248,10 @@ class _Reader:
             value = self._node(next(self._events), depth=depth + 1)
             size += key.size + value.size
             if not isinstance(key, Scalar):
-                told = (
+                message = (
                     "a key must be a word; put what has {{ … }} in quotes, if it is meant as such"
                 )
-                self.faults.append(Fault(_line(event), told))
+                self.faults.append(Fault(_line(event), message))
             elif key.text in items:
                 first, _ = items[key.text]
                 again = f"{shown_key(key.text)} is given twice; the first is in line {first}"
@@ -258,7 +260,7 @@ class _Reader:
                 items[key.text] = (_line(event), value)
                 if key.is_plain:
                     plain.add(key.text)
-        return Block(line, items, frozenset(plain), size)
+        return MappingNode(line, items, frozenset(plain), size)
 
     def _until(self, end: type) -> Iterator[Any]:
         while not isinstance(event := next(self._events), end):
@@ -270,11 +272,11 @@ def _line(event: Any) -> int:
 
 
 def shown_key(key: str) -> str:
-    """A key as a message may name it: what is no word may be a value out of place."""
+    """Return a key as a message may name it: one that is not a word may be a misplaced value."""
     return key if _SAFE_KEY.fullmatch(key) else "a key that is no word"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean x?` if there is something like it, else nothing."""
+    """Return `; did you mean x?` if a known word is similar, else nothing."""
     found = difflib.get_close_matches(word[:64], list(known), n=1)
     return f"; did you mean {found[0]}?" if found else ""

@@ -23,7 +23,7 @@ _NULL: Final = ("", "~", "null")
 
 
 @dataclass(frozen=True)
-class Key:
+class ConfigKey:
     """What may be configured: its type, its default, and the variables that override a file."""
 
     name: str
@@ -41,7 +41,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Origin:
+class ValueOrigin:
     """Where a value comes from: `default`, `agents.yaml:4`, `environment: NAME`, `argument`."""
 
     kind: Literal["default", "file", "environment", "argument"]
@@ -58,7 +58,7 @@ class Origin:
                 return self.kind
 
 
-DEFAULT: Final = Origin("default")
+DEFAULT: Final = ValueOrigin("default")
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Configured:
     key: str
     value: Value = field(repr=False)
     shown: Value
-    origin: Origin
+    origin: ValueOrigin
     is_written_out: bool = False  # in a file, without ${…}
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConfigProblem:
     """What is wrong, or surprising, and where."""
 
     place: str
@@ -90,7 +90,7 @@ class Unfit(Exception):
 
 
 def from_node(
-    key: Key, name: str, node: Node, origin: Origin, environ: Mapping[str, str]
+    key: ConfigKey, name: str, node: Node, origin: ValueOrigin, environ: Mapping[str, str]
 ) -> Configured:
     """The value that a file gives a key, there spelled `name`."""
     if not isinstance(node, Scalar):
@@ -108,19 +108,19 @@ def from_node(
     return _configured(key, name, found, origin, written=node.text, is_written_out=True)
 
 
-def from_variable(key: Key, variable: str, text: str) -> Configured:
+def from_variable(key: ConfigKey, variable: str, text: str) -> Configured:
     """The value that an environment variable gives a key."""
     if key.kind is bool and text in ("1", "0"):
         text = "true" if text == "1" else "false"
-    origin = Origin("environment", variable)
+    origin = ValueOrigin("environment", variable)
     return _configured(key, variable, _from_text(key, text), origin, written=text)
 
 
 def _configured(
-    key: Key,
+    key: ConfigKey,
     name: str,
     value: Value | None,
-    origin: Origin,
+    origin: ValueOrigin,
     *,
     written: str,
     is_written_out: bool = False,
@@ -133,8 +133,8 @@ def _configured(
     return Configured(key.name, value, key.shown(value), origin, is_written_out)
 
 
-def _from_text(key: Key, text: str) -> Value | None:
-    """The text as the key's type; None if it is none of that type."""
+def _from_text(key: ConfigKey, text: str) -> Value | None:
+    """Convert the text to the key's type; None if it does not fit."""
     word = text.strip()
     if key.kind is str:
         return text
@@ -170,7 +170,7 @@ def _cut(text: str) -> str:
     return ascii(text if len(text) <= 60 else text[:59] + "…")
 
 
-def _wanted(key: Key) -> str:
+def _wanted(key: ConfigKey) -> str:
     if key.kind is bool:
         return "must be true or false"
     if key.kind is str:
@@ -199,13 +199,13 @@ def _store(value: Value) -> str | None:
     return None
 
 
-def _keys() -> dict[str, Key]:
+def _keys() -> dict[str, ConfigKey]:
     session = [
-        Key(
+        ConfigKey(
             "stateless_checkpointing", bool, False, ("STATELESS_CHECKPOINTING",), lambda value: None
         ),
-        Key("session_service", str, "memory", ("SESSION_SERVICE",), _service),
-        Key(
+        ConfigKey("session_service", str, "memory", ("SESSION_SERVICE",), _service),
+        ConfigKey(
             "session_db_url",
             str,
             "",
@@ -218,7 +218,7 @@ def _keys() -> dict[str, Key]:
     return {key.name: key for key in [*session, *of_settings]}
 
 
-def _setting(name: str, kind: type) -> Key:
+def _setting(name: str, kind: type) -> ConfigKey:
     variables = [f"HOLDFAST_{name.upper()}", *_SEED_VARIABLES.get(name, ())]
     show = settings.shown_transport if name == "transport" else None
 
@@ -226,13 +226,13 @@ def _setting(name: str, kind: type) -> Key:
         return settings.requirement(name, value)
 
     default: Any = getattr(Settings(), name)
-    return Key(name, kind, default, tuple(variables), unmet, show)
+    return ConfigKey(name, kind, default, tuple(variables), unmet, show)
 
 
 _SEED_VARIABLES: Final = {
     "peer_timeout_seconds": ("PEER_TIMEOUT_SECONDS",),
     "sweep_seconds": ("TIMEOUT_SWEEP_INTERVAL_SECONDS",),
 }
-NAME: Final = Key("name", str, "", (), _name)
+NAME: Final = ConfigKey("name", str, "", (), _name)
 SPELLINGS: Final = {"timeout_sweep_interval_seconds": "sweep_seconds"}
 KEYS: Final = _keys()

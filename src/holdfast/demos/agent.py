@@ -1,4 +1,4 @@
-"""The agent of `holdfast demo`, twice: with Holdfast, and as it is often written.
+"""The agent of `holdfast demo`, twice: with Holdfast, and as often written without it.
 
 Both use the same scripted model and the same tools. The model is offline: it says what a real one
 would, by how far the conversation has come.
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from holdfast.agents.definitions.agent import Agent, agent
 from holdfast.agents.definitions.messages import Message, ToolCall, ToolResult, Usage
-from holdfast.agents.definitions.takes import Key
+from holdfast.agents.definitions.tool_arguments import Key
 from holdfast.agents.definitions.tools import Happened, Tool, text_of, tool
 from holdfast.agents.run import Run
 from holdfast.errors import NotDone, ToolFailed
@@ -28,10 +28,10 @@ Say = Callable[[str, str], None]
 Model = Callable[[Sequence[Message]], Message]
 
 
-class Bank:
+class BankClient:
     """The bank as its customers reach it.
 
-    `say` is told what is done here; `pause` is called just before and just after a charge, and may
+    `say` reports what is done here; `pause` is called just before and just after a charge, and may
     never return.
     """
 
@@ -67,7 +67,7 @@ def _receipt(charge: Any) -> str:
     return f"{charge['id']}: {charge['cents'] / 100:.2f} from {charge['customer']}"
 
 
-def make_tools(bank: Bank, mailbox: Path) -> list[Tool[..., Any]]:
+def make_tools(bank: BankClient, mailbox: Path) -> list[Tool[..., Any]]:
     """What the agent can do: look, charge, and write to the customer."""
 
     def find_charge(key: Key) -> Happened[str] | NotDone:
@@ -94,7 +94,7 @@ def make_tools(bank: Bank, mailbox: Path) -> list[Tool[..., Any]]:
 
 
 def make_agent(tools: Sequence[Tool[..., Any]], model: Model, say: Say) -> Agent[[str], str]:
-    """The agent on Holdfast: each pass goes on where the record ends."""
+    """Return the agent on Holdfast: each pass resumes where the journal ends."""
 
     @agent(name=NAME, tools=tools)
     async def support(run: Run, request: str) -> str:
@@ -115,7 +115,7 @@ def make_agent(tools: Sequence[Tool[..., Any]], model: Model, say: Say) -> Agent
 
 
 def run_plainly(tools: Sequence[Tool[..., Any]], model: Model, say: Say) -> str:
-    """The same agent without Holdfast: what it has done is in its memory only."""
+    """Run the same agent without Holdfast: what it has done is in its memory only."""
     functions = {tool.name: tool.function for tool in tools}
     say("entered", "begins from the first message")
     talk = [Message.user(REQUEST)]
@@ -131,7 +131,7 @@ def run_plainly(tools: Sequence[Tool[..., Any]], model: Model, say: Say) -> str:
 
 
 def think(talk: Sequence[Message]) -> Message:
-    """What a model would answer to this conversation."""
+    """Return what a model would answer to this conversation."""
     results = [result for message in talk for result in message.results]
     for result in results:
         if result.is_error:

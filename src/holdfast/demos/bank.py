@@ -1,4 +1,4 @@
-"""The pretend bank of `holdfast demo`: a process of its own, started as a file, not as a module.
+"""The pretend bank of `holdfast demo`: a separate process, started as a file, not as a module.
 
 It imports nothing of Holdfast. It records every charge it is asked for, also one with a key that it
 knows: its ledger is an honest count of what the agent did outside. A charge is on disk before it
@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 Charge = dict[str, Any]
 
 
-class Ledger:
+class ChargeLedger:
     """The charges, in a file that only grows."""
 
     def __init__(self, path: Path) -> None:
@@ -53,16 +53,16 @@ class Ledger:
 class Bank(ThreadingTCPServer):
     daemon_threads = True
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ChargeLedger) -> None:
         super().__init__(("127.0.0.1", 0), Counter)
         self.ledger = ledger
 
 
 class Counter(BaseHTTPRequestHandler):
-    """Where one customer of the bank is served."""
+    """Serves one customer of the bank."""
 
     @property
-    def _ledger(self) -> Ledger:
+    def _ledger(self) -> ChargeLedger:
         assert isinstance(self.server, Bank), "opened by no other server"
         return self.server.ledger
 
@@ -77,7 +77,7 @@ class Counter(BaseHTTPRequestHandler):
         self._answer(self._ledger.find(key))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: what matters is said on stdout."""
+        """Log nothing: what matters is written to stdout."""
 
     def _answer(self, answer: object) -> None:
         body = json.dumps(answer).encode()
@@ -102,7 +102,7 @@ def end_with_stdin() -> None:
 
 def main() -> None:
     threading.Thread(target=end_with_stdin, daemon=True).start()
-    with Bank(Ledger(Path(sys.argv[1]))) as bank:
+    with Bank(ChargeLedger(Path(sys.argv[1]))) as bank:
         port = bank.server_address[1]
         say("open", f"opens with an empty ledger on 127.0.0.1:{port}", port=port)
         bank.serve_forever()

@@ -15,8 +15,8 @@ import msgspec
 from holdfast import ids, settings
 from holdfast.agents.turn.context_usage import CONTEXT
 from holdfast.demos import stage
-from holdfast.demos.handoff_instance import AGENT, ITEMS, WINDOW, Orders, make_agent
-from holdfast.demos.process import PATIENCE_SECONDS, Child, Wire
+from holdfast.demos.handoff_instance import AGENT, ITEMS, WINDOW, HandoffOrders, make_agent
+from holdfast.demos.process import PATIENCE_SECONDS, Child, ChildPipe
 from holdfast.demos.stage import Timeline
 from holdfast.errors import HoldfastError
 from holdfast.kernel import runs
@@ -63,7 +63,7 @@ class _Showing:
         self._tenant = tenant
         self._folder = folder
         self._timeline = timeline
-        self._wire = Wire()
+        self._wire = ChildPipe()
         self._run_id = f"demo-{ids.new_run_id()}"
         self._kills = 0
 
@@ -84,7 +84,9 @@ class _Showing:
             return self._count(hf)
 
     def _worker(self, *, stand_still_at: int = 0) -> Child:
-        orders = Orders(store=self._store, tenant=self._tenant, stand_still_at=stand_still_at)
+        orders = HandoffOrders(
+            store=self._store, tenant=self._tenant, stand_still_at=stand_still_at
+        )
         command = ["-P", "-m", "holdfast.demos.handoff_instance"]
         return Child(
             command,
@@ -94,7 +96,7 @@ class _Showing:
         )
 
     def _watch(self, hf: Holdfast, worker: Child, *, until: str) -> None:
-        """Tell what is said until something is, or the run has ended."""
+        """Show the events until the event `until`; without it, until the run has ended."""
         moved_at = time.monotonic()
         while time.monotonic() - moved_at < PATIENCE_SECONDS:
             event = self._wire.next(timeout=_LOOK_SECONDS)
@@ -112,7 +114,7 @@ class _Showing:
         raise HoldfastError("the demo failed: nothing happens")
 
     def _count(self, hf: Holdfast) -> Record:
-        """What the journal says, and what of it should not be so."""
+        """Return what the journal says, and what in it is wrong."""
         run = hf.runs.get(self._run_id)
         given = hf.handoffs.of_run(self._run_id)
         kinds = [entry.kind for entry in hf.journal.read(self._run_id, limit=10_000)]

@@ -31,8 +31,8 @@ _LOOK_SECONDS: Final = 0.2
 Say = Callable[[str, str], None]
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an instance works, and the item before which it stands still to be killed."""
+class HandoffOrders(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an instance works, and the item before which it stops to be killed."""
 
     store: str
     tenant: str
@@ -44,7 +44,7 @@ def policy() -> HandoffPolicy:
 
 
 def make_agent(say: Say, *, stand_still_at: int = 0) -> AgentLoop:
-    """A builder: its model does one item after another, by what its context tells it is done."""
+    """Return a builder: its model does the items in order, by what its context says is done."""
 
     @tool(effect="idempotent")
     async def build(item: int) -> str:
@@ -55,8 +55,8 @@ def make_agent(say: Say, *, stand_still_at: int = 0) -> AgentLoop:
         done = _done(talk)
         used = _TOKENS_PER_MESSAGE * len(talk)
         if len(talk) == 1:
-            told = f"begins a fresh context that is told of {done} items" if done else "begins"
-            say("began", told)
+            text = f"begins a fresh context that is told of {done} items" if done else "begins"
+            say("began", text)
         if done == ITEMS:
             return Message.assistant(f"all {ITEMS} items are built", usage=_usage(used))
         item = done + 1
@@ -74,21 +74,21 @@ def make_agent(say: Say, *, stand_still_at: int = 0) -> AgentLoop:
 
 
 def _done(talk: list[Message]) -> int:
-    """How many items are built, by what stands in the context: the record, and replies since."""
-    told = talk[0].text.count("| - item-")
-    return told + sum(call.name == "build" for m in talk for call in m.tool_calls)
+    """Count the items built, by what is in the context: the record, and replies since."""
+    recorded = talk[0].text.count("| - item-")
+    return recorded + sum(call.name == "build" for m in talk for call in m.tool_calls)
 
 
 def _usage(used: int) -> Usage:
     return Usage(input_tokens=used, output_tokens=60)
 
 
-def serve(orders: Orders) -> None:
+def serve(orders: HandoffOrders) -> None:
     """Work until killed, or until the demo has ended."""
     asyncio.run(_serve(orders))
 
 
-async def _serve(orders: Orders) -> None:
+async def _serve(orders: HandoffOrders) -> None:
     builder = make_agent(
         lambda event, what: voice.say(_me(), event, what),
         stand_still_at=orders.stand_still_at,
@@ -106,7 +106,7 @@ def _me() -> str:
 
 
 def main() -> int:
-    return voice.obey(Orders, _me(), serve)
+    return voice.obey(HandoffOrders, _me(), serve)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import click
 
 from holdfast import settings
 from holdfast.demos import stage
-from holdfast.demos.peers_show import INSTANCES, Plan, Showing
+from holdfast.demos.peers_show import INSTANCES, PeersDemo, PeersDemoPlan
 from holdfast.peers.transports import open_transport
 from holdfast.terminal import progress
 from holdfast.terminal.exits import Exit
@@ -51,7 +51,7 @@ def peers(
     answers and the peers' results are counted in the store. No key, no account, no Docker.
     """
     with _quiet(), tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
-        plan = Plan(
+        plan = PeersDemoPlan(
             store=stage.store_for(options.store, Path(folder)),
             tenant=options.tenant,
             transport=nats or "",
@@ -70,7 +70,7 @@ def peers(
             advance = _nobody
             if not options.output.is_for_people:
                 advance = stack.enter_context(progress.counted("answered", "tasks", tasks))
-            record = Showing(plan, timeline, advance).play()
+            record = PeersDemo(plan, timeline, advance).play()
     shown = None if options.store is None else settings.shown_store(options.store)
     record |= {"peers": peers, "seed": seed, "store": shown}
     options.output.one(record, ids="run_ids", draw=_conclude)
@@ -80,7 +80,7 @@ def peers(
 
 
 async def _reach(url: str) -> None:
-    """Raises in a few seconds if no server lets us in."""
+    """Raise in a few seconds if no server accepts us."""
     query = "&" if "?" in url else "?"
     patience = "" if "patience=" in url else f"{query}patience={_PATIENCE_SECONDS}"
     transport = open_transport(url + patience)
@@ -90,7 +90,7 @@ async def _reach(url: str) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
-    """An answer that comes twice is worth a warning elsewhere; here it is the point."""
+    """Silence the warnings about answers that come twice: here they are the point."""
     log = logging.getLogger("holdfast")
     level = log.level
     log.setLevel(logging.ERROR)

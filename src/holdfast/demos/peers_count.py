@@ -1,4 +1,4 @@
-"""What came of `holdfast demo peers`, counted in the journals and the rows of its stores."""
+"""The result of `holdfast demo peers`, counted in the journals and the rows of its stores."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from holdfast.terminal.records import Record
 
 
 def deliver_again(hf: Holdfast, run_ids: Mapping[str, int]) -> int:
-    """Answer every call that was answered once more, and with something else; how many."""
+    """Answer every answered call once more, with something else; return how many."""
     answered = [
         wait
         for run_id in run_ids
@@ -25,7 +25,7 @@ def deliver_again(hf: Holdfast, run_ids: Mapping[str, int]) -> int:
 
 
 def count(hf: Holdfast, theirs: Holdfast, run_ids: Mapping[str, int], *, peers: int) -> Record:
-    """The counts, and what is not as promised."""
+    """Return the counts, and every broken promise."""
     waits = {run_id: hf.waits.of_run(run_id) for run_id in run_ids}
     problems: list[str] = []
     answers = results = 0
@@ -56,9 +56,9 @@ def count(hf: Holdfast, theirs: Holdfast, run_ids: Mapping[str, int], *, peers: 
 def _judge(
     hf: Holdfast, run_id: str, task: int, kinds: list[str], waits: list[Wait], peers: int
 ) -> list[str]:
-    """What of one task is not as promised."""
+    """Return the broken promises of one task."""
     run = hf.runs.get(run_id)
-    if run.status is not runs.Status.COMPLETED:
+    if run.status is not runs.RunStatus.COMPLETED:
         return [f"it is {run.status}, and has no answer"]
     wrong: list[str] = []
     wanted = [answer_of(task, number) for number in range(1, peers + 1)]
@@ -74,9 +74,9 @@ def _judge(
 
 
 def _ended(theirs: Holdfast, call: Wait) -> list[str]:
-    """What of a peer's own run is not as promised."""
+    """Return the broken promises of a peer's own run."""
     try:
         status = theirs.runs.get(call.wait_id).status
     except RunNotFound:
         return ["its peer has no run"]
-    return [] if status is runs.Status.COMPLETED else [f"its peer's run is {status}"]
+    return [] if status is runs.RunStatus.COMPLETED else [f"its peer's run is {status}"]

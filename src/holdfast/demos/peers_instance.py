@@ -27,7 +27,7 @@ _WORK_SECONDS: Final = 0.15
 Say = Callable[[str, str], None]
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class PeersOrders(msgspec.Struct, frozen=True, kw_only=True):
     """Which agents an instance serves, and where."""
 
     store: str
@@ -69,12 +69,12 @@ def make_agents(say: Say) -> dict[str, Agent[..., Any]]:
     return {each.name: each for each in (caller, peer)}
 
 
-def serve(orders: Orders) -> None:
+def serve(orders: PeersOrders) -> None:
     """Work until killed, or until the demo has ended."""
     asyncio.run(_serve(orders))
 
 
-async def _serve(orders: Orders) -> None:
+async def _serve(orders: PeersOrders) -> None:
     known = make_agents(lambda event, what: voice.say(_me(), event, what))
     settings = Settings(
         tenant=orders.tenant,
@@ -94,7 +94,7 @@ def _me() -> str:
 
 
 def main() -> int:
-    return voice.obey(Orders, _me(), serve)
+    return voice.obey(PeersOrders, _me(), serve)
 
 
 if __name__ == "__main__":

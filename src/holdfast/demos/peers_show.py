@@ -16,8 +16,8 @@ import msgspec
 
 from holdfast import ids
 from holdfast.demos import peers_count
-from holdfast.demos.peers_instance import CALLER, PEER, Orders, make_agents
-from holdfast.demos.process import PATIENCE_SECONDS, Child, Event, Wire
+from holdfast.demos.peers_instance import CALLER, PEER, PeersOrders, make_agents
+from holdfast.demos.process import PATIENCE_SECONDS, Child, ChildPipe, Event
 from holdfast.demos.stage import Timeline
 from holdfast.errors import HoldfastError
 from holdfast.kernel import runs
@@ -29,12 +29,12 @@ from holdfast.terminal.text import count
 INSTANCES: Final = 3
 _ELSEWHERE: Final = 2
 _LOOK_SECONDS: Final = 0.2
-_TOLD: Final = frozenset({"ready", "asked", "ended"})
+_SHOWN_EVENTS: Final = frozenset({"ready", "asked", "ended"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is to be shown. With a transport, the peers have a store of their own."""
+class PeersDemoPlan:
+    """What is to be shown. With a transport, the peers have their own store."""
 
     store: str
     tenant: str
@@ -49,8 +49,8 @@ class Plan:
     def peers_store(self) -> str:
         return str(self.folder / "peers.db") if self.transport else self.store
 
-    def sides(self) -> list[tuple[Orders, int]]:
-        """What instances are ordered to do, and how many of them."""
+    def sides(self) -> list[tuple[PeersOrders, int]]:
+        """Return the orders of the instances, and how many of each."""
         if not self.transport:
             return [(self._orders(self.store, [CALLER, PEER]), INSTANCES)]
         return [
@@ -58,14 +58,14 @@ class Plan:
             (self._orders(self.peers_store, [PEER]), _ELSEWHERE),
         ]
 
-    def _orders(self, store: str, agents: list[str]) -> Orders:
-        return Orders(store=store, tenant=self.tenant, agents=agents, transport=self.transport)
+    def _orders(self, store: str, agents: list[str]) -> PeersOrders:
+        return PeersOrders(store=store, tenant=self.tenant, agents=agents, transport=self.transport)
 
 
 class Instance(Child):
-    """A process that works, and how much it has in hand by its own words."""
+    """A process that works, and how much work it says it has."""
 
-    def __init__(self, orders: Orders, wire: Wire, *, log: Path) -> None:
+    def __init__(self, orders: PeersOrders, wire: ChildPipe, *, log: Path) -> None:
         # -P: a folder named holdfast where the demo is started must not be imported instead.
         command = ["-P", "-m", "holdfast.demos.peers_instance"]
         super().__init__(command, wire, log=log, orders=msgspec.json.encode(orders) + b"\n")
@@ -78,14 +78,16 @@ class Instance(Child):
         return f"instance {self.pid}"
 
 
-class Showing:
-    """One showing, and what it has come to."""
+class PeersDemo:
+    """One showing, and its results."""
 
-    def __init__(self, plan: Plan, timeline: Timeline, advance: Callable[[], None]) -> None:
+    def __init__(
+        self, plan: PeersDemoPlan, timeline: Timeline, advance: Callable[[], None]
+    ) -> None:
         self._plan = plan
         self._timeline = timeline
         self._advance = advance
-        self._wire = Wire()
+        self._wire = ChildPipe()
         self._random = random.Random(plan.seed)
         self._living: dict[str, Instance] = {}
         self._killed: list[int] = []
@@ -98,7 +100,7 @@ class Showing:
         self._kills_at = sorted(self._random.randint(1, most) for _ in planned)
 
     def play(self) -> Record:
-        """Show it; what was shown."""
+        """Show it; return what was shown."""
         plan = self._plan
         with contextlib.ExitStack() as stack:
             stack.callback(self._wire.close)
@@ -123,7 +125,7 @@ class Showing:
             hf.start(caller, task, self._plan.peers, run_id=run_id)
         self._timeline.tell("client", f"asks for {count(len(self.run_ids), 'task')}, and waits")
 
-    def _start(self, orders: Orders, processes: contextlib.ExitStack) -> None:
+    def _start(self, orders: PeersOrders, processes: contextlib.ExitStack) -> None:
         log = self._plan.folder / "stderr.txt"
         instance = processes.enter_context(Instance(orders, self._wire, log=log))
         self._living[instance.who] = instance
@@ -163,7 +165,7 @@ class Showing:
                 self._last_error = event["what"]
             case _:
                 pass
-        if event["event"] in _TOLD:
+        if event["event"] in _SHOWN_EVENTS:
             self._timeline.tell(event["who"], event["what"])
 
     def _kill_if_due(self, processes: contextlib.ExitStack) -> None:
@@ -190,8 +192,8 @@ class Showing:
 
     def _failed(self, what: str) -> HoldfastError:
         log = self._plan.folder / "stderr.txt"
-        told = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        because = self._last_error or (told[-1] if told else "")
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        because = self._last_error or (lines[-1] if lines else "")
         return HoldfastError(f"the demo failed: {what}" + (f" ({because})" if because else ""))
 
 
@@ -201,6 +203,6 @@ def _open(store: str, tenant: str) -> Holdfast:
 
 def _has_ended(hf: Holdfast, run_id: str) -> bool:
     run = hf.runs.get(run_id)
-    if run.status is runs.Status.BLOCKED:
+    if run.status is runs.RunStatus.BLOCKED:
         raise HoldfastError(f"the demo failed: run {run_id} is blocked ({run.blocked_reason})")
     return run.status in runs.ENDED

@@ -1,6 +1,6 @@
 """The processes of the demo as the demo sees them, and the one pipe on which they all speak.
 
-One pipe: what they say arrives in the order in which it was said, whoever said it.
+One pipe: what they say arrives in the order in which it was said, from any of them.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _LOOK_SECONDS: Final = 0.05
 Event = dict[str, Any]
 
 
-class Wire:
+class ChildPipe:
     """The pipe: children write lines, the demo reads events."""
 
     def __init__(self) -> None:
@@ -36,14 +36,14 @@ class Wire:
         os.close(self.write_end)
 
     def next(self, *, timeout: float) -> Event | None:
-        """What is said next; None if nothing is said in time."""
+        """Return the next event; None if none comes in time."""
         if not self._heard and select.select([self._read], [], [], timeout)[0]:
             *lines, self._rest = (self._rest + os.read(self._read, 65536)).split(b"\n")
             self._heard = [json.loads(line) for line in lines]
         return self._heard.pop(0) if self._heard else None
 
     def drain(self) -> list[Event]:
-        """All that was said until now."""
+        """Return all events until now."""
         events: list[Event] = []
         while (event := self.next(timeout=0)) is not None:
             events.append(event)
@@ -54,7 +54,7 @@ class Child:
     """A process of the demo. Started when entered; when left, it is gone, whatever it was doing."""
 
     def __init__(
-        self, command: Sequence[str], wire: Wire, *, log: Path, orders: bytes = b""
+        self, command: Sequence[str], wire: ChildPipe, *, log: Path, orders: bytes = b""
     ) -> None:
         self._command = [sys.executable, *command]
         self._wire = wire
@@ -62,8 +62,8 @@ class Child:
         self._orders = orders
 
     def __enter__(self) -> Self:
-        # A session of its own: Ctrl-C is for the demo, which then ends its children. They end by
-        # themselves when their stdin does, should the demo be killed.
+        # A separate session: Ctrl-C is for the demo, which then ends its children. If the demo is
+        # killed, they end by themselves when their stdin does.
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -100,19 +100,19 @@ class Child:
         return self._process.poll()
 
     def kill(self) -> int:
-        """Send SIGKILL, and wait until the process is gone; how it ended."""
+        """Send SIGKILL, and wait until the process is gone; return how it ended."""
         self._process.kill()
         return self._process.wait(PATIENCE_SECONDS)
 
     def wait(self) -> int:
-        """Wait until the process has ended by itself; how."""
+        """Wait until the process has ended by itself; return how."""
         try:
             return self._process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             raise HoldfastError(f"process {self.pid} of the demo does not end") from None
 
     def hear(self) -> Event | None:
-        """What any process says next; None if this one has ended and all is heard."""
+        """Return the next event of any process; None if this one has ended and all are read."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             has_ended = self.exit_code is not None

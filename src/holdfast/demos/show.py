@@ -1,7 +1,7 @@
-"""One showing of the crash: a worker is killed, another goes on, and every claim is checked.
+"""One showing of the crash: a worker is killed, another resumes, and every claim is checked.
 
-The charges are counted in the bank's own ledger, where the worker stood is read from the journal,
-and the journal is verified. What does not hold ends the demo with an error.
+The charges are counted in the bank's own ledger, the worker's position is read from the journal,
+and the journal is verified. A claim that does not hold ends the demo with an error.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ import msgspec
 from holdfast import ids
 from holdfast.clock import SystemClock
 from holdfast.demos import bank
-from holdfast.demos.process import Child, Event, Wire
+from holdfast.demos.process import Child, ChildPipe, Event
 from holdfast.demos.stage import Timeline
-from holdfast.demos.worker import Orders
+from holdfast.demos.worker import WorkerOrders
 from holdfast.errors import HoldfastError
 from holdfast.kernel import effects, indexes, runs
-from holdfast.kernel.effects import Status
+from holdfast.kernel.effects import EffectStatus
 from holdfast.kernel.journal import Entry, Kind
 from holdfast.settings import Settings
 from holdfast.sync import Holdfast
@@ -33,11 +33,11 @@ from holdfast.terminal.text import count, moment
 MANUAL_SECONDS: Final = 600.0
 _MANUAL_THINKING_SECONDS: Final = 0.5
 
-Trigger = Callable[["Worker"], bool]
+Trigger = Callable[["WorkerProcess"], bool]
 """Asked again and again in a showing by hand: whether the demo is to kill the worker itself."""
 
 
-class Worker(Child):
+class WorkerProcess(Child):
     """A child that works on the run."""
 
     @property
@@ -46,7 +46,7 @@ class Worker(Child):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class CrashDemoPlan:
     """What is to be shown. Without a store, the agent works without Holdfast."""
 
     store: str | None
@@ -56,20 +56,20 @@ class Plan:
     folder: Path
 
 
-class Showing:
+class CrashDemo:
     """One showing, and what it has shown so far."""
 
-    def __init__(self, plan: Plan, timeline: Timeline) -> None:
+    def __init__(self, plan: CrashDemoPlan, timeline: Timeline) -> None:
         self._plan = plan
         self._timeline = timeline
-        self._wire = Wire()
+        self._wire = ChildPipe()
         self._run_id = f"demo-{ids.new_run_id()}"
         self._replies = 0
         self._paused_at: str | None = None
         self._last_error = ""
 
     def play(self) -> Record:
-        """Show it; what was shown."""
+        """Show it; return what was shown."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._wire.close)
             hf = stack.enter_context(self._open()) if self._plan.store is not None else None
@@ -98,9 +98,9 @@ class Showing:
         command = ["-I", bank.__file__, str(self._plan.folder / "ledger.jsonl")]
         return Child(command, self._wire, log=self._log)
 
-    def _start_worker(self, port: int, *, pause_at: str | None = None) -> Worker:
+    def _start_worker(self, port: int, *, pause_at: str | None = None) -> WorkerProcess:
         plan = self._plan
-        orders = Orders(
+        orders = WorkerOrders(
             store=plan.store,
             tenant=plan.tenant,
             run_id=self._run_id,
@@ -111,7 +111,7 @@ class Showing:
         )
         # -P: a folder named holdfast where the demo is started must not be imported instead.
         command = ["-P", "-m", "holdfast.demos.worker"]
-        return Worker(
+        return WorkerProcess(
             command, self._wire, log=self._log, orders=msgspec.json.encode(orders) + b"\n"
         )
 
@@ -145,7 +145,7 @@ class Showing:
             self._timeline.tell("demo", f"{worker.who} is gone, by {by}")
             return {"killed_at": moment(killed_at), "killed_pid": worker.pid}
 
-    def _await_hand(self, worker: Worker, is_to_kill: Trigger) -> int:
+    def _await_hand(self, worker: WorkerProcess, is_to_kill: Trigger) -> int:
         deadline = time.monotonic() + MANUAL_SECONDS
         while time.monotonic() < deadline:
             if worker.exit_code is not None:
@@ -172,7 +172,7 @@ class Showing:
                 raise self._failed(f"{worker.who} ended with code {code}")
             return worker.pid
 
-    def _work_until(self, worker: Worker, wanted: str) -> None:
+    def _work_until(self, worker: WorkerProcess, wanted: str) -> None:
         while (event := worker.hear()) is not None:
             self._take(event)
             if event["event"] == wanted:
@@ -198,13 +198,13 @@ class Showing:
         return [json.loads(line) for line in text.split("\n")[:-1]]
 
     def _judge_moment(self, hf: Holdfast | None) -> str | None:
-        """Where the worker stood when it was killed, by the journal and the ledger."""
+        """Return where the worker was when it was killed, by the journal and the ledger."""
         if hf is None:
             return self._paused_at
         found = [e.status for e in hf.effects.of_run(self._run_id) if e.tool == "charge"]
         if not found:
             at = None
-        elif Status.COMPLETED in found:
+        elif EffectStatus.COMPLETED in found:
             at = "after"
         else:
             at = "during" if self._ledger() else "before"
@@ -223,7 +223,9 @@ class Showing:
             raise self._failed(f"the bank has {count(len(charges), 'charge')}, not one")
         if problems:
             raise self._failed(f"the journal's chain is broken: {problems}")
-        answer: Any = hf.runs.result(self._run_id) if run.status is runs.Status.COMPLETED else None
+        answer: Any = (
+            hf.runs.result(self._run_id) if run.status is runs.RunStatus.COMPLETED else None
+        )
         if charges[0]["id"] not in str(answer):
             raise self._failed(f"the run is {run.status}, and its answer is {answer!r}")
         workers = [indexes.facts_of(lease).worker for lease in leases]
@@ -247,8 +249,8 @@ class Showing:
         return dict.fromkeys(("run_id", "run_status", "resumed_by", "answer", "entries"))
 
     def _failed(self, what: str) -> HoldfastError:
-        told = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        because = self._last_error or (told[-1] if told else "")
+        lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        because = self._last_error or (lines[-1] if lines else "")
         return HoldfastError(f"the demo failed: {what}" + (f" ({because})" if because else ""))
 
 
@@ -261,16 +263,16 @@ _ON_RECORD: Final = {
 
 
 def _story(entries: list[Entry]) -> list[str]:
-    """What the journal tells of the charge."""
-    told: list[str] = []
+    """Return what the journal says about the charge."""
+    lines: list[str] = []
     charges: set[Any] = set()
     for entry in entries:
         match indexes.facts_of(entry):
             case effects.Issued(effect_id, _, "charge"):
                 charges.add(effect_id)
-                told.append("EFFECT_ISSUED charge")
-            case effects.Settled(effect_id, note) if effect_id in charges:
-                told.append(f"{entry.kind} ({note})" if note else entry.kind)
+                lines.append("EFFECT_ISSUED charge")
+            case effects.EffectSettled(effect_id, note) if effect_id in charges:
+                lines.append(f"{entry.kind} ({note})" if note else entry.kind)
             case _:
                 pass
-    return told
+    return lines

@@ -1,4 +1,4 @@
-"""What the demos share: where the store lies, what is told, and how."""
+"""What the demos share: the location of the store, and the output."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from holdfast import settings
-from holdfast.terminal.output import Output
+from holdfast.terminal.output import TerminalOutput
 from holdfast.terminal.records import Record
 from holdfast.terminal.text import printable
 
@@ -21,7 +21,7 @@ Tell = Callable[[float, str, str], None]
 
 @dataclass
 class Timeline:
-    """What happened, in order; each line is told as it comes."""
+    """What happened, in order; each line is reported as it comes."""
 
     tell_line: Tell
     lines: list[Record] = field(default_factory=list[Record])
@@ -37,7 +37,7 @@ class Timeline:
         self.tell_line(seconds, who, what)
 
 
-def timeline_for(output: Output) -> Timeline:
+def timeline_for(output: TerminalOutput) -> Timeline:
     """A timeline that people see as it comes; programs read it in the object at the end."""
     return Timeline(_tell if output.is_for_people else lambda seconds, who, what: None)
 
@@ -50,7 +50,7 @@ def _tell(seconds: float, who: str, what: str) -> None:
 
 
 def store_for(given: str | None, folder: Path) -> str:
-    """The store that was named, or one of the demo's own."""
+    """Return the store that was named, or one in the demo's folder."""
     if given is None:
         return str(folder / "demo.db")
     if not settings.locate_store(given).location:

@@ -1,7 +1,7 @@
 """The worker of `holdfast demo`: `python -m holdfast.demos.worker`.
 
-The same program whether it begins a run or goes on with one. Its orders are the first line of
-stdin; it says on stdout what it does, and ends when its stdin does: nobody is left to listen.
+The same program whether it begins a run or resumes one. Its orders are the first line of
+stdin; it says on stdout what it does, and ends when its stdin does: then the demo is gone.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from holdfast.agents.definitions.messages import Message
 from holdfast.agents.definitions.tools import Tool
 from holdfast.app import Holdfast
 from holdfast.demos import agent, voice
-from holdfast.demos.agent import Bank
+from holdfast.demos.agent import BankClient
 from holdfast.settings import Settings
 
 LEASE_SECONDS: Final = 1.0
@@ -31,7 +31,7 @@ _STANDING: Final = {
 }
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is to do; without a store it works as agents without Holdfast do."""
 
     store: str | None
@@ -43,16 +43,16 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     thinking_seconds: float = 0.0
 
 
-class Work:
+class DemoWorker:
     """One worker, and what it says."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: WorkerOrders) -> None:
         self._orders = orders
         self._me = _me()
 
     def do(self) -> None:
         """Bring the run to its end."""
-        bank = Bank(self._orders.port, self.say, self._pause)
+        bank = BankClient(self._orders.port, self.say, self._pause)
         tools = agent.make_tools(bank, Path(self._orders.folder))
         if self._orders.store is None:
             answer = agent.run_plainly(tools, self._model, self.say)
@@ -82,14 +82,14 @@ class Work:
         return reply
 
     def _pause(self, moment: str) -> None:
-        """Stand still for ever at the moment that was ordered."""
+        """Wait for ever at the moment that was ordered."""
         if moment == self._orders.pause_at:
             self.say("paused", _STANDING[moment])
             threading.Event().wait()
 
 
 def main() -> int:
-    return voice.obey(Orders, _me(), lambda orders: Work(orders).do())
+    return voice.obey(WorkerOrders, _me(), lambda orders: DemoWorker(orders).do())
 
 
 def _me() -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast import clock, names
 from holdfast.engine.context import Context
-from holdfast.engine.reading import proving
+from holdfast.engine.reading import proved_checkpoints
 from holdfast.engine.reading.versions import check_not_final, load_newest, load_parts
 from holdfast.engine.writing.unheld_runs import append_at_head
 from holdfast.errors import (
@@ -23,7 +23,7 @@ from holdfast.kernel import checkpoints, indexes, state
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.state import Parts, StateDiff
-from holdfast.stores.contract import Decision, Snapshot
+from holdfast.stores.contract import LateDecision, Snapshot
 from holdfast.stores.reads import CheckpointFilter, FoundRecord, RunAtHead
 from holdfast.telemetry import CHECKPOINT_CORRUPTED
 
@@ -47,7 +47,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 class ToldCheckpoint(Checkpoint, frozen=True, kw_only=True, gc=False):
-    """A checkpoint with its record's phase and status as they are now, and whether it is final."""
+    """A checkpoint with its record's current phase and status, and whether it is final."""
 
     is_final: bool = False
 
@@ -59,7 +59,7 @@ class Checkpoints:
         self._context = context
 
     async def load(self, run_id: str, version: int | None = None) -> State:
-        """The state at a version, the latest unless one is named.
+        """Return the state at a version, by default the latest.
 
         A run without checkpoints has an empty state of version 0. Raises CheckpointCorrupted rather
         than return anything that was not saved.
@@ -75,16 +75,18 @@ class Checkpoints:
         return _state(checkpoint, parts)
 
     async def load_newest_intact(self, run_id: str) -> State:
-        """The newest state that verifies; `skipped` names the damaged ones above it.
+        """Return the newest state that verifies; `skipped` names the damaged ones above it.
 
-        Damage is put on the record as CHECKPOINT_CORRUPTED before the older state is returned.
+        Damage is recorded as CHECKPOINT_CORRUPTED before the older state is returned.
         """
         skipped: list[Checkpoint] = []
         error: IntegrityError | None = None
         before = _NO_LIMIT
         while True:
             found = await self._context.store.checkpoints.page(run_id, before=before, limit=1)
-            await proving.check_page(self._context, run_id, found, before=before, limit=1)
+            await proved_checkpoints.check_page(
+                self._context, run_id, found, before=before, limit=1
+            )
             if not found:
                 break
             checkpoint = found[0]
@@ -106,38 +108,40 @@ class Checkpoints:
         return await self.load(run_id)
 
     async def get(self, checkpoint_id: UUID | str) -> Checkpoint:
-        """A checkpoint by its id."""
+        """Return a checkpoint by its id."""
         try:
             wanted = checkpoint_id if isinstance(checkpoint_id, UUID) else UUID(checkpoint_id)
         except ValueError:
             raise CheckpointNotFound(f"{checkpoint_id!r} is not a checkpoint's id") from None
         found = await self._context.store.checkpoints.by_id(wanted)
         if found is None:
-            await proving.check_absent(self._context, wanted)
+            await proved_checkpoints.check_absent(self._context, wanted)
             raise CheckpointNotFound(f"there is no checkpoint {wanted}")
-        await proving.check_rows(self._context, [found])
+        await proved_checkpoints.check_rows(self._context, [found])
         return found
 
     async def history(
         self, run_id: str, *, limit: int = 100, before: int | None = None
     ) -> list[Checkpoint]:
-        """A run's checkpoints, newest first; `before` a version continues a listing."""
+        """Return a run's checkpoints, newest first; `before` a version continues a listing."""
         newest = _before(run_id, limit, before)
         found = await self._context.store.checkpoints.page(run_id, before=newest, limit=limit)
-        await proving.check_rows(self._context, found)
-        await proving.check_page(self._context, run_id, found, before=newest, limit=limit)
+        await proved_checkpoints.check_rows(self._context, found)
+        await proved_checkpoints.check_page(
+            self._context, run_id, found, before=newest, limit=limit
+        )
         return found
 
     async def told(
         self, run_id: str, *, limit: int = 100, before: int | None = None
     ) -> list[ToldCheckpoint]:
-        """The same with what their records have come to since: final, and with which status."""
+        """Like `history`, with the current state of their records: final or not, and the status."""
         newest = _before(run_id, limit, before)
         found = await self._context.store.records.page(run_id, before=newest, limit=limit)
-        await proving.check_records(self._context, found)
+        await proved_checkpoints.check_records(self._context, found)
         rows = [each.checkpoint for each in found]
-        await proving.check_page(self._context, run_id, rows, before=newest, limit=limit)
-        return list(map(_told, found))
+        await proved_checkpoints.check_page(self._context, run_id, rows, before=newest, limit=limit)
+        return list(map(_with_record, found))
 
     async def search(
         self,
@@ -152,7 +156,7 @@ class Checkpoints:
         limit: int = 100,
         before: UUID | None = None,
     ) -> list[Checkpoint]:
-        """Checkpoints over all runs, newest first; `before` an id continues a listing."""
+        """Return checkpoints of all runs, newest first; `before` an id continues a listing."""
         for what, wanted in {"run id": run_id, "agent": agent, "phase": phase}.items():
             names.check_optional(wanted, what=what)
         for what, wanted in {"status": status, "label": label}.items():
@@ -171,13 +175,13 @@ class Checkpoints:
                 before=before,
             )
         )
-        await proving.check_rows(self._context, found)
+        await proved_checkpoints.check_rows(self._context, found)
         return found
 
     async def delete(self, run_id: str, version: int, *, by: str = "", note: str = "") -> None:
         """Put a tombstone on a version: it is not listed and not loaded any more, later ones are.
 
-        What it stored stays in the journal, and the chain whole. The newest version stays.
+        What it stored stays in the journal, and the chain stays whole. The newest version stays.
         """
         checkpoint = await self._find(run_id, version)
         if checkpoint is None:
@@ -190,7 +194,9 @@ class Checkpoints:
         async def decide(head: RunAtHead, now: int) -> Sequence[Draft]:
             await check_not_final(self._context, checkpoint)
             newest = await self._context.store.checkpoints.page(run_id, before=_NO_LIMIT, limit=1)
-            await proving.check_newest(self._context, run_id, newest[0] if newest else None)
+            await proved_checkpoints.check_newest(
+                self._context, run_id, newest[0] if newest else None
+            )
             if not newest or newest[0].version <= version:
                 raise IllegalMove(
                     f"version {version} is the newest of run {run_id}, which goes on from it"
@@ -200,7 +206,7 @@ class Checkpoints:
         await append_at_head(self._context, run_id, decide, by=actor)
 
     async def diff(self, run_id: str, before: int, after: int) -> StateDiff:
-        """What changed between two versions of a run."""
+        """Return what changed between two versions of a run."""
         old = await self.load(run_id, before)
         new = await self.load(run_id, after)
         return state.diff(old.parts, new.parts)
@@ -211,7 +217,7 @@ class Checkpoints:
             checkpoint = await self._context.store.checkpoints.get(run_id, version)
             if checkpoint is not None:
                 return checkpoint
-            await proving.check_version_absent(self._context, run_id, version)
+            await proved_checkpoints.check_version_absent(self._context, run_id, version)
         if await self._context.store.journal.head(run_id) is None:
             raise RunNotFound(f"there is no run {run_id!r}")
         if version:
@@ -220,13 +226,13 @@ class Checkpoints:
 
 
 def _before(run_id: str, limit: int, before: int | None) -> int:
-    """Below which version a listing begins, if what was asked for can be."""
+    """Check the arguments of a listing. Returns the version below which it begins."""
     names.check(run_id, what="run id")
     names.check_count(limit, what="limit")
     return _NO_LIMIT if before is None else names.check_count(before, what="before")
 
 
-def _told(found: FoundRecord) -> ToldCheckpoint:
+def _with_record(found: FoundRecord) -> ToldCheckpoint:
     checkpoint, row = found.checkpoint, found.row
     fields = msgspec.structs.asdict(checkpoint)
     fields["phase"] = row.phase or checkpoint.phase
@@ -237,7 +243,7 @@ def _told(found: FoundRecord) -> ToldCheckpoint:
 async def record_damage(
     context: Context, skipped: Sequence[Checkpoint], error: IntegrityError, fell_back_to: int
 ) -> None:
-    """Put on the record that a read found versions damaged, the newest first; each once."""
+    """Record that a read found versions damaged, the newest first; each once."""
     context.telemetry.count(CHECKPOINT_CORRUPTED, len(skipped))
     later = await context.store.journal.read(
         skipped[0].run_id, after=skipped[-1].seq, limit=_NO_LIMIT
@@ -251,7 +257,7 @@ async def record_damage(
     if not new:
         return
 
-    def decide(snapshot: Snapshot) -> Decision:
+    def decide(snapshot: Snapshot) -> LateDecision:
         drafts = tuple(
             Draft(
                 Kind.CHECKPOINT_CORRUPTED,
@@ -259,7 +265,7 @@ async def record_damage(
             )
             for c in new
         )
-        return Decision(None, drafts)
+        return LateDecision(None, drafts)
 
     await context.decide_late(skipped[0].run_id, decide)
 

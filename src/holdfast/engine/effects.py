@@ -12,23 +12,23 @@ from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of
 from holdfast.engine.reading.proved_effects import check_key_is_free, check_row
 from holdfast.engine.reading.turns import last_note
-from holdfast.engine.writing.run_writer import ConditionFailed, Plan
+from holdfast.engine.writing.run_writer import ConditionFailed, WritePlan
 from holdfast.errors import EffectNotFound, IllegalMove, IntegrityError, MisuseError
 from holdfast.kernel import effects, indexes, journal, runs
-from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.effects import Effect, EffectStatus
 from holdfast.kernel.indexes import AddEffect
 from holdfast.kernel.journal import Draft, Entry, Kind
-from holdfast.kernel.runs import Run
-from holdfast.stores.contract import Decision, Snapshot
+from holdfast.kernel.runs import RunRow
+from holdfast.stores.contract import LateDecision, Snapshot
 from holdfast.stores.reads import Linked, RunFilter
 
 _PAGE = 100
 Outcome = Literal["happened", "did_not_happen", "retry"]
-"""A person's word on an effect; `retry`: it did not happen, and the call is made again."""
-_SAID: Final[dict[str, tuple[Status, bool]]] = {
-    "happened": (Status.COMPLETED, False),
-    "did_not_happen": (Status.NOT_DONE, False),
-    "retry": (Status.NOT_DONE, True),
+"""A person's decision on an effect; `retry`: it did not happen, and the call is made again."""
+_SAID: Final[dict[str, tuple[EffectStatus, bool]]] = {
+    "happened": (EffectStatus.COMPLETED, False),
+    "did_not_happen": (EffectStatus.NOT_DONE, False),
+    "retry": (EffectStatus.NOT_DONE, True),
 }
 
 
@@ -49,9 +49,9 @@ class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False):
-    """What may be done about an effect; `result` is that of one which is done.
+    """What may be done about an effect; `result` is set if it is done.
 
-    `is_over`: an unknown one cannot happen any more. It was seen to end, or its time is over.
+    `is_over`: an unknown one cannot happen any more. It was seen to end, or its limit has passed.
     """
 
     answer: Literal["fresh", "in_flight", "done", "unknown"]
@@ -60,10 +60,10 @@ class Begun(msgspec.Struct, frozen=True, gc=False):
     is_over: bool = False
 
 
-_ANSWERS: dict[Status, Literal["in_flight", "done", "unknown"]] = {
-    Status.ISSUED: "in_flight",
-    Status.COMPLETED: "done",
-    Status.UNKNOWN: "unknown",
+_ANSWERS: dict[EffectStatus, Literal["in_flight", "done", "unknown"]] = {
+    EffectStatus.ISSUED: "in_flight",
+    EffectStatus.COMPLETED: "done",
+    EffectStatus.UNKNOWN: "unknown",
 }
 
 
@@ -74,28 +74,28 @@ class _Wanted(msgspec.Struct):
 
 
 class Issuing:
-    """The intents of one commit; those whose key is taken are answered by what holds the key."""
+    """The intents of one commit. A request with a used key gets the effect that holds the key."""
 
     def __init__(
         self,
         context: Context,
-        run: Run,
+        run: RunRow,
         requests: Sequence[EffectRequest],
         *,
-        check: Callable[[Run], None] = runs.check_leased,
+        check: Callable[[RunRow], None] = runs.check_leased,
     ) -> None:
         self._check = check
         self._context = context
         self._requests = list(requests)
         self._wanted = [self._prepare(run, request) for request in requests]
 
-    def plan(self, run: Run, seq: int) -> Plan:
-        """What is still to be issued; a call that stands twice in one commit is issued once."""
+    def plan(self, run: RunRow, seq: int) -> WritePlan:
+        """Plan what is still to be issued; a call that is twice in one commit is issued once."""
         self._check(run)
         first = {
             wanted.facts.key: wanted for wanted in reversed(self._wanted) if wanted.begun is None
         }
-        return Plan(
+        return WritePlan(
             [
                 Draft(Kind.EFFECT_ISSUED, wanted.facts, wanted.body)
                 for wanted in self._wanted
@@ -104,7 +104,7 @@ class Issuing:
         )
 
     async def look_up(self, failed: ConditionFailed) -> None:
-        """Answer every request whose key is taken, now that one was found to be."""
+        """Resolve each request whose idempotency key is already used."""
         if not isinstance(failed.change, AddEffect):
             raise failed
         known: dict[str, Begun | None] = {}
@@ -115,11 +115,11 @@ class Issuing:
             wanted.begun = wanted.begun or known.get(key)
 
     def matches(self, requests: Sequence[EffectRequest]) -> bool:
-        """Whether these are the requests it was made for."""
+        """Return whether these are the requests it was made for."""
         return list(requests) == self._requests
 
     def answers(self, entries: Sequence[Entry]) -> list[Begun]:
-        """An answer for each request; `entries` are those that issued the fresh ones."""
+        """Return an answer for each request; `entries` are those that issued the fresh ones."""
         rows = {row.key: row for row in map(_issued_row, entries)}
         issued: set[str] = set()
         answers: list[Begun] = []
@@ -133,7 +133,7 @@ class Issuing:
             answers.append(Begun("in_flight" if is_twin else "fresh", row))
         return answers
 
-    def _prepare(self, run: Run, request: EffectRequest) -> _Wanted:
+    def _prepare(self, run: RunRow, request: EffectRequest) -> _Wanted:
         names.check(request.tool, what="the name of a tool")
         body = codec.encode(request.args, name=f"arguments of {request.tool}")
         digest = request.args_digest or codec.canonical_digest(request.args)
@@ -175,20 +175,20 @@ class Effects:
         return found
 
     async def find(self, key: str) -> Begun | None:
-        """What is known of the operation that a key names; None if the key is free."""
+        """Return what is known of the operation that a key names; None if the key is free."""
         names.check(key, what="an effect's key")
         return await find(self._context, key)
 
     async def of_run(self, run_id: str) -> list[Effect]:
-        """A run's effects in the order they were issued."""
+        """Return a run's effects in the order they were issued."""
         names.check(run_id, what="run id")
         return await self._context.store.effects.of_run(run_id)
 
     async def unsettled(
-        self, *, status: Status | str = Status.UNKNOWN, limit: int = 100
+        self, *, status: EffectStatus | str = EffectStatus.UNKNOWN, limit: int = 100
     ) -> list[Effect]:
-        """Effects over all runs whose outcome is open: `unknown`, or `issued` and maybe running."""
-        if status not in (Status.UNKNOWN, Status.ISSUED):
+        """Return effects of all runs without outcome: `unknown`, or `issued` and maybe running."""
+        if status not in (EffectStatus.UNKNOWN, EffectStatus.ISSUED):
             raise MisuseError(
                 f"{status!r} is settled; the outcome of issued and unknown ones is open"
             )
@@ -198,7 +198,7 @@ class Effects:
     async def in_doubt(
         self, *, run_id: str | None = None, owner: str | None = None, limit: int = 100
     ) -> list[Effect]:
-        """Effects that only a person can tell about, those first whose time limit passed first.
+        """Return effects that only a person can resolve, in the order their time limits passed.
 
         Of a run, or of all runs of an owner: unknown ones, and issued ones whose limit is over.
         """
@@ -212,7 +212,7 @@ class Effects:
         else:
             found = [
                 effect
-                for status in (Status.UNKNOWN, Status.ISSUED)
+                for status in (EffectStatus.UNKNOWN, EffectStatus.ISSUED)
                 for effect in await store.effects.open(status, owner=owner, limit=limit)
             ]
         doubtful = [effect for effect in found if effects.is_in_doubt(effect, now=now)]
@@ -221,23 +221,23 @@ class Effects:
     async def settle(
         self,
         effect_id: UUID | str,
-        status: Status | str,
+        status: EffectStatus | str,
         *,
         result: object = None,
         retry: bool = False,
         by: str = "",
         note: str = "",
     ) -> Effect:
-        """Record what became of an effect; whoever is first decides, and it stays so.
+        """Record the outcome of an effect; the first outcome is final.
 
-        A run that is blocked because of it goes on. With `retry` (and not_done) it makes the call
-        again, else its agent is told that it did not happen.
+        A run that is blocked because of it resumes. With `retry` (and not_done) it makes the call
+        again, else its agent gets the answer that it did not happen.
         """
-        if status not in set(Status) - {Status.ISSUED}:
+        if status not in set(EffectStatus) - {EffectStatus.ISSUED}:
             raise MisuseError(f"{status!r} is not an outcome; completed, not_done and unknown are")
-        known = Status(status)
-        is_told = known is Status.COMPLETED or result is not None
-        body = codec.encode(result, name="result") if is_told else b""
+        known = EffectStatus(status)
+        has_body = known is EffectStatus.COMPLETED or result is not None
+        body = codec.encode(result, name="result") if has_body else b""
         await self._settle(effect_id, known, body, by=by, note=note, retry=retry)
         return await self.get(effect_id)
 
@@ -251,17 +251,17 @@ class Effects:
         note: str = "",
         force: bool = False,
     ) -> Effect:
-        """Record a person's word on an effect in doubt; it stays, and a run blocked by it goes on.
+        """Record a person's final decision on an effect in doubt; a run blocked by it resumes.
 
-        The same word again changes nothing. Raises IllegalMove if the outcome is known to be
-        another, and if the tool may be running just now, unless `force` says that it is not.
+        The same decision again changes nothing. Raises IllegalMove if another outcome is known,
+        and if the tool may be running just now, unless `force` says that it is not.
         """
         if outcome not in _SAID:
             raise MisuseError(f"{outcome!r} is no outcome; {', '.join(_SAID)} are")
         status, retry = _SAID[outcome]
-        if result is not None and status is not Status.COMPLETED:
+        if result is not None and status is not EffectStatus.COMPLETED:
             raise MisuseError("only what happened has a result")
-        body = codec.encode(result, name="result") if status is Status.COMPLETED else b""
+        body = codec.encode(result, name="result") if status is EffectStatus.COMPLETED else b""
 
         def check(effect: Effect) -> None:
             _check_resolvable(effect, now=self._context.now(), force=force)
@@ -273,14 +273,14 @@ class Effects:
             is_said = known.status is status and await _is_said(self._context, known, retry, body)
             if not is_said:
                 raise
-            # Whoever said it first may have died before it told the others.
+            # The process that recorded it may have died before it unblocked the other runs.
             await _unblock_others(self._context, known, by=by)
         return await self.get(effect_id)
 
     async def _settle(
         self,
         effect_id: UUID | str,
-        status: Status,
+        status: EffectStatus,
         body: bytes,
         *,
         by: str,
@@ -294,14 +294,14 @@ class Effects:
         await settle(
             self._context, effect, status, body=body, by=actor, note=note, retry=retry, check=check
         )
-        if status is not Status.UNKNOWN:
+        if status is not EffectStatus.UNKNOWN:
             await _unblock_others(self._context, effect, by=actor)
 
 
 async def find(context: Context, key: str) -> Begun | None:
-    """What holds a key; an effect whose time limit is over is recorded as unknown first.
+    """Return what holds a key; first record an effect whose time limit is over as unknown.
 
-    Raises IndexCorrupted if its row is not what the journal says.
+    Raises IndexCorrupted if its row differs from the journal.
     """
     effect = await context.store.effects.by_key(key)
     if effect is None:
@@ -309,19 +309,19 @@ async def find(context: Context, key: str) -> Begun | None:
         return None
     await check_row(context, effect)
     if effects.is_doubtful(effect, now=context.now()):
-        await settle(context, effect, Status.UNKNOWN, note="its time limit is over")
+        await settle(context, effect, EffectStatus.UNKNOWN, note="its time limit is over")
         return await find(context, key)
-    if effect.status is Status.UNKNOWN:
+    if effect.status is EffectStatus.UNKNOWN:
         is_over = effect.limit_at <= context.now() or await _has_raised(context, effect)
         return Begun("unknown", effect, is_over=is_over)
-    result = await _result(context, effect) if effect.status is Status.COMPLETED else None
+    result = await _result(context, effect) if effect.status is EffectStatus.COMPLETED else None
     return Begun(_ANSWERS[effect.status], effect, result)
 
 
 async def settle(
     context: Context,
     effect: Effect,
-    status: Status,
+    status: EffectStatus,
     *,
     body: bytes = b"",
     by: str = "",
@@ -329,13 +329,13 @@ async def settle(
     retry: bool = False,
     check: Callable[[Effect], None] | None = None,
 ) -> None:
-    """Settle an effect of any run, whoever holds the run; an ended run's effects too.
+    """Settle an effect of any run, held by any worker or ended.
 
-    A run that an operator had to decide this for is given back to the workers in the same commit.
-    `check` may refuse it by what is known of the effect then.
+    A run that was blocked for this decision is released to the workers in the same commit.
+    `check` may refuse it, given the effect's row at that moment.
     """
 
-    def decide(snapshot: Snapshot) -> Decision:
+    def decide(snapshot: Snapshot) -> LateDecision:
         known = snapshot.indexes.effects.get(effect.effect_id)
         if known is None:
             raise EffectNotFound(f"there is no effect {effect.effect_id}")
@@ -343,40 +343,40 @@ async def settle(
             check(known)
         draft = effects.settle(known, status, body=body, note=note, retry=retry)
         run = snapshot.run
-        if run is None or status is Status.UNKNOWN or not runs.is_blocked_by_effect(run):
-            return Decision(None, (draft,))
-        return Decision(None, (draft, Draft(Kind.RUN_UNBLOCKED, runs.Released(note=note))))
+        if run is None or status is EffectStatus.UNKNOWN or not runs.is_blocked_by_effect(run):
+            return LateDecision(None, (draft,))
+        return LateDecision(None, (draft, Draft(Kind.RUN_UNBLOCKED, runs.Released(note=note))))
 
     await context.decide_late(effect.run_id, decide, by=by, effect_ids=(effect.effect_id,))
 
 
 async def unblock(context: Context, run_id: str, *, by: str = "") -> None:
-    """Give back a run that waits for somebody to say what became of an effect."""
+    """Unblock a run that waits for a person to report the outcome of an effect."""
 
-    def decide(snapshot: Snapshot) -> Decision:
+    def decide(snapshot: Snapshot) -> LateDecision:
         run = snapshot.run
         if run is None or not runs.is_blocked_by_effect(run):
-            return Decision(None)
-        return Decision(None, (Draft(Kind.RUN_UNBLOCKED, runs.Released(note="it is settled")),))
+            return LateDecision(None)
+        return LateDecision(None, (Draft(Kind.RUN_UNBLOCKED, runs.Released(note="it is settled")),))
 
     await context.decide_late(run_id, decide, by=by)
 
 
-async def take_back(context: Context, run: Run, called: Container[UUID]) -> None:
-    """Say of the intents of a lease that their calls were never made, and are to be made again."""
+async def take_back(context: Context, run: RunRow, called: Container[UUID]) -> None:
+    """Record that calls of a lease's intents were never made, and are to be made again."""
     for effect in await context.store.effects.of_run(run.run_id):
-        is_own = effect.lease_seq == run.lease_seq and effect.status is Status.ISSUED
+        is_own = effect.lease_seq == run.lease_seq and effect.status is EffectStatus.ISSUED
         if is_own and effect.effect_id not in called:
             with contextlib.suppress(IllegalMove):
                 note = "its call was never made"
-                await settle(context, effect, Status.NOT_DONE, note=note, retry=True)
+                await settle(context, effect, EffectStatus.NOT_DONE, note=note, retry=True)
 
 
 async def _unblock_others(context: Context, effect: Effect, *, by: str) -> None:
-    """Give back other runs that wait for this effect: a fork, or one with the same key."""
+    """Unblock other runs that wait for this effect: a fork, or one with the same key."""
     before: tuple[int, str] | None = None
     while True:
-        wanted = RunFilter(status=runs.Status.BLOCKED, limit=_PAGE, before=before)
+        wanted = RunFilter(status=runs.RunStatus.BLOCKED, limit=_PAGE, before=before)
         page = await context.store.runs.page(wanted)
         for run in page:
             is_other = run.run_id != effect.run_id and runs.is_blocked_by_effect(run)
@@ -388,12 +388,12 @@ async def _unblock_others(context: Context, effect: Effect, *, by: str) -> None:
 
 
 async def report(context: Context, run_id: str, outcome: Draft) -> None:
-    """Say what became of an effect of a run that is not held any more, unless it is known.
+    """Report the outcome of an effect after its run was lost, unless one is already recorded.
 
-    A worker that lost its run in the middle of a call is the only one who saw how the call ended.
+    Only the worker that lost its run in the middle of a call saw how the call ended.
     """
     facts = outcome.facts
-    assert isinstance(facts, effects.Settled), "an outcome settles an effect"
+    assert isinstance(facts, effects.EffectSettled), "an outcome settles an effect"
     effect = await context.store.effects.get(facts.effect_id)
     status = effects.STATUS_OF[outcome.kind]
     if effect is None or effect.status in (*effects.SETTLED, status):
@@ -403,7 +403,7 @@ async def report(context: Context, run_id: str, outcome: Draft) -> None:
 
 
 def _check_resolvable(effect: Effect, *, now: int, force: bool) -> None:
-    """Refuse a person's word on an effect whose outcome is known, or whose tool may be running."""
+    """Raise IllegalMove if the outcome of an effect is known, or its tool may be running."""
     if effect.status in effects.SETTLED:
         since = clock.to_datetime(effect.settled_at).isoformat()
         raise IllegalMove(
@@ -418,12 +418,12 @@ def _check_resolvable(effect: Effect, *, now: int, force: bool) -> None:
 
 
 async def _is_said(context: Context, effect: Effect, retry: bool, body: bytes) -> bool:
-    """Whether this is what is on record of a settled effect."""
+    """Return whether a settled effect was recorded with just this outcome."""
     found = await context.store.journal.named(effect.run_id, [effect.result_seq])
     if not found or not _is_outcome_of(effect, found[0]):
         return False
     facts = indexes.facts_of(found[0].entry)
-    if effect.status is not Status.COMPLETED:
+    if effect.status is not EffectStatus.COMPLETED:
         return facts.retry == retry
     with contextlib.suppress(IntegrityError):  # its body may be erased
         said = codec.canonical_digest(body_of(found[0].entry))
@@ -432,7 +432,7 @@ async def _is_said(context: Context, effect: Effect, retry: bool, body: bytes) -
 
 
 async def _has_raised(context: Context, effect: Effect) -> bool:
-    """Whether an unknown effect was seen to end: the text of its error is on record."""
+    """Return whether an unknown effect was seen to end: the text of its error is recorded."""
     found = await context.store.journal.named(effect.run_id, [effect.result_seq])
     return bool(found) and _is_outcome_of(effect, found[0]) and bool(found[0].entry.body)
 
@@ -450,7 +450,7 @@ async def _result(context: Context, effect: Effect) -> Any:
 
 
 def _is_outcome_of(effect: Effect, linked: Linked) -> bool:
-    """Whether an entry is intact, and the one that settled this effect."""
+    """Return whether an entry is intact, and settled this effect."""
     entry = linked.entry
     kind = effects.KIND_OF.get(effect.status)
     if entry.kind != kind or not journal.is_intact(entry, linked.previous or b""):

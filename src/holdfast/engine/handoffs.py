@@ -1,4 +1,4 @@
-"""Handoffs: giving a run to another agent, deciding who goes on, and acknowledging it.
+"""Handoffs: giving a run to another agent, deciding who continues it, and acknowledging it.
 
 The giver's last checkpoint, the end of its lease and the handoff are one commit; so are the
 receiver's acknowledgement and the checkpoint that begins its context.
@@ -17,18 +17,18 @@ from holdfast.engine.writing.outages import retry_while_unavailable
 from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter
 from holdfast.errors import ConflictError, HoldfastError, RunNotFound
 from holdfast.kernel import checkpoints, handoffs, indexes, runs
-from holdfast.kernel.handoffs import Findings, Offer, Selection
+from holdfast.kernel.handoffs import HandoffProgress, Offer, Selection
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.records import MAX_SUMMARY, Finalized, Phase, Told
-from holdfast.kernel.runs import Run
-from holdfast.stores.contract import Decision, Snapshot
+from holdfast.kernel.runs import RunRow
+from holdfast.stores.contract import LateDecision, Snapshot
 
 _PAGE: Final = 1000
 _NEAR: Final = 100
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a giver's handoff: its id, and the checkpoint it was given with."""
+class HandoffReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The receipt for a giver's handoff: its id, and the checkpoint it was given with."""
 
     handoff_id: str
     checkpoint_id: UUID
@@ -37,7 +37,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offering(msgspec.Struct, frozen=True, kw_only=True):
-    """A handoff as its giver wants it; without `to`, somebody else chooses who goes on."""
+    """A handoff that a giver requests; without `to`, somebody else chooses the receiver."""
 
     checkpoint_id: UUID
     trigger: str
@@ -61,7 +61,7 @@ class HeldHandoffs:
         self._saver = saver
 
     async def asked(self) -> str:
-        """What was said by whoever asked last for a handoff; "" if nothing was."""
+        """Return the note of the last request for a handoff; "" if there is no request or note."""
         return await retry_while_unavailable(self._context, self._note_of_request)
 
     async def _note_of_request(self) -> str:
@@ -76,18 +76,18 @@ class HeldHandoffs:
             upto = after
         return ""
 
-    async def give(self, offer: Offering) -> Given:
-        """End this context: the edits are its last checkpoint, which is final, and another goes on.
+    async def give(self, offer: Offering) -> HandoffReceipt:
+        """End this context with the edits as its last, final checkpoint, so that another continues.
 
-        The run is not held any more. If nobody acknowledges within `seconds`, it goes back to the
-        agent that it has now.
+        This releases the run. If nobody acknowledges within `seconds`, it returns to the agent that
+        it has now.
         """
         to = offer.to and names.check(offer.to, what="the agent to hand over to")
         note = names.check_text(offer.note[:1000], what="note")
         handoff_id = str(ids.uuid7())
         version = 0
 
-        def following(run: Run, created: checkpoints.Created) -> tuple[Draft, ...]:
+        def following(run: RunRow, created: checkpoints.CheckpointCreated) -> tuple[Draft, ...]:
             nonlocal version
             version = created.version
             given = Offer(
@@ -114,18 +114,18 @@ class HeldHandoffs:
             about, following, checkpoint_id=offer.checkpoint_id, is_patient=True
         )
         seq = next(entry.seq for entry in entries if entry.kind == Kind.AGENT_HANDOFF)
-        return Given(
+        return HandoffReceipt(
             seq=seq, handoff_id=handoff_id, checkpoint_id=offer.checkpoint_id, version=version
         )
 
     async def acknowledge(self) -> None:
-        """Say that this context goes on; the edits are the checkpoint it begins with.
+        """Acknowledge the handoff: this context continues, and the edits are its first checkpoint.
 
-        Raises Fenced if the run went back to its giver meanwhile.
+        Raises Fenced if the run returned to its giver meanwhile.
         """
         worker = self._context.worker
 
-        def then(run: Run, created: checkpoints.Created) -> tuple[Draft, ...]:
+        def then(run: RunRow, created: checkpoints.CheckpointCreated) -> tuple[Draft, ...]:
             return handoffs.acknowledge(run, agent=run.agent, worker=worker)
 
         about = About(agent=self._writer.run.agent)
@@ -138,7 +138,7 @@ class HeldHandoffs:
 
 
 def _note_in(entry: Entry) -> str:
-    """What a request says; one that cannot be read is no reason not to hand over."""
+    """Return the note of a request; one that cannot be read does not prevent the handoff."""
     try:
         facts = indexes.facts_of(entry)
     except HoldfastError:
@@ -147,7 +147,7 @@ def _note_in(entry: Entry) -> str:
 
 
 class HandoffView(msgspec.Struct, kw_only=True):
-    """A handoff as the journal tells it. `status`: given, assigned, acknowledged or reverted.
+    """A handoff by the journal. `status`: given, assigned, acknowledged or reverted.
 
     `tokens` of `window` were used by the giver's context (0: not known). `hash` is that of the
     record that was verified, `chosen_because` says why `to` was selected.
@@ -180,7 +180,7 @@ class Handoffs:
         self._context = context
 
     async def request(self, run_id: str, *, to: str = "", by: str = "", note: str = "") -> None:
-        """Let a run be handed over at the next boundary of its turns, to `to` or by its policy."""
+        """Request a handoff at the next boundary of the run's turns, to `to` or by its policy."""
         to = to and names.check(to, what="the agent to hand over to")
         note = names.check_text(note, what="note")
         await self._decide(run_id, lambda run: (handoffs.request(run, to, note),), by)
@@ -192,11 +192,11 @@ class Handoffs:
         to: str,
         *,
         by: str = "",
-        findings: Findings | None = None,
+        findings: HandoffProgress | None = None,
     ) -> bool:
-        """Let the agent `to` go on; False if that was decided before.
+        """Assign the run to the agent `to`; False if that was decided before.
 
-        `findings` are what an orchestrator has verified, and why it chose that agent.
+        `findings` say what an orchestrator has verified, and why it chose that agent.
         """
         names.check(to, what="the agent to hand over to")
         known = findings or self._named(to, "it was assigned by name")
@@ -212,13 +212,13 @@ class Handoffs:
         agent: str,
         *,
         by: str = "",
-        findings: Findings | None = None,
+        findings: HandoffProgress | None = None,
     ) -> None:
-        """Say for an agent outside that it goes on with a run; once per handoff."""
+        """Acknowledge for an agent outside that it continues a run; once per handoff."""
         names.check(agent, what="agent")
         known = findings or self._named(agent, "it acknowledged the handoff")
 
-        def drafts(run: Run) -> tuple[Draft, ...]:
+        def drafts(run: RunRow) -> tuple[Draft, ...]:
             handoffs.check_open(run, handoff_id)
             # A task that is worked on outside has no agent that workers serve.
             of_workers = agent if run.giver else ""
@@ -227,9 +227,9 @@ class Handoffs:
 
         await self._decide(run_id, drafts, by, handoff_id)
 
-    def _named(self, agent: str, reason: str) -> Findings:
-        """Somebody outside names who goes on, without having looked at the checkpoint."""
-        return Findings(received_at=self._context.now(), selected=Selection(agent, reason))
+    def _named(self, agent: str, reason: str) -> HandoffProgress:
+        """Return the progress for an agent named from outside, without a verified checkpoint."""
+        return HandoffProgress(received_at=self._context.now(), selected=Selection(agent, reason))
 
     async def refuse(
         self,
@@ -238,9 +238,9 @@ class Handoffs:
         reason: str,
         *,
         by: str = "",
-        findings: Findings | None = None,
+        findings: HandoffProgress | None = None,
     ) -> None:
-        """Give a run back to its giver at once."""
+        """Return a run to its giver at once."""
         reason = names.check_text(reason, what="reason")[:1000]
         await self._decide(
             run_id,
@@ -250,13 +250,13 @@ class Handoffs:
         )
 
     async def of_run(self, run_id: str) -> list[HandoffView]:
-        """Every handoff of a run, the first one first."""
+        """Return every handoff of a run, the first one first."""
         views: dict[str, HandoffView] = {}
-        async for entry, facts in self._told(run_id):
+        async for entry, facts in self._entries_of(run_id):
             _tell(views, entry, facts)
         return list(views.values())
 
-    async def _told(self, run_id: str) -> AsyncIterator[tuple[Entry, Any]]:
+    async def _entries_of(self, run_id: str) -> AsyncIterator[tuple[Entry, Any]]:
         after = 0
         while page := await self._context.store.journal.read(run_id, after=after, limit=_PAGE):
             for entry in page:
@@ -267,17 +267,17 @@ class Handoffs:
     async def _decide(
         self,
         run_id: str,
-        drafts_for: Callable[[Run], tuple[Draft, ...]],
+        drafts_for: Callable[[RunRow], tuple[Draft, ...]],
         by: str = "",
         handoff_id: str = "",
     ) -> int:
-        """Decide on the run as it is; with `handoff_id`, its wait can be ended."""
+        """Decide on the run's current row; with `handoff_id`, its wait can be ended."""
 
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             if snapshot.run is None:
                 raise RunNotFound(f"there is no run {run_id!r}")
             drafts = drafts_for(snapshot.run)
-            return Decision(len(drafts), drafts)
+            return LateDecision(len(drafts), drafts)
 
         names.check(run_id, what="run id")
         by = by and names.check(by, what="by")
@@ -303,7 +303,7 @@ _KINDS: Final = frozenset(
 
 def _tell(views: dict[str, HandoffView], entry: Entry, facts: object) -> None:
     match facts:
-        case runs.Given():
+        case runs.AgentHandoff():
             views[facts.handoff_id] = HandoffView(
                 handoff_id=facts.handoff_id,
                 run_id=entry.run_id,
@@ -318,7 +318,7 @@ def _tell(views: dict[str, HandoffView], entry: Entry, facts: object) -> None:
                 tokens=facts.tokens,
                 window=facts.window,
             )
-        case runs.Received(handoff_id, received_at):
+        case runs.HandoffReceived(handoff_id, received_at):
             views[handoff_id].received_at = received_at
         case runs.Verified(handoff_id, hash=digest):
             views[handoff_id].hash = digest
@@ -333,11 +333,11 @@ def _tell(views: dict[str, HandoffView], entry: Entry, facts: object) -> None:
         case runs.Reverted(handoff_id, note=reason):
             view = views[handoff_id]
             view.status, view.reason, view.ended_at = "reverted", reason, entry.at
-        case runs.Blocked() | runs.Ended() | runs.Rewound() if views:
+        case runs.Blocked() | runs.RunFinished() | runs.Rewound() if views:
             last = views[next(reversed(views))]
             if last.status in ("given", "assigned"):
-                told = entry.kind.removeprefix("RUN_").lower()
-                last.status, last.reason = "reverted", f"the run was {told}"
+                ending = entry.kind.removeprefix("RUN_").lower()
+                last.status, last.reason = "reverted", f"the run was {ending}"
                 last.ended_at = entry.at
         case _:
             pass

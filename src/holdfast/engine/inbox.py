@@ -1,4 +1,4 @@
-"""What a run that is held needs from outside: signals to take or answer, and waits to leave to."""
+"""Input of a held run from outside: signals to take or answer, and waits to suspend for."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from holdfast import codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.waits import WaitSpec, opening
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
-from holdfast.engine.writing.run_writer import ConditionFailed, Plan, RunWriter
+from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan
 from holdfast.engine.writing.sizes import encoded
 from holdfast.errors import IllegalMove
 from holdfast.kernel import runs, signals
 from holdfast.kernel.journal import Draft, Kind
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.signals import Signal
 
 
@@ -24,7 +24,7 @@ class Inbox:
         self._saver = saver
 
     async def next(self, name: str) -> Signal | None:
-        """The oldest signal of a name that was not taken yet."""
+        """Return the oldest signal of a name that was not taken yet."""
         found = await self._context.store.signals.untaken(self._writer.run.run_id, name, limit=1)
         return found[0] if found else None
 
@@ -41,9 +41,9 @@ class Inbox:
         """Take a signal for the code at a place of the turn; False if it was taken meanwhile."""
         body = codec.encode({"place": place}, name="place")
 
-        def decide(run: Run, seq: int) -> Plan:
+        def decide(run: RunRow, seq: int) -> WritePlan:
             runs.check_leased(run)
-            return Plan((signals.take(signal_id, body),))
+            return WritePlan((signals.take(signal_id, body),))
 
         try:
             await self._writer.advance_patiently(decide)
@@ -52,7 +52,7 @@ class Inbox:
         return True
 
     async def wait(self, *wanted: str) -> bool:
-        """Leave the run until a signal of one of these names comes.
+        """Suspend the run until a signal of one of these names comes.
 
         False, and the run stays held, if one came meanwhile.
         """
@@ -60,7 +60,7 @@ class Inbox:
         return await self.leave_to(specs, mode="any")
 
     async def leave_to(self, specs: Sequence[WaitSpec], *, mode: str | int = "all") -> bool:
-        """Leave the run to a group of waits, opened in the same commit.
+        """Suspend the run for a group of waits, opened in the same commit.
 
         False, and the run stays held, if a signal that one of them is for came meanwhile.
         """
@@ -72,11 +72,11 @@ class Inbox:
         run, now = self._writer.run, self._context.now()
         opened = opening(specs, run_id=run.run_id, owner=run.owner, mode=mode, now=now)
 
-        def decide(run: Run, seq: int) -> Plan:
+        def decide(run: RunRow, seq: int) -> WritePlan:
             runs.check_leased(run)
             if any(self._writer.signalled.get(name) != heard.get(name) for name in wanted):
-                return Plan(())
+                return WritePlan(())
             waiting = Draft(Kind.RUN_WAITING, runs.Suspended(opened.group_id))
-            return Plan((opened.draft, waiting), begins=opened.begins)
+            return WritePlan((opened.draft, waiting), begins=opened.begins)
 
         return bool(await self._writer.advance_patiently(decide))

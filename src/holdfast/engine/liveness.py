@@ -10,20 +10,19 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from holdfast import process_identity
-from holdfast.kernel.leases import Worker
+from holdfast.kernel.leases import WorkerRow
 from holdfast.process_identity import ProcessIdentity
 from holdfast.stores.contract import LostWorker
 
 LOOKS: Final = 4
 """A worker is watched for a lease by at least so many looks; each counts for a part of it at most.
 
-This process may stand still as others do: the time between two looks that it did not see counts
-little.
+This process may be suspended too: the time between two looks counts only up to that part.
 """
 
 
 _LEASE_OF_OTHERS: Final = 15_000_000
-"""Of a row that does not say it, as a version before this one wrote them."""
+"""The lease of a row without one, which an older version wrote."""
 
 
 class _Watched(NamedTuple):
@@ -32,8 +31,8 @@ class _Watched(NamedTuple):
     held: int
 
 
-def lease_of(row: Worker) -> int:
-    """For how long a beat of a worker counts, in microseconds."""
+def lease_of(row: WorkerRow) -> int:
+    """Return for how long a beat of a worker counts, in microseconds."""
     return row.lease or _LEASE_OF_OTHERS
 
 
@@ -47,11 +46,11 @@ class WorkerWatch:
         self._gone: dict[str, ProcessIdentity] = {}
         self._this: ProcessIdentity | None = None
 
-    def look(self, rows: Iterable[Worker], *, asked_at: int, now: int, lease: int) -> None:
+    def look(self, rows: Iterable[WorkerRow], *, asked_at: int, now: int, lease: int) -> None:
         """Compare the rows with those seen before; both are moments of a steady clock.
 
-        Rows that were long in coming, or are the first after a whole `lease` of this process, tell
-        of a store that was away: what was seen before counts for nothing.
+        Rows that took long to read, or are the first after a whole `lease` of this process, mean
+        that the store was away: what was seen before does not count.
         """
         self._this = self._this or process_identity.of_this_process()
         if now - asked_at > lease // 2 or now - self._looked_at > lease:
@@ -85,32 +84,32 @@ class WorkerWatch:
         self._gone.clear()
 
     def is_lost(self, worker: str, beats: int) -> bool:
-        """Whether a worker is lost that has beaten so often."""
+        """Return whether a worker with this number of beats is lost."""
         return self._lost.get(worker) == beats
 
     @property
     def lost(self) -> tuple[LostWorker, ...]:
         return tuple(LostWorker(worker, beats) for worker, beats in self._lost.items())
 
-    def may_expire(self, row: Worker, *, now: int) -> bool:
-        """Whether a worker is lost, by its row as it is now and a look that was a moment ago.
+    def may_expire(self, row: WorkerRow, *, now: int) -> bool:
+        """Return whether a worker is lost, by its current row and a recent look.
 
-        What waited for a store that was away is older, and so are the beats that wait behind it.
+        A request that waited for the store is older, and so are the beats that wait behind it.
         """
         is_recent = now - self._looked_at <= lease_of(row) // 2
         return self.is_lost(row.worker, row.beats) and (is_recent or row.worker in self._gone)
 
-    def most_held(self, row: Worker) -> int:
-        """How many runs a worker held since its last beat: some may have been given back since."""
+    def most_held(self, row: WorkerRow) -> int:
+        """Return how many runs a worker held since its last beat, with those released since."""
         seen = self._seen.get(row.worker)
         return row.held if seen is None else max(row.held, seen.held)
 
     def why(self, worker: str) -> str:
-        """How a worker is known to be lost, in words."""
+        """Return the reason why a worker is lost, as text."""
         if (gone := self._gone.get(worker)) is not None:
             return f"worker {worker} has ended: process {gone.pid} on {gone.host} is gone"
         return f"worker {worker} was not heard of in time"
 
 
-def _identity_of(row: Worker) -> ProcessIdentity:
+def _identity_of(row: WorkerRow) -> ProcessIdentity:
     return ProcessIdentity(row.host, row.boot_id, row.pid_namespace, row.pid, row.process_start)

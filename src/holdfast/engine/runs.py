@@ -12,7 +12,7 @@ from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.leases.leases import Leases
-from holdfast.engine.maintenance import pasts, travel
+from holdfast.engine.maintenance import replayed_effects, travel
 from holdfast.engine.maintenance.travel import TravelPlan, Unclaimed
 from holdfast.engine.reading import turns
 from holdfast.engine.reading.journal import body_of
@@ -27,8 +27,8 @@ from holdfast.errors import (
 from holdfast.kernel import journal, runs
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.peers import CANCELS
-from holdfast.kernel.runs import BlockedReason, Run, Status
-from holdfast.stores.contract import Decision, Snapshot
+from holdfast.kernel.runs import BlockedReason, RunRow, RunStatus
+from holdfast.stores.contract import LateDecision, Snapshot
 from holdfast.stores.reads import RunFilter
 
 _ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED})
@@ -51,11 +51,11 @@ class Runs:
         subject: str = "",
         owner: str = "",
         budget: Budget | None = None,
-    ) -> Run:
-        """A new run, ready for a worker. Raises RunExists if the id is taken.
+    ) -> RunRow:
+        """Create a run, ready for a worker. Raises RunExists if the id is taken.
 
         A run with a parent draws on the budgets of its parent and of all that this descends from.
-        If the parent went back since it began such a run, the new one goes on with what that did.
+        If the parent went back since it began such a run, the new one continues what that did.
         `subject` is what it is about and `owner` whose it is, to list runs by; the owner of its
         parent unless one is given.
         """
@@ -64,8 +64,8 @@ class Runs:
         if parent_id:
             owner = owner or (await self.get(parent_id)).owner
         digest = codec.canonical_digest(input, name="input")
-        former = await pasts.started_before(self._context, parent_id, agent, digest)
-        facts = runs.Created(
+        former = await replayed_effects.started_before(self._context, parent_id, agent, digest)
+        facts = runs.RunCreated(
             agent=agent and names.check(agent, what="agent"),
             input_digest=digest,
             root_id="" if former is None else former.key,
@@ -83,20 +83,20 @@ class Runs:
     async def open(
         self, run_id: str, *, agent: str = "", input: object = None, takeover: bool = False
     ) -> LeasedRun:
-        """Hold a run to work on it; it is created if there is none with this id.
+        """Lease a run to work on it; create it if no run has this id.
 
-        A run that a living worker holds is refused, or with `takeover` taken from it: whatever that
+        A run that a living worker holds is refused, or with `takeover` taken from it: all that the
         worker writes from then on is refused.
         """
         try:
             return await self._leases.take(run_id, takeover=takeover)
         except RunNotFound:
-            # Somebody may create it just now: whoever leases it first holds it.
+            # Another process may create it just now: the first to lease it holds it.
             with contextlib.suppress(RunExists):
                 await self.create(run_id, agent=agent, input=input)
             return await self._leases.take(run_id, takeover=takeover)
 
-    async def get(self, run_id: str) -> Run:
+    async def get(self, run_id: str) -> RunRow:
         names.check(run_id, what="run id")
         found = await self._context.store.runs.get(run_id)
         if found is None:
@@ -106,20 +106,20 @@ class Runs:
         return found
 
     async def input(self, run_id: str) -> Any:
-        """What a run was created with."""
+        """Return the input that a run was created with."""
         await self.get(run_id)
         return await self._body(run_id, 1, {Kind.RUN_CREATED})
 
     async def result(self, run_id: str) -> Any:
-        """What a run ended with; raises ConflictError while it has not ended."""
+        """Return the result that a run ended with; raises ConflictError while it has not ended."""
         run = await self.get(run_id)
         if run.status not in runs.ENDED:
             raise ConflictError(f"run {run_id} is {run.status}; it has no result yet")
         return await self._body(run_id, run.result_seq, _ENDS)
 
-    async def watch(self, run_id: str) -> AsyncIterator[Run]:
-        """The run's row now and whenever it has changed, until it has ended."""
-        seen: Run | None = None
+    async def watch(self, run_id: str) -> AsyncIterator[RunRow]:
+        """Yield the run's row now and whenever it has changed, until the run has ended."""
+        seen: RunRow | None = None
         async for _ in self._context.changes(f"run:{run_id}"):
             run = await self.get(run_id)
             if run != seen:
@@ -128,8 +128,8 @@ class Runs:
             if run.status in runs.ENDED:
                 return
 
-    async def changed(self, known: Run, *, timeout: float) -> Run:
-        """The run as soon as its row is another than the one known; or as it is after a while."""
+    async def changed(self, known: RunRow, *, timeout: float) -> RunRow:
+        """Return the run's row when it differs from `known`, or the current one after `timeout`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 async for run in self.watch(known.run_id):
@@ -138,18 +138,18 @@ class Runs:
         return await self.get(known.run_id)
 
     async def note(self, run_id: str) -> str:
-        """The newest remark on a run's record: why it has failed, or is blocked."""
+        """Return the newest note in a run's journal: why it has failed, or is blocked."""
         await self.get(run_id)
         return await turns.last_note(self._context, run_id)
 
     async def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
-        """End a run now: whoever works on it is told at its next commit."""
-        await self._move(run_id, Draft(Kind.RUN_CANCELLED, runs.Ended(_remark(note))), by)
+        """End a run now; the worker that holds it finds out at its next commit."""
+        await self._move(run_id, Draft(Kind.RUN_CANCELLED, runs.RunFinished(_remark(note))), by)
 
     async def block(
         self, run_id: str, reason: BlockedReason | str, *, by: str = "", note: str = ""
     ) -> None:
-        """Take a run out of work until an operator acts."""
+        """Block a run until an operator acts."""
         await self._move(
             run_id, Draft(Kind.RUN_BLOCKED, runs.Blocked(runs.reason_of(reason), _remark(note))), by
         )
@@ -168,12 +168,12 @@ class Runs:
         note: str = "",
         edits: Mapping[str, object] | None = None,
         resend: Collection[UUID | str] = (),
-    ) -> Run:
-        """A new run that begins with another's state at a version; the other is left as it is.
+    ) -> RunRow:
+        """Create a run that begins with another's state at a version; the other does not change.
 
-        What was done outside after that version is given back to it, not sent again, but for the
-        effects that `resend` names. `edits` are parts of the state to begin with instead: a version
-        of their own, by `by`.
+        What was done outside after that version is given back to it, not sent again, except the
+        effects that `resend` names. `edits` are parts of the state to begin with instead: a
+        separate version, by `by`.
         """
         change = travel.change_of(by, note, edits, resend)
         return await travel.fork(self._context, run_id, version, new_run_id, change)
@@ -188,8 +188,8 @@ class Runs:
         edits: Mapping[str, object] | None = None,
         resend: Collection[UUID | str] = (),
         takeover: bool = False,
-    ) -> Run:
-        """Let a run go on from an earlier version, as a new version of its own.
+    ) -> RunRow:
+        """Resume a run from an earlier version, as a new version.
 
         Its open waits are closed, and it is ready for a worker. What it did outside since is given
         back to it, as in a fork. A run that a living worker holds is refused, or with `takeover`
@@ -199,20 +199,20 @@ class Runs:
         return await travel.rewind(self._context, run_id, version, change, takeover=takeover)
 
     async def plan(self, run_id: str, version: int) -> TravelPlan:
-        """What lies after a version: the effects that a fork or rewind leaves as they are."""
+        """Return what lies after a version: the effects that a fork or rewind does not undo."""
         return await travel.plan(self._context, run_id, version)
 
     async def unclaimed(self, run_id: str) -> "list[Unclaimed]":
-        """What a run that went back, or was recovered, did before and has not asked for again."""
+        """Return what a run did before it went back or recovered, and has not asked for again."""
         await self.get(run_id)
         return await travel.unclaimed(self._context, run_id)
 
     async def _move(self, run_id: str, draft: Draft, by: str) -> None:
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             if snapshot.run is None:
                 raise RunNotFound(f"there is no run {run_id!r}")
             runs.check_move(snapshot.run, draft.kind)
-            return Decision(None, (draft,))
+            return LateDecision(None, (draft,))
 
         names.check(run_id, what="run id")
         by = by and names.check(by, what="by")
@@ -229,20 +229,20 @@ class Runs:
     async def list(
         self,
         *,
-        status: Status | str | None = None,
+        status: RunStatus | str | None = None,
         agent: str | None = None,
         subject: str | None = None,
         parent_id: str | None = None,
         owner: str | None = None,
         limit: int = 100,
-        before: Run | None = None,
-    ) -> list[Run]:
-        """Runs, newest first; `before` the last one of a page continues a listing.
+        before: RunRow | None = None,
+    ) -> list[RunRow]:
+        """Return runs, newest first; `before` the last one of a page continues a listing.
 
         Those with a `parent_id` draw on that run's budgets; the runs of the peers it called do.
         """
-        if status is not None and status not in set(Status):
-            raise MisuseError(f"{status!r} is not a status; one of {', '.join(Status)} is")
+        if status is not None and status not in set(RunStatus):
+            raise MisuseError(f"{status!r} is not a status; one of {', '.join(RunStatus)} is")
         names.check_optional(agent, what="agent")
         names.check_optional(parent_id, what="parent id")
         names.check_optional(owner, what="owner")

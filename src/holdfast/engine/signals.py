@@ -1,7 +1,7 @@
 """Signals: named values sent to a run from outside, each kept until the run has taken it.
 
-Whoever sends holds no lease, so receiving is a late-bound write: the id is looked up, the entry is
-appended and a wait for that name is resolved in one commit. Taking is up to the run's holder.
+A sender holds no lease, so receiving is a late-bound write: the id is looked up, the entry is
+appended and a wait for that name is resolved in one commit. Only the run's holder takes signals.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from holdfast.errors import (
 from holdfast.kernel import indexes, journal, signals
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.signals import Receipt, Signal
-from holdfast.stores.contract import Decision, Snapshot
+from holdfast.stores.contract import LateDecision, Snapshot
 
 
 class Signals:
@@ -32,10 +32,10 @@ class Signals:
     async def send(
         self, run_id: str, name: str, value: object = None, *, id: str | None = None, by: str = ""
     ) -> Receipt:
-        """Send a run a named value, whoever holds it; it is kept until the run has taken it.
+        """Send a named value to a run with any holder; it is kept until the run has taken it.
 
         An id counts once in its run: sent again, nothing is written, `accepted` is False, and the
-        rest tells of the first time. A wait for this name is resolved, and the run woken, in the
+        rest describes the first time. A wait for this name is resolved, and the run woken, in the
         same commit.
         """
         names.check(run_id, what="run id")
@@ -45,9 +45,9 @@ class Signals:
         body = codec.encode(value, name="value")
         check_size(body, "value", self._context.settings.max_body_bytes)
 
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             if signal_id in snapshot.indexes.signals:
-                return Decision(None)
+                return LateDecision(None)
             if snapshot.run is None:
                 raise RunNotFound(f"there is no run {run_id!r}")
             drafts = signals.receive(
@@ -66,7 +66,7 @@ class Signals:
                 received_by=actor,
                 received_at=snapshot.now,
             )
-            return Decision(receipt, drafts)
+            return LateDecision(receipt, drafts)
 
         receipt: Receipt | None = await self._context.decide_late(
             run_id, decide, by=actor, signal_ids=(signal_id,), signal_names=(name,)
@@ -84,24 +84,24 @@ class Signals:
         return found
 
     async def of_run(self, run_id: str) -> list[Signal]:
-        """All signals of a run, in the order they came."""
+        """Return all signals of a run, in the order they came."""
         names.check(run_id, what="run id")
         return await self._context.store.signals.of_run(run_id)
 
     async def untaken(self, run_id: str, name: str, limit: int = 100) -> list[Signal]:
-        """The signals of a name that a run has not taken yet, in the order they came."""
+        """Return the signals of a name that a run has not taken yet, in the order they came."""
         names.check(run_id, what="run id")
         names.check(name, what="a signal's name")
         limit = names.check_count(limit, what="limit")
         return await self._context.store.signals.untaken(run_id, name, limit)
 
     async def value(self, run_id: str, signal_id: str) -> Any:
-        """What was sent."""
+        """Return the value that was sent."""
         signal = await self.get(run_id, signal_id)
         return await _body(self._context, signal, Kind.SIGNAL_RECEIVED, signal.seq)
 
     async def answer(self, run_id: str, signal_id: str) -> Any:
-        """What the run answered when it took a signal; raises ConflictError until it has."""
+        """Return the run's answer to a signal; raises ConflictError until it has taken it."""
         signal = await self.get(run_id, signal_id)
         if not signal.is_taken:
             raise ConflictError(
@@ -127,7 +127,7 @@ def _repeated(known: Signal, name: str) -> Receipt:
 
 
 async def _body(context: Context, signal: Signal, kind: Kind, seq: int) -> Any:
-    """What an entry about a signal says, checked against the chain."""
+    """Return the body of an entry about a signal, checked against the chain."""
     for linked in await context.store.journal.named(signal.run_id, [seq]):
         entry = linked.entry
         is_whole = entry.kind == kind and journal.is_intact(entry, linked.previous or b"")

@@ -1,8 +1,8 @@
-"""Going on while the store is away, with commits in a local file: `on_store_failure: spool`.
+"""Continue while the store is away, with commits in a local file: `on_store_failure: spool`.
 
-What is spooled is the sealed commit, so that draining is submitting it unchanged: if it is there
-already, that is success; if its run went on elsewhere, it is kept apart as evidence, and never
-merged. Nothing that others could see is spooled: no intent, no wait, no end, no lease.
+The spool holds sealed commits, and draining submits them unchanged. If a commit is stored already,
+that is success; if its run continued elsewhere, it is kept apart as evidence, and never merged.
+Nothing that others could see is spooled: no intent, no wait, no end, no lease.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from holdfast import faults
 from holdfast.errors import HoldfastError, SpoolCorrupted, SpoolSuperseded, UnavailableError
 from holdfast.kernel import indexes, journal
-from holdfast.kernel.effects import Settled
+from holdfast.kernel.effects import EffectSettled
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.settings import Settings, spool_folder
 from holdfast.stores import spool_files
@@ -44,7 +44,7 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
 
-class _Waiting(NamedTuple):
+class _WaitingCommit(NamedTuple):
     commit: Commit
     ended: Ended
 
@@ -60,17 +60,17 @@ class Spool:
         self._most = settings.spool_bytes
         self._telemetry = telemetry
         self._worker = worker
-        self._head = spool_files.Head("", store.tenant, worker, 0)
+        self._head = spool_files.SpoolHeader("", store.tenant, worker, 0)
         self._folder = self._root
         self._file: SpoolFile | None = None
-        # One thread, so that records and cuts follow one another whoever is cancelled meanwhile.
+        # One thread, so that records and cuts stay in order even if a task is cancelled meanwhile.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-spool")
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingCommit] = []
         self._draining = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._report: Report | None = None
         self.is_away = False
-        """Whether the store was away when it was asked last: nobody need ask it for each commit."""
+        """Whether the store was away at the last attempt: not every commit need try it."""
         self.is_broken = False
         """Whether the last commit could not be spooled either."""
 
@@ -81,19 +81,19 @@ class Spool:
     async def open(self, report: Report) -> None:
         """Find out whose spools are to be drained, and drain those that were left behind.
 
-        `report` tells what became of effects whose outcomes cannot be stored by their runs.
+        `report` records outcomes of effects that their runs cannot store.
         """
         spool_files.check_supported()
         self._report = report
         store_id = await self._store.store_id()
-        self._head = spool_files.Head(
+        self._head = spool_files.SpoolHeader(
             store_id, self._store.tenant, self._worker, self._store.clock.now()
         )
         self._folder = await self._in_thread(lambda: spool_files.make_folder(self._root / store_id))
         await self.drain_left()
 
     async def close(self) -> None:
-        """Drain what can be drained; what cannot is left to the next process."""
+        """Drain what can be drained; the next process drains the rest."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -116,7 +116,9 @@ class Spool:
         `ended` is called when it is stored, or with the error that says why it never will be.
         """
         try:
-            await asyncio.shield(self._in_thread(lambda: self._append(_Waiting(commit, ended))))
+            await asyncio.shield(
+                self._in_thread(lambda: self._append(_WaitingCommit(commit, ended)))
+            )
         except HoldfastError as error:
             log.warning("the store is away, and so is the spool: %s", error)
             self.is_broken = True
@@ -140,7 +142,7 @@ class Spool:
             await self._in_thread(self._cut)
 
     async def drain_left(self) -> int:
-        """Drain what other processes of this store and tenant have left; how many commits."""
+        """Drain what other processes of this store and tenant left. Returns how many commits."""
         drained = 0
         for path in spool_files.files_in(self._folder):
             left = await self._in_thread(lambda path=path: LeftFile.claim(path))
@@ -151,7 +153,7 @@ class Spool:
                     left.close()
         return drained
 
-    def _append(self, waiting: _Waiting) -> None:
+    def _append(self, waiting: _WaitingCommit) -> None:
         if self._file is None:
             path = self._folder / f"{self._worker}{spool_files.SUFFIX}"
             self._file = SpoolFile(path, self._head, most_bytes=self._most)
@@ -174,8 +176,8 @@ class Spool:
             except HoldfastError:
                 log.exception("the spool cannot be drained")
 
-    async def _deliver(self, first: _Waiting) -> None:
-        """Submit a commit; if its run went on elsewhere, all of that run are evidence."""
+    async def _deliver(self, first: _WaitingCommit) -> None:
+        """Submit a commit; if its run continued elsewhere, keep all of that run as evidence."""
         if await self._submit(first.commit):
             self._waiting.pop(0)
             first.ended(None)
@@ -226,11 +228,11 @@ class Spool:
             log.info("drained %d commits that were left in %s", drained, left.path)
         return drained
 
-    async def _set_apart(self, head: spool_files.Head, commits: Sequence[Commit]) -> Path:
+    async def _set_apart(self, head: spool_files.SpoolHeader, commits: Sequence[Commit]) -> Path:
         """Keep commits of a run as evidence, and report what tools are known to have done."""
         first = commits[0]
         why = await self._why(first)
-        of_run = spool_files.Head(
+        of_run = spool_files.SpoolHeader(
             head.store_id, head.tenant, head.worker, head.created_at, first.run_id, why
         )
         kept = await self._in_thread(
@@ -258,7 +260,7 @@ class Spool:
         assert self._report is not None, "given when it was opened"
         for entry in (entry for commit in commits for entry in commit.entries):
             facts = indexes.facts_of(entry)
-            if isinstance(facts, Settled) and not facts.retry:
+            if isinstance(facts, EffectSettled) and not facts.retry:
                 draft = Draft(Kind(entry.kind), facts, journal.body_of(entry))
                 await self._report(entry.run_id, draft)
 

@@ -1,7 +1,7 @@
-"""What happens by the passing of time: waits that are due, leases of workers that are gone.
+"""Sweeps by time: expire waits that are due, and leases of workers that are gone.
 
-Each is found by one query, in order, in batches; every worker may sweep, and each wait or run is
-given to exactly one of them. Between sweeps nothing is held and nothing ticks.
+One query finds each kind, in order, in batches. Every worker may sweep, and exactly one of them
+gets each wait or run. Between sweeps nothing is held and no timer runs.
 """
 
 import asyncio
@@ -19,9 +19,17 @@ from holdfast.errors import HoldfastError, IndexCorrupted, IntegrityError
 from holdfast.kernel import handoffs, leases, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.recoveries import Point
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.waits import GroupStatus, Wait, WaitStatus
-from holdfast.stores.contract import DEADLINES, Beat, Decide, Decision, LostWorker, Snapshot, Sweep
+from holdfast.stores.contract import (
+    DEADLINES,
+    Beat,
+    Decide,
+    LateDecision,
+    LostWorker,
+    Snapshot,
+    Sweep,
+)
 from holdfast.telemetry import log
 
 BATCH = 1000
@@ -29,7 +37,7 @@ KEPT_SECONDS = 86_400
 
 
 class Sweeper:
-    """Sweeps when something may be due, however many tasks of a process ask for it."""
+    """Sweeps when something may be due, for any number of tasks of a process."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -37,7 +45,7 @@ class Sweeper:
         self._ticket = 0
 
     async def sweep_if_due(self) -> float:
-        """Do what is due; the seconds until it should be asked again."""
+        """Do what is due. Returns the seconds until the next call."""
         now = asyncio.get_running_loop().time
         ticket = self._context.wakeups.ticket(DEADLINES)
         if now() >= self._next_at:
@@ -50,7 +58,7 @@ class Sweeper:
 
 
 async def sweep(context: Context) -> float:
-    """Do what is due; the seconds until something else will be, or until it must look again."""
+    """Do what is due. Returns the seconds until something else will be, or the longest pause."""
     try:
         while await expire_due_waits(context, limit=BATCH) == BATCH:
             pass
@@ -63,7 +71,7 @@ async def sweep(context: Context) -> float:
 
 
 async def _pause(context: Context) -> float:
-    """The seconds until something will be due, or until it must be looked again."""
+    """Return the seconds until something will be due, or the longest pause."""
     now = context.now()
     deadlines = [
         await context.store.waits.next_deadline(now),
@@ -74,7 +82,7 @@ async def _pause(context: Context) -> float:
 
 
 def _longest_pause(context: Context) -> float:
-    """How long to sleep at most: deadlines that others set meanwhile are seen only after it."""
+    """Return the longest pause: deadlines that others set meanwhile are seen only after it."""
     settings = context.settings
     longest = min(settings.wakeup_poll_seconds, settings.sweep_seconds)
     if context.watch.is_watching:
@@ -83,26 +91,26 @@ def _longest_pause(context: Context) -> float:
 
 
 async def expire_due_waits(context: Context, *, limit: int) -> int:
-    """Expire open waits whose deadline has passed, earliest first; how many there were."""
+    """Expire open waits whose deadline has passed, earliest first. Returns how many."""
     return len(await _expire_due(context, names.check_count(limit, what="limit"), ()))
 
 
 async def expire_peers_of(context: Context, agent: str, *, limit: int) -> list[Wait]:
-    """Expire the open waits for peers of an agent's runs that are due; those, earliest first."""
+    """Expire due waits for peers of an agent's runs. Returns them, earliest first."""
     expired = await _expire_due(context, names.check_count(limit, what="limit"), (agent,))
     return sorted(expired, key=lambda wait: (wait.deadline, wait.wait_id))
 
 
 async def _expire_due(context: Context, limit: int, agents: tuple[str, ...]) -> list[Wait]:
-    """Expire waits that are due by their rows and by the journal; a run whose rows lie is blocked.
+    """Expire waits that are due by their rows and the journal; block a run whose rows differ.
 
-    Looked at first, and expired then: what is due stays so.
+    It reads first, and expires then: what is due stays due.
     """
 
     def sweep(decide: Decide) -> Sweep:
         return Sweep(context.tenant, "due_waits", context.worker, limit, decide, agents)
 
-    looked = await swept(context, sweep(lambda snapshot: Decision(_due(snapshot))))
+    looked = await swept(context, sweep(lambda snapshot: LateDecision(_due(snapshot))))
     due = [wait for some in looked for wait in some]
     if not due:
         return []
@@ -118,7 +126,7 @@ async def _expire_due(context: Context, limit: int, agents: tuple[str, ...]) -> 
 
 
 async def expire_lost_leases(context: Context, *, limit: int) -> int:
-    """Look after the other workers, and give back runs of those that are lost; how many."""
+    """Check the other workers, and release runs of those that are lost. Returns how many."""
     limit = names.check_count(limit, what="limit")
     await look_after_workers(context)
     if context.watch.lost:
@@ -135,7 +143,7 @@ async def expire_lost_leases(context: Context, *, limit: int) -> int:
 
 
 async def look_after_workers(context: Context) -> None:
-    """Look once at the rows of the other workers that hold runs."""
+    """Read once the rows of the other workers that hold runs."""
     steady, lease = context.store.clock.steady, seconds(context.settings.lease_seconds)
     asked_at = steady()
     try:
@@ -148,10 +156,10 @@ async def look_after_workers(context: Context) -> None:
 
 
 async def is_lost(context: Context, worker: str) -> bool:
-    """Whether a worker that holds runs is lost.
+    """Return whether a worker that holds runs is lost.
 
-    One that counts as alive by the store's clock is not. The others are watched here for a lease:
-    perhaps nobody else does, and the process that asks has just started.
+    One that is alive by the store's clock is not. Others are watched here for a lease: perhaps
+    nobody else does, and this process has just started.
     """
     own = seconds(context.settings.lease_seconds)
     began_at = context.store.clock.steady()
@@ -169,10 +177,10 @@ async def is_lost(context: Context, worker: str) -> bool:
         await asyncio.sleep(min(lease, own) / liveness.LOOKS / MICROSECONDS)
 
 
-async def is_held(context: Context, run: Run) -> bool:
-    """Whether a worker works on a run that is alive by the store's clock, and not known to be gone.
+async def is_held(context: Context, run: RunRow) -> bool:
+    """Return whether a run's worker is alive by the store's clock, and not known to be gone.
 
-    For decisions of people: they may be told that a worker is gone before its lease is over.
+    For decisions of people, who may see that a worker is gone before its lease is over.
     """
     if not run.worker:
         return False
@@ -186,7 +194,7 @@ async def is_held(context: Context, run: Run) -> bool:
 
 
 async def forget_lost_workers(context: Context) -> None:
-    """Forget workers that were lost long ago and hold nothing: nobody looks for them any more."""
+    """Remove the rows of workers that were lost long ago and hold nothing."""
     long_ago = context.now() - KEPT_SECONDS * MICROSECONDS
     for worker in await context.store.workers.page():
         if worker.expires_at < long_ago and not worker.held:
@@ -194,7 +202,7 @@ async def forget_lost_workers(context: Context) -> None:
 
 
 async def swept(context: Context, sweep: Sweep) -> list[Any]:
-    """The answers of a sweep; a run found damaged is blocked, and does not stop the others."""
+    """Return the answers of a sweep; block a run found damaged without stopping the others."""
     answers: list[Any] = []
     for run_id, answer in await context.store.submit(sweep):
         if isinstance(answer, IndexCorrupted):
@@ -211,7 +219,7 @@ async def swept(context: Context, sweep: Sweep) -> list[Any]:
 async def rebuild_rows(context: Context, run_id: str, wrong: IndexCorrupted) -> None:
     """Rebuild the rows of a run from its journal, because one of them was changed.
 
-    Else every sweep would find the same row first, and give out no other run.
+    Otherwise every sweep would find the same row first, and reach no other run.
     """
     log.error("the rows of run %s are rebuilt from its journal: %s", run_id, wrong)
     try:
@@ -221,15 +229,15 @@ async def rebuild_rows(context: Context, run_id: str, wrong: IndexCorrupted) -> 
 
 
 async def block_damaged(context: Context, run_id: str, damage: IntegrityError) -> None:
-    """Take a run out of work because its stored bytes are not what was written."""
+    """Block a run because its stored bytes are not what was written."""
     log.error("run %s is damaged and blocked: %s", run_id, damage)
 
-    def decide(snapshot: Snapshot) -> Decision:
+    def decide(snapshot: Snapshot) -> LateDecision:
         run = snapshot.run
-        if run is None or run.status in runs.ENDED or run.status is Status.BLOCKED:
-            return Decision(None)
+        if run is None or run.status in runs.ENDED or run.status is RunStatus.BLOCKED:
+            return LateDecision(None)
         facts = runs.Blocked(runs.BlockedReason.CORRUPTION, str(damage)[:1000])
-        return Decision(None, (Draft(Kind.RUN_BLOCKED, facts),))
+        return LateDecision(None, (Draft(Kind.RUN_BLOCKED, facts),))
 
     try:
         await context.decide_late(run_id, decide)
@@ -242,8 +250,8 @@ def _due(snapshot: Snapshot) -> list[Wait]:
     return [wait for wait in found if waits.is_due(wait, snapshot.now)]
 
 
-def _expire_waits(snapshot: Snapshot, right: Mapping[str, Wait]) -> Decision:
-    """Expire those that are due and as they were found right; the answer is those."""
+def _expire_waits(snapshot: Snapshot, right: Mapping[str, Wait]) -> LateDecision:
+    """Expire the due waits whose rows are still those found right. The answer is these waits."""
     due = [wait for wait in _due(snapshot) if right.get(wait.wait_id) == wait]
     groups = dict(snapshot.indexes.groups)
     drafts: list[Draft] = []
@@ -259,23 +267,23 @@ def _expire_waits(snapshot: Snapshot, right: Mapping[str, Wait]) -> Decision:
             drafts += handoffs.revert(snapshot.run, wait.wait_id, "nobody acknowledged it in time")
         counted = waits.counted(group, failed=1)
         groups[wait.group_id] = msgspec.structs.replace(counted, status=waits.judge(counted))
-    return Decision(due, tuple(drafts))
+    return LateDecision(due, tuple(drafts))
 
 
-def _expire_lease(context: Context, snapshot: Snapshot) -> Decision:
-    """Judged on the worker's row as it is now: what was seen of it may be old."""
+def _expire_lease(context: Context, snapshot: Snapshot) -> LateDecision:
+    """Expire a lease by the worker's current row: what was seen of it may be old."""
     run, watch = snapshot.run, context.watch
-    if run is None or run.status is not Status.RUNNING:
-        return Decision(0)
+    if run is None or run.status is not RunStatus.RUNNING:
+        return LateDecision(0)
     workers = snapshot.workers
     holder = workers.get(run.worker)
     lost, note = None, f"worker {run.worker} has ended without giving it back"
     if holder is not None:
         if not watch.may_expire(holder, now=context.store.clock.steady()):
-            return Decision(0)
+            return LateDecision(0)
         lost, note = LostWorker(holder.worker, holder.beats), watch.why(run.worker)
         as_it_died = msgspec.structs.replace(holder, held=watch.most_held(holder))
         workers = {**workers, holder.worker: as_it_died}
     newest = Point(*snapshot.newest)
     drafts = leases.expire(run, newest, workers, note=note, now=snapshot.now)
-    return Decision(1, drafts, if_unmoved=lost)
+    return LateDecision(1, drafts, if_unmoved=lost)

@@ -11,12 +11,12 @@ from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of
 from holdfast.engine.reading.proved_waits import check_waits
-from holdfast.engine.writing.commits import Beginning
+from holdfast.engine.writing.commits import ChildRun
 from holdfast.errors import IllegalMove, IntegrityError, MisuseError, WaitNotFound
 from holdfast.kernel import handoffs, indexes, journal, peers, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.waits import Answer, Wait, WaitStatus
-from holdfast.stores.contract import ClaimWait, Decision, ExtendWait, NoteDuplicate, Snapshot
+from holdfast.stores.contract import ClaimWait, ExtendWait, LateDecision, NoteDuplicate, Snapshot
 from holdfast.telemetry import log
 
 CLAIM_SECONDS = 60.0
@@ -25,8 +25,8 @@ CLAIM_SECONDS = 60.0
 class PeerRun(msgspec.Struct, frozen=True):
     """A run of another agent, which begins with the wait for it and has its id.
 
-    `root` is what its effects are keyed by; one that is made again has that of the `former` run,
-    and what that did, but for what it is to `resend`.
+    `root` is what its effects are keyed by. A call that is made again has the root of the `former`
+    run, and what that run did, except what it is to `resend`.
     """
 
     agent: str
@@ -38,10 +38,10 @@ class PeerRun(msgspec.Struct, frozen=True):
 
 
 class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to wait for. Its id is what the one who answers names.
+    """Something to wait for. An answer names its id.
 
-    `address` is where a peer that must be told is reached (`kernel.peers`). The timeout of such a
-    peer begins when a worker takes it, and `queue_timeout_seconds` bounds the time until then.
+    `address` is where a peer that needs a message is reached (`kernel.peers`). Its timeout begins
+    when a worker takes it, and `queue_timeout_seconds` bounds the time until then.
     `elapsed_seconds` is how much of the timeout had passed before the wait is opened.
     """
 
@@ -60,7 +60,7 @@ class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Opening(NamedTuple):
     group_id: str
     draft: Draft
-    begins: Sequence[Beginning]
+    begins: Sequence[ChildRun]
 
 
 def opening(
@@ -71,9 +71,9 @@ def opening(
     mode: str | int = "all",
     now: int,
 ) -> Opening:
-    """The entry that opens waits as one group, and the runs of peers that begin with it.
+    """Return the entry that opens waits as one group, and the runs of peers that begin with it.
 
-    Those have the owner of the run that opens them.
+    Those runs have the owner of the run that opens them.
     """
     need = waits.needed(mode, len(specs))
     group_id = str(ids.uuid7())
@@ -86,9 +86,9 @@ def opening(
         if spec.payload is not None
     }
     body = codec.encode(payloads, name="payload") if payloads else b""
-    draft = Draft(Kind.WAITS_OPENED, waits.Opened(group_id, need, facts), body)
+    draft = Draft(Kind.WAITS_OPENED, waits.WaitsOpened(group_id, need, facts), body)
     begins = [
-        Beginning(fact.wait_id, [_created(spec.peer_run, run_id, owner)])
+        ChildRun(fact.wait_id, [_created(spec.peer_run, run_id, owner)])
         for fact, spec in zip(facts, specs, strict=True)
         if spec.peer_run is not None
     ]
@@ -96,7 +96,7 @@ def opening(
 
 
 def _created(peer: PeerRun, parent_id: str, owner: str) -> Draft:
-    facts = runs.Created(
+    facts = runs.RunCreated(
         agent=names.check(peer.agent, what="agent"),
         input_digest=codec.canonical_digest(peer.input, name="input"),
         root_id=peer.root,
@@ -144,20 +144,20 @@ class Waits:
         return found
 
     async def of_run(self, run_id: str) -> list[Wait]:
-        """All waits of a run."""
+        """Return all waits of a run."""
         names.check(run_id, what="run id")
         found = await self._context.store.waits.of_run(run_id)
         await check_waits(self._context, found)
         return found
 
     async def results(self, run_id: str, group_id: str) -> list[waits.Result]:
-        """How each wait of a group ended; open ones are left out."""
+        """Return how each wait of a group ended; open ones are left out."""
         names.check(run_id, what="run id")
         names.check(group_id, what="group id")
         return await results_of(self._context, run_id, group_id)
 
     async def resolve(self, wait_id: str, value: object = None, *, by: str = "") -> Answer:
-        """Answer a wait: accepted exactly once, in one commit with all it brings about.
+        """Answer a wait: accepted exactly once, in one commit with all its consequences.
 
         A second or late answer is counted and ignored; `accepted` is False and `settled_by` says
         who was first.
@@ -166,7 +166,7 @@ class Waits:
         return await self._settle(wait_id, WaitStatus.RESOLVED, body=body, by=by)
 
     async def cancel(self, wait_id: str, *, by: str = "") -> Answer:
-        """Give up a wait; it counts as one that will not be resolved."""
+        """Cancel a wait; it counts as one that will not be resolved."""
         return await self._settle(wait_id, WaitStatus.CANCELLED, by=by)
 
     async def extend(
@@ -181,45 +181,45 @@ class Waits:
         if (timeout_seconds is None) == (deadline is None):
             raise MisuseError("give either timeout_seconds or deadline")
 
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             known = _known(snapshot, wait_id)
             if known.status is not WaitStatus.OPEN:
-                return Decision(False)
+                return LateDecision(False)
             if deadline is not None:
                 moment = clock.from_datetime(deadline)
             else:
                 moment = snapshot.now + clock.seconds(timeout_seconds or 0.0)
-            return Decision(True, touches=(ExtendWait(wait_id, moment, snapshot.now),))
+            return LateDecision(True, touches=(ExtendWait(wait_id, moment, snapshot.now),))
 
         return await self._context.decide_late(wait.run_id, decide, wait_ids=(wait_id,))
 
     async def claim(
         self, wait_id: str, *, seconds: float = CLAIM_SECONDS, by: str = ""
     ) -> Wait | None:
-        """Keep an open wait for oneself, to answer it soon; None if another has, or it is settled.
+        """Claim an open wait for a short time. Returns None if it is claimed or settled.
 
-        Nobody else can claim it meanwhile, and it does not expire. It is not settled by this: when
-        the claim is over, it is as it was.
+        Nobody else can claim it meanwhile, and it does not expire. This does not settle it: when
+        the claim is over, it is open as before.
         """
         names.check(wait_id, what="wait id")
-        # A claim that is sent again, because nobody saw its answer, is known by its name.
+        # A claim that is sent again, because its answer was lost, is recognised by its name.
         claimant = f"{(by and names.check(by, what='by')) or self._context.worker}/{ids.uuid7()}"
         length = clock.seconds(seconds)
 
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             known = _known(snapshot, wait_id)
             if known.status is not WaitStatus.OPEN:
-                return Decision(None)
+                return LateDecision(None)
             if known.claimed_by != claimant and waits.is_claimed(known, snapshot.now):
-                return Decision(None)
+                return LateDecision(None)
             until = snapshot.now + length
             claimed = msgspec.structs.replace(known, claimed_by=claimant, claimed_until=until)
-            return Decision(claimed, touches=(ClaimWait(wait_id, claimant, until),))
+            return LateDecision(claimed, touches=(ClaimWait(wait_id, claimant, until),))
 
         return await self._context.decide_late("", decide, wait_ids=(wait_id,))
 
     async def expire_due(self, *, limit: int = sweeper.BATCH) -> int:
-        """Expire open waits whose deadline has passed, earliest first; how many there were."""
+        """Expire open waits whose deadline has passed, earliest first. Returns how many."""
         return await sweeper.expire_due_waits(self._context, limit=limit)
 
     async def _settle(
@@ -228,11 +228,11 @@ class Waits:
         names.check(wait_id, what="wait id")
         actor = by and names.check(by, what="by")
 
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             known = _known(snapshot, wait_id)
             group = _group(snapshot, known)
             if known.status is not WaitStatus.OPEN:
-                return Decision(_answer(known, group), touches=(NoteDuplicate(wait_id),))
+                return LateDecision(_answer(known, group), touches=(NoteDuplicate(wait_id),))
             if known.kind == handoffs.WAIT_KIND:
                 raise IllegalMove(
                     f"wait {wait_id} is a handoff of run {known.run_id}: acknowledge or refuse that"
@@ -249,7 +249,7 @@ class Waits:
                 completed=group.resolved + group.failed + 1,
                 total=group.total,
             )
-            return Decision(answer, drafts)
+            return LateDecision(answer, drafts)
 
         answer: Answer = await self._context.decide_late("", decide, by=actor, wait_ids=(wait_id,))
         if not answer.accepted:
@@ -293,7 +293,7 @@ def _answer(wait: Wait, group: waits.Group) -> Answer:
 
 
 async def results_of(context: Context, run_id: str, group_id: str) -> list[waits.Result]:
-    """How each wait of a group ended, their values checked against the chain."""
+    """Return how each wait of a group ended, with values checked against the chain."""
     found = await context.store.waits.of_group(run_id, group_id)
     resolved = {w.result_seq for w in found if w.status is WaitStatus.RESOLVED}
     answers: dict[tuple[int, str], Any] = {}

@@ -64,10 +64,10 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A run's budget and what was drawn on it, as its row tells.
+    """A run's budget and what was drawn on it, as stored in its row.
 
-    `began_at`: since then its time runs. `set_seq`: the entry that set the limits. `warned`: of
-    which limits it was said that they are nearly reached, as a sum of their bits.
+    `began_at`: since then its time runs. `set_seq`: the entry that set the limits. `warned`: the
+    limits that were reported as nearly reached, as a sum of their bits.
     """
 
     tenant: str
@@ -190,7 +190,7 @@ class AddBudget(msgspec.Struct, frozen=True, gc=False):
 
 
 class DrawBudget(msgspec.Struct, frozen=True, gc=False):
-    """Change a budget. Refused when there is none, or when it has no room for what is needed.
+    """Change a budget. Refused when the run has no budget, or no room in it for what is needed.
 
     `needs` is what must fit between what is drawn and the limits, 0 for what is not asked for;
     `at`, if there are needs, is the moment that must be within its time.
@@ -228,7 +228,7 @@ def bit_of(limit: str) -> int:
 
 
 def changes_of(tenant: str, run_id: str, seq: int, at: int, facts: Facts) -> list[Change]:
-    """What an entry about a budget does to the rows."""
+    """Return the changes that an entry about a budget makes to the rows."""
     match facts:
         case Set(limits, is_first):
             if is_first:
@@ -281,7 +281,7 @@ def _limited(account: Account, limits: Limits, seq: int) -> Account:
 def needs_of(wanted: Reserved) -> Amounts:
     """What must fit. Of an estimate at least the smallest amount: so that something is left.
 
-    The tokens stand in one field: their sum is what is limited.
+    The tokens are in one field: their sum is what is limited.
     """
     least = 1 if wanted.is_estimate else 0
     amounts = wanted.amounts
@@ -336,7 +336,7 @@ def _lacking(account: Account, needs: Amounts, taken: Amounts, at: int) -> list[
 
 
 def chosen(account: Account, wanted: Sequence[Reserved], *, at: int) -> list[Reserved]:
-    """Those that there is room for, the first ones first."""
+    """Return those that there is room for, the first ones first."""
     found: list[Reserved] = []
     for each in wanted:
         if not lacking(account, each, at=at):
@@ -346,7 +346,7 @@ def chosen(account: Account, wanted: Sequence[Reserved], *, at: int) -> list[Res
 
 
 def nearly_reached(account: Account, *, at: int) -> list[str]:
-    """The limits that have passed the soft one, and of which nobody was told yet."""
+    """Return the limits that have passed the soft one and have no warning yet."""
     used = {
         "usd": (account.spent_usd, account.usd_limit),
         "tokens": (account.spent.tokens, account.tokens_limit),
@@ -371,7 +371,7 @@ def warnings(account: Account, *, at: int) -> list[Draft]:
 
 
 def told(account: Account, limit: str, *, at: int) -> str:
-    """How much of a limit is used, in words."""
+    """Return how much of a limit is used, in words."""
     if limit == "usd":
         return f"{usd_text(account.spent_usd)} of {usd_text(account.usd_limit or 0)} USD"
     if limit == "tokens":
@@ -383,13 +383,13 @@ def told(account: Account, limit: str, *, at: int) -> str:
 
 
 def priced(amounts: Amounts, limits: Iterable[str]) -> str:
-    """What a call takes of these limits, in words; nothing if that is not known before."""
-    told: list[str] = []
+    """Return what a call takes of these limits, in words; empty if that is not known before."""
+    parts: list[str] = []
     if "usd" in limits and amounts.usd_micros:
-        told.append(f"{usd_text(amounts.usd_micros)} USD")
+        parts.append(f"{usd_text(amounts.usd_micros)} USD")
     if "tokens" in limits and amounts.tokens:
-        told.append(f"{amounts.tokens:,} tokens")
-    return " and ".join(told)
+        parts.append(f"{amounts.tokens:,} tokens")
+    return " and ".join(parts)
 
 
 def usd_text(micros: int) -> str:
@@ -460,7 +460,7 @@ class Books:
 
 
 class Ledger:
-    """A run's budget and open reservations as its journal tells them, up to an entry."""
+    """A run's budget and open reservations according to its journal, up to an entry."""
 
     def __init__(self) -> None:
         self.seq = 0

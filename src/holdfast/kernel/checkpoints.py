@@ -19,7 +19,7 @@ COPIES: Final = ("forked", "rewound", "edited")
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A checkpoint as its row tells it. `parent` is the version it continues; 0 means none."""
+    """A checkpoint as stored in its row. `parent` is the version it continues; 0 means none."""
 
     tenant: str
     run_id: str
@@ -48,7 +48,7 @@ class SpooledCheckpoint(Checkpoint, frozen=True, kw_only=True, gc=False):
         return True
 
 
-class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class CheckpointCreated(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of CHECKPOINT_CREATED. `base_seq`: the STATE_BASE to begin loading at; 0 means none."""
 
     checkpoint_id: UUID
@@ -73,7 +73,7 @@ class Corrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Deleted(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of CHECKPOINT_DELETED: the tombstone of a version. Later ones are made of it yet."""
+    """Facts of CHECKPOINT_DELETED: the tombstone of a version. Later versions still build on it."""
 
     checkpoint_id: UUID
     version: int
@@ -110,7 +110,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dropped: list[str]
 
 
-class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class LogSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Items of a log that lie in entry `seq`: `start` to `stop` of that log's n-th splice there."""
 
     seq: int
@@ -122,7 +122,7 @@ class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Base(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A whole state: its values, and for its logs only where their items lie."""
 
-    logs: dict[str, list[Segment]]
+    logs: dict[str, list[LogSegment]]
     values: dict[str, msgspec.Raw]
 
 
@@ -149,11 +149,11 @@ def decode_values(body: bytes) -> dict[str, msgspec.Raw]:
 
 
 def as_spooled(row: Checkpoint) -> SpooledCheckpoint:
-    """The same row, as whoever saved it is told of it."""
+    """Return the same row in the form that the caller who saved it gets."""
     return SpooledCheckpoint(**msgspec.structs.asdict(row))
 
 
-def row_of(entry: Header, facts: Created) -> Checkpoint:
+def row_of(entry: Header, facts: CheckpointCreated) -> Checkpoint:
     return Checkpoint(
         tenant=entry.tenant,
         run_id=entry.run_id,

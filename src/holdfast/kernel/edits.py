@@ -1,4 +1,4 @@
-"""Edits: what the next checkpoint will change, said piece by piece or found by comparison.
+"""Edits: what the next checkpoint will change, given piece by piece or found by comparison.
 
 Every value is encoded when it is given, so that a later mutation of the caller's object cannot
 reach the journal, and nothing unsupported gets as far as a commit.
@@ -148,7 +148,7 @@ class Edits:
             self._put_value(name, raw)
 
     def change_log(self, name: str, changes: Iterable["Change"]) -> None:
-        """Splice items that are encoded already into a log, which is begun if there is none."""
+        """Splice items that are encoded already into a log; begin the log if it does not exist."""
         length = self._length(name)
         splices = self._logs.setdefault(name, [])
         for start, delete, items in changes:
@@ -170,7 +170,7 @@ class Edits:
     def split(self, seq: int, seq_of: Callable[[int], int] | None = None) -> tuple[Delta, bytes]:
         """The delta, and the body of a STATE_VALUES entry at `seq` to go before it, if any.
 
-        Values that outweigh the log items beside them get an entry of their own: reading the items
+        Values that outweigh the log items beside them get a separate entry: reading the items
         must not mean reading every value the run ever had. `seq_of` gives entries that were named
         by a token the seq they have by now.
         """

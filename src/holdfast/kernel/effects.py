@@ -18,26 +18,26 @@ from holdfast.errors import IllegalMove
 from holdfast.kernel.journal import Draft, Kind
 
 
-class Status(StrEnum):
+class EffectStatus(StrEnum):
     """What is known of an effect."""
 
     ISSUED = "issued"  # intent is on record; it may or may not have happened yet
     COMPLETED = "completed"
     NOT_DONE = "not_done"  # known not to have happened; its key is free again
-    UNKNOWN = "unknown"  # nobody is left who could tell without asking outside
+    UNKNOWN = "unknown"  # only a check outside can show whether it happened
 
 
-SETTLED: Final = frozenset({Status.COMPLETED, Status.NOT_DONE})
+SETTLED: Final = frozenset({EffectStatus.COMPLETED, EffectStatus.NOT_DONE})
 KIND_OF: Final = {
-    Status.COMPLETED: Kind.EFFECT_COMPLETED,
-    Status.NOT_DONE: Kind.EFFECT_NOT_DONE,
-    Status.UNKNOWN: Kind.EFFECT_UNKNOWN,
+    EffectStatus.COMPLETED: Kind.EFFECT_COMPLETED,
+    EffectStatus.NOT_DONE: Kind.EFFECT_NOT_DONE,
+    EffectStatus.UNKNOWN: Kind.EFFECT_UNKNOWN,
 }
 STATUS_OF: Final = {kind: status for status, kind in KIND_OF.items()}
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An effect as its row tells it."""
+    """An effect as stored in its row."""
 
     tenant: str
     effect_id: UUID
@@ -46,7 +46,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tool: str
     call_id: str
     args_digest: bytes
-    status: Status
+    status: EffectStatus
     issued_seq: int
     issued_at: int
     limit_at: int
@@ -71,7 +71,7 @@ class Issued(msgspec.Struct, frozen=True, array_like=True, gc=False):
     approval: str = ""
 
 
-class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class EffectSettled(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of EFFECT_COMPLETED, EFFECT_NOT_DONE and EFFECT_UNKNOWN.
 
     `retry`: it did not happen, and the call that asked for it is to be made again.
@@ -89,26 +89,26 @@ def key_of(root_id: str, tool: str, args_digest: bytes) -> str:
 
 
 def settle(
-    effect: Effect, status: Status, *, body: bytes = b"", note: str = "", retry: bool = False
+    effect: Effect, status: EffectStatus, *, body: bytes = b"", note: str = "", retry: bool = False
 ) -> Draft:
-    """Record what became of an effect; an outcome that is known is never changed."""
+    """Record the outcome of an effect; a known outcome is never changed."""
     if effect.status in SETTLED or effect.status is status:
         raise IllegalMove(f"effect {effect.key} is {effect.status} already; it stays so")
     if status not in KIND_OF:
         raise IllegalMove(f"an effect cannot become {status}")
-    if retry and status is not Status.NOT_DONE:
+    if retry and status is not EffectStatus.NOT_DONE:
         raise IllegalMove("only an effect that did not happen can be tried again")
-    return Draft(KIND_OF[status], Settled(effect.effect_id, note, retry), body)
+    return Draft(KIND_OF[status], EffectSettled(effect.effect_id, note, retry), body)
 
 
 def is_doubtful(effect: Effect, *, now: int) -> bool:
-    """Whether an issued effect's time limit is over and nobody said what became of it.
+    """Return whether an issued effect's time limit is over without a reported outcome.
 
-    Until then its tool may be running; from then on its outcome is unknown, whoever began it.
+    Until then its tool may be running; from then on its outcome is unknown, for any worker.
     """
-    return effect.status is Status.ISSUED and effect.limit_at <= now
+    return effect.status is EffectStatus.ISSUED and effect.limit_at <= now
 
 
 def is_in_doubt(effect: Effect, *, now: int) -> bool:
-    """Whether only somebody who looks outside can tell what became of an effect."""
-    return effect.status is Status.UNKNOWN or is_doubtful(effect, now=now)
+    """Return whether only a check outside can show the outcome of an effect."""
+    return effect.status is EffectStatus.UNKNOWN or is_doubtful(effect, now=now)

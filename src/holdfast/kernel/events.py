@@ -1,4 +1,4 @@
-"""Events: what subscribers are told of an entry, with the attributes of CloudEvents 1.0.
+"""Events: what subscribers get of an entry, with the attributes of CloudEvents 1.0.
 
 An event has the facts of its entry, by name, and never its body. An entry of a kind that is not
 known here, or of a newer Holdfast, is an event like any other; its facts are left out.
@@ -45,10 +45,10 @@ class Fed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened, as a CloudEvent; `position` is where to go on after it.
+    """What happened, as a CloudEvent; `position` is where to continue after it.
 
-    `id` is the same whoever is told of it, and however often: whoever keeps those it has seen
-    counts each once.
+    `id` is the same for every subscriber and every delivery: a subscriber that keeps the ids it
+    has seen counts each event once.
     """
 
     id: str
@@ -89,7 +89,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class EventFilter(msgspec.Struct, frozen=True):
     """Which events somebody wants; those left empty mean any."""
 
     run_id: str = ""
@@ -105,7 +105,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def event_of(fed: Fed, *, tenant: str, store_id: str) -> Event:
-    """What subscribers are told of an entry."""
+    """Return the event that subscribers get for an entry."""
     _, run_id, seq = fed.position
     return Event(
         id=f"{run_id}/{seq}",
@@ -119,13 +119,13 @@ def event_of(fed: Fed, *, tenant: str, store_id: str) -> Event:
 
 
 def to_text(position: FeedPosition, store_id: str) -> str:
-    """A place in the feed as a text that means nothing elsewhere."""
+    """Return a place in the feed as an opaque text."""
     at, run_id, seq = position
     return f"{_FORM}:{store_id[:_STORE_DIGITS]}:{at}:{seq}:{run_id}"
 
 
 def from_text(text: str, store_id: str) -> FeedPosition:
-    """The place that a text names; raises MisuseError if it is none of this store."""
+    """Return the place that a text names. Raises MisuseError if it is not a place of this store."""
     form, _, rest = text.partition(":")
     parts = rest.split(":", 3)
     if form != _FORM or len(parts) != 4 or not (parts[1].isdecimal() and parts[2].isdecimal()):
@@ -165,15 +165,15 @@ def _data_of(fed: Fed) -> dict[str, Any]:
         facts = indexes.facts_of(entry)
     except HoldfastError:
         return known
-    told = cast("dict[str, Any]", _plain(facts)) | _also_named(facts)
+    fields = cast("dict[str, Any]", _plain(facts)) | _also_named(facts)
     # The agent of a checkpoint is the one that made it, which may not be the run's any more.
-    return known | told | {"agentId": told.get("agent") or fed.agent}
+    return known | fields | {"agentId": fields.get("agent") or fed.agent}
 
 
 def _also_named(facts: object) -> dict[str, Any]:
     """What seed 003 calls by other names than the facts do."""
     match facts:
-        case runs.Given():
+        case runs.AgentHandoff():
             return {"fromCheckpoint": str(facts.checkpoint_id), "toAgent": facts.to}
         case runs.RecoveryCompleted():
             return {"newAgentId": facts.agent or facts.worker}

@@ -1,10 +1,10 @@
-"""Handoffs: one context of a run ends, and another goes on from its last checkpoint.
+"""Handoffs: one context of a run ends, and another resumes from its last checkpoint.
 
     given ──▶ assigned ──▶ acknowledged
       └────────┴─────────▶ reverted        (not acknowledged in time, or refused)
 
 The run stays the same: its effects, waits, approvals and budget need not be moved. What is given is
-the right to go on, by `runs.agent`, in the commit of the giver's last checkpoint. Until somebody
+the right to continue, by `runs.agent`, in the commit of the giver's last checkpoint. Until somebody
 acknowledges it, a wait of the run with the handoff's id says when it goes back to the giver.
 """
 
@@ -17,7 +17,15 @@ import msgspec
 from holdfast.errors import ConflictError, IllegalMove
 from holdfast.kernel import runs, waits
 from holdfast.kernel.journal import Draft, Entry, Kind
-from holdfast.kernel.runs import Acknowledged, Assigned, Given, Requested, Reverted, Run, Status
+from holdfast.kernel.runs import (
+    Acknowledged,
+    AgentHandoff,
+    Assigned,
+    Requested,
+    Reverted,
+    RunRow,
+    RunStatus,
+)
 from holdfast.kernel.waits import GroupStatus, WaitFacts
 
 WAIT_KIND: Final = "handoff"
@@ -26,7 +34,7 @@ MOST_REVERTS: Final = 3
 """After so many handoffs in a row that nobody acknowledged, an operator must act."""
 
 
-def request(run: Run, to: str, note: str) -> Draft:
+def request(run: RunRow, to: str, note: str) -> Draft:
     """Ask that a run is handed over at the next boundary of its turns."""
     runs.check_alive(run)
     if run.handoff:
@@ -60,14 +68,14 @@ class Verification(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Who is to go on, and why."""
+    """Which agent is to continue, and why."""
 
     to: str
     reason: str
     agent_type: str = ""
 
 
-class Findings(msgspec.Struct, kw_only=True):
+class HandoffProgress(msgspec.Struct, kw_only=True):
     """How far an orchestrator has come with a handoff: steps 5, 6 and 7."""
 
     received_at: int
@@ -75,9 +83,9 @@ class Findings(msgspec.Struct, kw_only=True):
     selected: Selection | None = None
 
 
-def found(handoff_id: str, findings: Findings) -> tuple[Draft, ...]:
+def found(handoff_id: str, findings: HandoffProgress) -> tuple[Draft, ...]:
     """Record the steps that an orchestrator has taken, in the commit of what it decides."""
-    drafts = [Draft(Kind.HANDOFF_RECEIVED, runs.Received(handoff_id, findings.received_at))]
+    drafts = [Draft(Kind.HANDOFF_RECEIVED, runs.HandoffReceived(handoff_id, findings.received_at))]
     if (seen := findings.verified) is not None:
         verified = runs.Verified(handoff_id, seen.checkpoint_id, seen.version, seen.hash)
         drafts.append(Draft(Kind.HANDOFF_VERIFIED, verified))
@@ -88,12 +96,12 @@ def found(handoff_id: str, findings: Findings) -> tuple[Draft, ...]:
     return tuple(drafts)
 
 
-def give(run: Run, offer: Offer) -> tuple[Draft, ...]:
-    """End the giver's context; the run waits for whoever goes on."""
+def give(run: RunRow, offer: Offer) -> tuple[Draft, ...]:
+    """End the giver's context; the run waits for its receiver."""
     runs.check_move(run, Kind.AGENT_HANDOFF)
-    # Whoever has asked for somebody after the giver had made up its mind is heard too.
+    # A request for an agent also counts if it came after the giver had decided.
     to = offer.to or ("" if run.wish == runs.ANYBODY else run.wish)
-    given = Given(
+    given = AgentHandoff(
         offer.handoff_id,
         offer.checkpoint_id,
         offer.version,
@@ -109,11 +117,11 @@ def give(run: Run, offer: Offer) -> tuple[Draft, ...]:
     wait = WaitFacts(offer.handoff_id, WAIT_KIND, named, offer.until)
     return (
         Draft(Kind.AGENT_HANDOFF, given),
-        Draft(Kind.WAITS_OPENED, waits.Opened(offer.handoff_id, 0, (wait,))),
+        Draft(Kind.WAITS_OPENED, waits.WaitsOpened(offer.handoff_id, 0, (wait,))),
     )
 
 
-def check_open(run: Run, handoff_id: str) -> None:
+def check_open(run: RunRow, handoff_id: str) -> None:
     """Raise unless this is the handoff that the run is in."""
     runs.check_alive(run)
     if run.handoff != handoff_id:
@@ -124,29 +132,29 @@ def check_open(run: Run, handoff_id: str) -> None:
         )
 
 
-def assign(run: Run, handoff_id: str, to: str, findings: Findings) -> tuple[Draft, ...]:
-    """Let the agent `to` go on, with what led to that; nothing if it was assigned already."""
+def assign(run: RunRow, handoff_id: str, to: str, findings: HandoffProgress) -> tuple[Draft, ...]:
+    """Assign the run to the agent `to`, with the findings; nothing if it was assigned already."""
     check_open(run, handoff_id)
-    if run.status is not Status.WAITING:
+    if run.status is not RunStatus.WAITING:
         return ()
     assigned = Draft(Kind.HANDOFF_ASSIGNED, Assigned(handoff_id, to))
     return (*found(handoff_id, findings), assigned)
 
 
-def acknowledge(run: Run, *, agent: str, worker: str) -> tuple[Draft, ...]:
-    """The receiver has read the checkpoint and goes on; what the giver writes now is refused."""
+def acknowledge(run: RunRow, *, agent: str, worker: str) -> tuple[Draft, ...]:
+    """Record that the receiver has read the checkpoint and continues; fences the giver's writes."""
     handoff_id = run.handoff
     return (
         Draft(Kind.HANDOFF_ACKNOWLEDGED, Acknowledged(handoff_id, agent, worker)),
-        Draft(Kind.WAIT_RESOLVED, waits.Settled(handoff_id, handoff_id)),
+        Draft(Kind.WAIT_RESOLVED, waits.WaitSettled(handoff_id, handoff_id)),
         Draft(Kind.GROUP_CLOSED, waits.Closed(handoff_id, GroupStatus.SATISFIED, False)),
     )
 
 
-def revert(run: Run, handoff_id: str, reason: str) -> tuple[Draft, ...]:
+def revert(run: RunRow, handoff_id: str, reason: str) -> tuple[Draft, ...]:
     """Give the run back to its giver, after its wait has ended; nothing if it is not open.
 
-    A run that nobody takes again and again is blocked.
+    A run that is repeatedly not acknowledged is blocked.
     """
     if run.handoff != handoff_id or run.status in runs.ENDED:
         return ()
@@ -159,7 +167,7 @@ def revert(run: Run, handoff_id: str, reason: str) -> tuple[Draft, ...]:
 
 
 def refuse(
-    run: Run, handoff_id: str, reason: str, findings: Findings | None = None
+    run: RunRow, handoff_id: str, reason: str, findings: HandoffProgress | None = None
 ) -> tuple[Draft, ...]:
     """The same before its time is over: the wait ends with it.
 
@@ -167,20 +175,20 @@ def refuse(
     """
     check_open(run, handoff_id)
     before = () if findings is None else found(handoff_id, findings)
-    wakes = run.status is Status.WAITING and run.waiting_on == handoff_id
+    wakes = run.status is RunStatus.WAITING and run.waiting_on == handoff_id
     closed = waits.Closed(handoff_id, GroupStatus.CANCELLED, wakes)
     return (*before, Draft(Kind.GROUP_CLOSED, closed), *revert(run, handoff_id, reason))
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """Who has worked on a run at some point of its journal: its agent, and the how-manieth."""
+    """Who worked on a run at some point of its journal: the agent, and the context's number."""
 
     agent: str
     contexts: int
 
 
 def standing_at(entries: Iterable[tuple[Entry, object]], agent: str) -> Standing:
-    """Who worked on a run after these entries of its journal, which was begun by `agent`."""
+    """Return who worked on a run after these entries of its journal, which `agent` began."""
     contexts = 1
     for _, facts in entries:
         match facts:

@@ -30,23 +30,23 @@ from holdfast.kernel.journal import Entry, Header, Kind, NoFacts
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import AddMessage
 from holdfast.kernel.records import AddRevision, PutRecord, RecordRow, Revision
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 
 FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
-    Kind.RUN_CREATED: runs.Created,
-    Kind.RUN_LEASED: runs.Leased,
+    Kind.RUN_CREATED: runs.RunCreated,
+    Kind.RUN_LEASED: runs.RunLeased,
     Kind.RUN_RELEASED: runs.Released,
     Kind.RUN_WAITING: runs.Suspended,
     Kind.RUN_BLOCKED: runs.Blocked,
     Kind.RUN_UNBLOCKED: runs.Released,
-    Kind.RUN_COMPLETED: runs.Ended,
-    Kind.RUN_FAILED: runs.Ended,
-    Kind.RUN_CANCELLED: runs.Ended,
+    Kind.RUN_COMPLETED: runs.RunFinished,
+    Kind.RUN_FAILED: runs.RunFinished,
+    Kind.RUN_CANCELLED: runs.RunFinished,
     Kind.RUN_REWOUND: runs.Rewound,
     Kind.LEASE_EXPIRED: runs.LeaseExpired,
-    Kind.CHECKPOINT_CREATED: checkpoints.Created,
+    Kind.CHECKPOINT_CREATED: checkpoints.CheckpointCreated,
     Kind.CHECKPOINT_CORRUPTED: checkpoints.Corrupted,
     Kind.CHECKPOINT_DELETED: checkpoints.Deleted,
     Kind.CHECKPOINT_UPDATED: records.Updated,
@@ -59,24 +59,24 @@ FACTS: Final[dict[Kind, type[msgspec.Struct]]] = {
     Kind.STEP_RECORDED: checkpoints.Step,
     Kind.VERSIONS_RECORDED: versions.Versions,
     Kind.EFFECT_ISSUED: effects.Issued,
-    Kind.EFFECT_COMPLETED: effects.Settled,
-    Kind.EFFECT_NOT_DONE: effects.Settled,
-    Kind.EFFECT_UNKNOWN: effects.Settled,
-    Kind.WAITS_OPENED: waits.Opened,
-    Kind.WAIT_RESOLVED: waits.Settled,
-    Kind.WAIT_EXPIRED: waits.Settled,
-    Kind.WAIT_CANCELLED: waits.Settled,
+    Kind.EFFECT_COMPLETED: effects.EffectSettled,
+    Kind.EFFECT_NOT_DONE: effects.EffectSettled,
+    Kind.EFFECT_UNKNOWN: effects.EffectSettled,
+    Kind.WAITS_OPENED: waits.WaitsOpened,
+    Kind.WAIT_RESOLVED: waits.WaitSettled,
+    Kind.WAIT_EXPIRED: waits.WaitSettled,
+    Kind.WAIT_CANCELLED: waits.WaitSettled,
     Kind.GROUP_CLOSED: waits.Closed,
-    Kind.SIGNAL_RECEIVED: signals.Received,
-    Kind.SIGNAL_TAKEN: signals.Taken,
+    Kind.SIGNAL_RECEIVED: signals.SignalReceived,
+    Kind.SIGNAL_TAKEN: signals.SignalTaken,
     Kind.BUDGET_SET: budgets.Set,
     Kind.BUDGET_RESERVED: budgets.Reserved,
     Kind.BUDGET_WARNED: budgets.Warned,
     Kind.COST_RECORDED: budgets.Recorded,
     Kind.BODIES_ERASED: marks.Erased,
     Kind.HANDOFF_REQUESTED: runs.Requested,
-    Kind.AGENT_HANDOFF: runs.Given,
-    Kind.HANDOFF_RECEIVED: runs.Received,
+    Kind.AGENT_HANDOFF: runs.AgentHandoff,
+    Kind.HANDOFF_RECEIVED: runs.HandoffReceived,
     Kind.HANDOFF_VERIFIED: runs.Verified,
     Kind.HANDOFF_SELECTED: runs.Selected,
     Kind.HANDOFF_ASSIGNED: runs.Assigned,
@@ -90,9 +90,9 @@ _decoders: Final = {kind.value: msgspec.msgpack.Decoder(facts) for kind, facts i
 
 
 class PutRun(msgspec.Struct, frozen=True, gc=False):
-    """Write a run's row as it is after an entry."""
+    """Write a run's row with its state after an entry."""
 
-    run: Run
+    run: RunRow
 
 
 class AddCheckpoint(msgspec.Struct, frozen=True, gc=False):
@@ -144,7 +144,7 @@ class SettleEffect(msgspec.Struct, frozen=True, gc=False):
     """Refused when the outcome is known already."""
 
     effect_id: UUID
-    status: effects.Status
+    status: effects.EffectStatus
     seq: int
     at: int
 
@@ -186,7 +186,7 @@ class CloseGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class CloseRunWaits(msgspec.Struct, frozen=True, gc=False):
-    """Cancel every open group and wait of a run that has ended, or goes on from before."""
+    """Cancel every open group and wait of a run that has ended or was rewound."""
 
     seq: int
     by: str
@@ -231,7 +231,7 @@ Change = (
 
 
 def facts_of(entry: Header) -> Any:
-    """What the indexes need of an entry; raises JournalCorrupted when it cannot be read."""
+    """Return what the indexes need of an entry; raises JournalCorrupted if it cannot be read."""
     journal.check_understood(entry)
     try:
         return _decoders[entry.kind].decode(entry.facts)
@@ -241,7 +241,7 @@ def facts_of(entry: Header) -> Any:
         ) from error
 
 
-def fold_run(run: Run | None, entry: Header, facts: Any) -> Run:
+def fold_run(run: RunRow | None, entry: Header, facts: Any) -> RunRow:
     """The run after an entry, its waking by a closed group included."""
     if run is not None and entry.schema > run.schema:
         run = msgspec.structs.replace(run, schema=entry.schema)
@@ -252,20 +252,20 @@ def fold_run(run: Run | None, entry: Header, facts: Any) -> Run:
 
 
 def changes_of(entry: Entry, facts: Any) -> list[Change]:
-    """What an entry does to the indexes beside its run's row."""
+    """Return what an entry does to the indexes beside its run's row."""
     match facts:
-        case checkpoints.Created():
+        case checkpoints.CheckpointCreated():
             return _created(entry, facts)
         case checkpoints.Deleted() | marks.Pruned() | marks.Written() | marks.Erased():
             return _of_marks(entry, facts)
         case effects.Issued():
             return [AddEffect(effect_of(entry, facts))]
-        case effects.Settled(effect_id):
+        case effects.EffectSettled(effect_id):
             status = effects.STATUS_OF[Kind(entry.kind)]
             return [SettleEffect(effect_id, status, entry.seq, entry.at)]
-        case waits.Opened():
+        case waits.WaitsOpened():
             return _opened(entry, facts)
-        case waits.Settled(wait_id, group_id, _):
+        case waits.WaitSettled(wait_id, group_id, _):
             status = waits.STATUS_OF[Kind(entry.kind)]
             resolved = int(status is waits.WaitStatus.RESOLVED)
             return [
@@ -274,19 +274,19 @@ def changes_of(entry: Entry, facts: Any) -> list[Change]:
             ]
         case waits.Closed(group_id, status):
             return [CloseGroup(group_id, status, entry.seq, entry.actor, entry.at)]
-        case runs.Ended() | runs.Rewound(keeps_waits=False):
+        case runs.RunFinished() | runs.Rewound(keeps_waits=False):
             return [CloseRunWaits(entry.seq, entry.actor, entry.at)]
-        case signals.Received() | signals.Taken():
+        case signals.SignalReceived() | signals.SignalTaken():
             return [_of_signal(entry, facts)]
         case _:
             return _of_others(entry, facts)
 
 
-def _created(entry: Entry, facts: checkpoints.Created) -> list[Change]:
+def _created(entry: Entry, facts: checkpoints.CheckpointCreated) -> list[Change]:
     added: list[Change] = [AddCheckpoint(checkpoints.row_of(entry, facts))]
-    told, mark = facts.record, facts.mark
-    if told is not None:
-        added.append(records.put_of(entry, facts.version, told))
+    record, mark = facts.record, facts.mark
+    if record is not None:
+        added.append(records.put_of(entry, facts.version, record))
     if mark is None:
         return added
     marked = Marked(
@@ -333,7 +333,7 @@ def effect_of(entry: Header, facts: effects.Issued) -> Effect:
         tool=facts.tool,
         call_id=facts.call_id,
         args_digest=facts.args_digest,
-        status=effects.Status.ISSUED,
+        status=effects.EffectStatus.ISSUED,
         issued_seq=entry.seq,
         issued_at=entry.at,
         limit_at=facts.limit_at,
@@ -341,7 +341,7 @@ def effect_of(entry: Header, facts: effects.Issued) -> Effect:
     )
 
 
-def _opened(entry: Entry, facts: waits.Opened) -> list[Change]:
+def _opened(entry: Entry, facts: waits.WaitsOpened) -> list[Change]:
     group = Group(
         tenant=entry.tenant,
         run_id=entry.run_id,
@@ -369,8 +369,8 @@ def _wait(entry: Entry, group_id: str, facts: waits.WaitFacts) -> Wait:
     )
 
 
-def _of_signal(entry: Entry, facts: signals.Received | signals.Taken) -> Change:
-    if isinstance(facts, signals.Taken):
+def _of_signal(entry: Entry, facts: signals.SignalReceived | signals.SignalTaken) -> Change:
+    if isinstance(facts, signals.SignalTaken):
         return TakeSignal(facts.signal_id, entry.seq, entry.at)
     return AddSignal(
         Signal(
@@ -400,7 +400,7 @@ class Indexes:
     """
 
     def __init__(self, *, is_partial: bool = False) -> None:
-        self.run: Run | None = None
+        self.run: RunRow | None = None
         self.checkpoints: dict[int, Checkpoint] = {}
         self.marks: dict[int, Marked] = {}
         self.writes: dict[int, WrittenAt] = {}
@@ -415,7 +415,7 @@ class Indexes:
         self._newest_version = None if is_partial else 0
 
     def add_wait(self, wait: Wait) -> None:
-        """A wait as its row tells it."""
+        """Add a wait's row."""
         self.waits[wait.wait_id] = wait
         self._by_group.setdefault(wait.group_id, []).append(wait.wait_id)
 
@@ -545,7 +545,7 @@ class Indexes:
 
 
 def why(error: Exception) -> str:
-    """Why an entry cannot be replayed, in words."""
+    """Return why an entry cannot be replayed, in words."""
     if isinstance(error, KeyError):
         return f"no entry before it tells of {error.args[0]}"
     return str(error) or "it does not follow from those before it"

@@ -35,10 +35,10 @@ class Kind(StrEnum):
     RUN_COMPLETED = "RUN_COMPLETED"
     RUN_FAILED = "RUN_FAILED"
     RUN_CANCELLED = "RUN_CANCELLED"
-    RUN_REWOUND = "RUN_REWOUND"  # it goes on from an earlier version; fences every earlier lease
-    LEASE_EXPIRED = "LEASE_EXPIRED"  # the worker was not heard of in time
+    RUN_REWOUND = "RUN_REWOUND"  # it resumes from an earlier version; fences every earlier lease
+    LEASE_EXPIRED = "LEASE_EXPIRED"  # the worker did not beat in time
     CHECKPOINT_CREATED = "CHECKPOINT_CREATED"
-    CHECKPOINT_CORRUPTED = "CHECKPOINT_CORRUPTED"  # a read found damage and said so
+    CHECKPOINT_CORRUPTED = "CHECKPOINT_CORRUPTED"  # a read found damage and reported it
     CHECKPOINT_DELETED = "CHECKPOINT_DELETED"  # a version is not to be loaded any more
     CHECKPOINT_UPDATED = "CHECKPOINT_UPDATED"  # its record has a new revision
     CHECKPOINT_FINALIZED = "CHECKPOINT_FINALIZED"  # it is not to be changed any more
@@ -66,15 +66,15 @@ class Kind(StrEnum):
     COST_RECORDED = "COST_RECORDED"  # what a call cost
     HANDOFF_REQUESTED = "HANDOFF_REQUESTED"  # it is to be handed over at the end of its turn
     AGENT_HANDOFF = "AGENT_HANDOFF"  # a context ends here; fences every earlier lease
-    HANDOFF_RECEIVED = "HANDOFF_RECEIVED"  # somebody decides who goes on
+    HANDOFF_RECEIVED = "HANDOFF_RECEIVED"  # the orchestrator has the handoff
     HANDOFF_VERIFIED = "HANDOFF_VERIFIED"  # its checkpoint is what the giver stored
-    HANDOFF_SELECTED = "HANDOFF_SELECTED"  # who goes on, and why that one
-    HANDOFF_ASSIGNED = "HANDOFF_ASSIGNED"  # it was decided who goes on
-    HANDOFF_ACKNOWLEDGED = "HANDOFF_ACKNOWLEDGED"  # whoever goes on has read the checkpoint
-    HANDOFF_REVERTED = "HANDOFF_REVERTED"  # nobody did in time; fences every earlier lease
-    RECOVERY_INITIATED = "RECOVERY_INITIATED"  # it was lost or broke; it goes on from a checkpoint
-    RECOVERY_COMPLETED = "RECOVERY_COMPLETED"  # somebody goes on from that checkpoint
-    RECOVERY_FAILED = "RECOVERY_FAILED"  # nobody can without an operator
+    HANDOFF_SELECTED = "HANDOFF_SELECTED"  # which agent continues, and why
+    HANDOFF_ASSIGNED = "HANDOFF_ASSIGNED"  # the run belongs to the chosen agent
+    HANDOFF_ACKNOWLEDGED = "HANDOFF_ACKNOWLEDGED"  # the receiver has read the checkpoint
+    HANDOFF_REVERTED = "HANDOFF_REVERTED"  # not acknowledged; fences every earlier lease
+    RECOVERY_INITIATED = "RECOVERY_INITIATED"  # it was lost or broke; it resumes from a checkpoint
+    RECOVERY_COMPLETED = "RECOVERY_COMPLETED"  # a worker resumed from that checkpoint
+    RECOVERY_FAILED = "RECOVERY_FAILED"  # an operator must act
     BODIES_ERASED = "BODIES_ERASED"  # content that is gone for good; the chain stays whole
 
 
@@ -269,7 +269,7 @@ def fits(entry: Entry, previous_link: bytes) -> bool:
 
 
 def corrupted(problem: Problem) -> JournalCorrupted:
-    """The error that says so."""
+    """Return the error for a problem."""
     return JournalCorrupted(
         f"entry {problem.seq} of run {problem.run_id} {problem.what}; "
         "`holdfast audit verify` names every damaged entry"

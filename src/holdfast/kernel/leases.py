@@ -13,14 +13,14 @@ import msgspec
 from holdfast.errors import Fenced, LeaseHeld
 from holdfast.kernel import recoveries, runs
 from holdfast.kernel.journal import Draft, Entry, Kind
-from holdfast.kernel.recoveries import Cause, Failure, Point, Verdict
-from holdfast.kernel.runs import BlockedReason, Loss, Run, Status
+from holdfast.kernel.recoveries import Cause, Failure, Point, RecoveryVerdict
+from holdfast.kernel.runs import BlockedReason, Loss, RunRow, RunStatus
 
 BREAKER_LOSSES: Final = 3
 """So many losses in a row without progress block a run, if they are blamed on it."""
 BREAKER_BLAMED: Final = 2
 SUSPECT_LOSSES: Final = 2
-"""A run that lost so many workers in a row is tried alone: the next loss tells who is to blame.
+"""A run that lost so many workers in a row is tried alone: the next loss shows the cause.
 
 Only workers that stayed silent count. `find_ready_runs` has the same number.
 """
@@ -30,7 +30,7 @@ LONGEST_TRIAL_SECONDS: Final = 600.0
 _GIVEN_AWAY: Final = frozenset({Kind.AGENT_HANDOFF, Kind.HANDOFF_REVERTED, Kind.RECOVERY_INITIATED})
 
 
-class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class WorkerRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A process incarnation, and until when it counts as alive (by the store's clock)."""
 
     tenant: str
@@ -51,7 +51,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Blame(StrEnum):
-    """What the loss of a worker tells about a run it held."""
+    """What the loss of a worker says about a run it held."""
 
     ALONE = "alone"  # it held no other run, or only such as had proven themselves
     BESIDE = "beside"  # it held others too: any of them may be the cause, or none
@@ -61,23 +61,23 @@ class Blame(StrEnum):
 _CERTAIN: Final = frozenset({Blame.ALONE.value, Blame.BLOCKED_LOOP.value})
 
 
-def take(run: Run, worker: str, *, holder_alive: bool, takeover: bool) -> Draft:
+def take(run: RunRow, worker: str, *, holder_alive: bool, takeover: bool) -> Draft:
     """Lease a run to `worker`; a living holder is only fenced when `takeover` says so."""
     runs.check_move(run, Kind.RUN_LEASED)
-    if run.status is Status.RUNNING and holder_alive and not takeover and run.worker != worker:
+    if run.status is RunStatus.RUNNING and holder_alive and not takeover and run.worker != worker:
         raise LeaseHeld(
             f"run {run.run_id} is held by worker {run.worker}; "
             "wait until it is done, or open it with takeover=True to fence it"
         )
-    return Draft(Kind.RUN_LEASED, runs.Leased(worker))
+    return Draft(Kind.RUN_LEASED, runs.RunLeased(worker))
 
 
-def is_suspect(run: Run) -> bool:
+def is_suspect(run: RunRow) -> bool:
     """Whether the run may be what its workers died of, and is to be tried alone."""
     return _counted_losses(run) >= SUSPECT_LOSSES
 
 
-def trial_seconds(run: Run, lease_seconds: float) -> float:
+def trial_seconds(run: RunRow, lease_seconds: float) -> float:
     """How long a run must live to be cleared: a lease, doubled by each loss of a suspect."""
     doublings = max(0, _counted_losses(run) - SUSPECT_LOSSES)
     longest = max(lease_seconds, LONGEST_TRIAL_SECONDS)
@@ -85,7 +85,7 @@ def trial_seconds(run: Run, lease_seconds: float) -> float:
 
 
 def expire(
-    run: Run, newest: Point, workers: Mapping[str, Worker], *, note: str, now: int
+    run: RunRow, newest: Point, workers: Mapping[str, WorkerRow], *, note: str, now: int
 ) -> tuple[Draft, ...]:
     """Give a lost worker's run back; a run that keeps losing workers is blocked instead.
 
@@ -108,12 +108,12 @@ def expire(
     return (Draft(Kind.LEASE_EXPIRED, facts), *recovery)
 
 
-def standing(losses: Iterable[Loss], workers: Mapping[str, Worker]) -> tuple[Loss, ...]:
+def standing(losses: Iterable[Loss], workers: Mapping[str, WorkerRow]) -> tuple[Loss, ...]:
     """Return the losses that count: of workers that have not beaten since."""
     return tuple(loss for loss in losses if _stands(loss, workers))
 
 
-def judge(run_id: str, losses: Sequence[Loss], lost: int) -> Verdict:
+def judge(run_id: str, losses: Sequence[Loss], lost: int) -> RecoveryVerdict:
     """Decide whether a run may be tried again, by the losses that count, and after which pause."""
     blamed = [loss for loss in losses if loss.how in _CERTAIN]
     blocking = [loss for loss in blamed if loss.how == Blame.BLOCKED_LOOP]
@@ -123,15 +123,17 @@ def judge(run_id: str, losses: Sequence[Loss], lost: int) -> Verdict:
         why = f"{len(losses)} workers in a row were lost without progress"
         if blocking:
             why += "; its code blocks the event loop"
-        return Verdict(False, why_not=why, blocked=BlockedReason.BREAKER)
-    return Verdict(True, delay=recoveries.backoff(run_id, lost - 1, LONGEST_BACKOFF_SECONDS))
+        return RecoveryVerdict(False, why_not=why, blocked=BlockedReason.BREAKER)
+    return RecoveryVerdict(
+        True, delay=recoveries.backoff(run_id, lost - 1, LONGEST_BACKOFF_SECONDS)
+    )
 
 
-def _counted_losses(run: Run) -> int:
+def _counted_losses(run: RunRow) -> int:
     return len(runs.losses_of(run)) if run.lost else 0
 
 
-def _loss_of(run: Run, holder: Worker) -> Loss:
+def _loss_of(run: RunRow, holder: WorkerRow) -> Loss:
     if holder.blocking_run:
         is_own = holder.blocking_run == run.run_id
         blame = Blame.BLOCKED_LOOP if is_own else Blame.BESIDE
@@ -142,7 +144,7 @@ def _loss_of(run: Run, holder: Worker) -> Loss:
     return Loss(holder.worker, holder.beats, blame.value)
 
 
-def _stands(loss: Loss, workers: Mapping[str, Worker]) -> bool:
+def _stands(loss: Loss, workers: Mapping[str, WorkerRow]) -> bool:
     """Whether a worker that was lost is still gone; that a run blocked it counts in any case.
 
     One without a row has ended well since, or was lost a day ago.

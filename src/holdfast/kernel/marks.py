@@ -1,6 +1,6 @@
 """Marks: the names that a framework gives to checkpoints of a run, and what it writes between them.
 
-A framework with checkpoints of its own (a LangGraph thread) keeps them as versions of a run. A mark
+A framework with its own checkpoints (a LangGraph thread) keeps them as versions of a run. A mark
 says what the framework calls a version: its `space`, its `name` there, the name of the one it
 continues, and tags to find it by. Unlike versions, marks form a tree. Writes belong to a mark,
 which may come after them.
@@ -34,7 +34,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Marked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A mark as its row tells it."""
+    """A mark as stored in its row."""
 
     tenant: str
     run_id: str
@@ -65,7 +65,7 @@ class Written(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WrittenAt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where writes of a mark lie, as their row tells it."""
+    """Where writes of a mark lie, as stored in their row."""
 
     tenant: str
     run_id: str
@@ -93,7 +93,7 @@ class Erased(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def pack(name: str) -> Name:
-    """A name as it is kept in facts."""
+    """Return a name in the form that facts hold."""
     try:
         packed = UUID(name)
     except ValueError:

@@ -23,15 +23,15 @@ KEPT_MICROSECONDS: Final = 300_000_000
 
 
 class MessageStatus(StrEnum):
-    """What became of a message."""
+    """The state of a message."""
 
     READY = "ready"
     DONE = "done"
-    DEAD = "dead"  # nobody can make anything of it
+    DEAD = "dead"  # it cannot be processed
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message as its row tells it. `headers` is a JSON object."""
+class QueuedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message as stored in its row. `headers` is a JSON object."""
 
     tenant: str
     queue: str
@@ -50,11 +50,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class AddMessage(msgspec.Struct, frozen=True, gc=False):
     """Left out if the message's id was used in its queue before."""
 
-    message: Message
+    message: QueuedMessage
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is to become of a message. `delay` counts from the moment the store does it."""
+    """A change to a message. `delay` counts from the moment the store does it."""
 
     status: MessageStatus
     delay: int = 0
@@ -64,8 +64,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_forgotten: bool = False
 
 
-def acked(message: Message) -> Move:
-    """It is dealt with. What was owed is forgotten at once: nothing is published there by key."""
+def acked(message: QueuedMessage) -> Move:
+    """Mark it as done. Delete what was owed at once: nothing is published there by key."""
     return Move(
         status=MessageStatus.DONE,
         delay=KEPT_MICROSECONDS,
@@ -76,15 +76,15 @@ def acked(message: Message) -> Move:
     )
 
 
-def withdrawn(message: Message) -> Move:
-    """Nobody is to be given it, as if somebody had dealt with it."""
+def withdrawn(message: QueuedMessage) -> Move:
+    """Withdraw it from delivery, as if it were done."""
     attempts = message.attempts + 1
     delay = KEPT_MICROSECONDS
     return Move(status=MessageStatus.DONE, delay=delay, attempts=attempts, note="cancelled")
 
 
-def extended(message: Message, lease: int) -> Move:
-    """Whoever has it needs more time."""
+def extended(message: QueuedMessage, lease: int) -> Move:
+    """Give its worker more time."""
     return Move(
         status=MessageStatus.READY,
         delay=lease,
@@ -94,19 +94,19 @@ def extended(message: Message, lease: int) -> Move:
     )
 
 
-def given_back(message: Message, delay: int, note: str, *, is_counted: bool = True) -> Move:
-    """It is to be delivered again, to anybody; a delivery that is not counted is forgotten."""
+def given_back(message: QueuedMessage, delay: int, note: str, *, is_counted: bool = True) -> Move:
+    """Deliver it again, to any worker; a delivery that is not counted is forgotten."""
     attempts = message.attempts if is_counted else max(0, message.attempts - 1)
     return Move(status=MessageStatus.READY, delay=delay, attempts=attempts, note=note)
 
 
-def buried(message: Message, reason: str) -> Move:
-    """It is delivered to nobody any more, and kept for people to look at."""
+def buried(message: QueuedMessage, reason: str) -> Move:
+    """Stop its delivery, and keep it for people to look at."""
     return Move(
         status=MessageStatus.DEAD, worker=message.worker, attempts=message.attempts, note=reason
     )
 
 
-def revived(message: Message) -> Move:
-    """One that was dead is delivered as if it were new."""
+def revived(message: QueuedMessage) -> Move:
+    """Deliver a dead message as if it were new."""
     return Move(status=MessageStatus.READY, note=message.note)

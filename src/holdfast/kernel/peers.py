@@ -1,9 +1,9 @@
 """Calls of peers: who owes whom a message, by what was just entered on a journal.
 
-A wait for a peer has the address where that is reached, a run that somebody waits for has the
-address its end is told to. `store:` is a run of the same store: the peer's run has the id of the
+A wait for a peer has the peer's address, a run that a caller waits for has the address to report
+its end to. `store:` is a run of the same store: the peer's run has the id of the
 caller's wait. `queue:NAME` is a queue of the transport. `call:ID` is a call that was made before,
-by this run or by one that it is a fork of: whoever asked joins whoever waits for it.
+by this run or by one that it is a fork of: the new caller joins the one that waits for it.
 
     join      a wait for a call that is under way was opened: it may have ended already
     request   a wait for a peer elsewhere was opened: it is to begin
@@ -11,10 +11,10 @@ by this run or by one that it is a fork of: whoever asked joins whoever waits fo
     reply     a run that somebody waits for has ended
     asks      such a run asks a person something
     answer    a person answered what a peer elsewhere asked
-    alive     such a run goes on after it waited
+    alive     such a run continues after it waited
     taken     a worker has taken such a run
     working   such a run has stored a checkpoint
-    handoff   a context of the run has ended: somebody is to go on
+    handoff   a context of the run has ended: another is to continue
 """
 
 from typing import Any, Final
@@ -23,14 +23,14 @@ import msgspec
 
 from holdfast.kernel import checkpoints, runs, waits
 from holdfast.kernel.journal import Entry, Kind
-from holdfast.kernel.messages import OUTBOX, OUTGOING, OWED_TOPICS, AddMessage, Message
-from holdfast.kernel.runs import Run
+from holdfast.kernel.messages import OUTBOX, OUTGOING, OWED_TOPICS, AddMessage, QueuedMessage
+from holdfast.kernel.runs import RunRow
 
 PEER: Final = "peer"
 QUESTION: Final = "question"
 STORE: Final = "store:"
 CANCELS: Final = ("cancelled", *OWED_TOPICS)
-"""Whom it concerns when a run is cancelled: who works on it, and who tells its peers."""
+"""The topics of a cancelled run: for its worker, and for those that notify its peers."""
 _QUEUE: Final = "queue:"
 _CALL: Final = "call:"
 _WORKING_MICROSECONDS: Final = 250_000
@@ -75,30 +75,30 @@ def call_of(wait_id: str, address: str) -> str:
     return call_at(address) or wait_id
 
 
-def owed(run: Run | None, entry: Entry, facts: Any) -> list[AddMessage]:
+def owed(run: RunRow | None, entry: Entry, facts: Any) -> list[AddMessage]:
     """What an entry makes its run owe; `run` is as it was before."""
     match facts:
-        case waits.Opened():
+        case waits.WaitsOpened():
             return [*_requests(entry, facts), *_asked(run, entry, facts)]
-        case waits.Settled(wait_id, _, address) if address:
+        case waits.WaitSettled(wait_id, _, address) if address:
             kind = "answer" if entry.kind == Kind.WAIT_RESOLVED else "cancel"
             return [_owe(entry, kind, address, wait_id)]
         case waits.Closed(wakes=True) if run is not None and run.reply_to:
             return [_owe(entry, "alive", run.reply_to, run.run_id, f"alive/{entry.seq}")]
-        case runs.Leased() if run is not None and run.reply_to:
+        case runs.RunLeased() if run is not None and run.reply_to:
             return [_sign(entry, run, "taken", f"taken/{entry.seq}")]
-        case checkpoints.Created() if run is not None and run.reply_to:
+        case checkpoints.CheckpointCreated() if run is not None and run.reply_to:
             name = f"working/{entry.at // _WORKING_MICROSECONDS}"
             return [_sign(entry, run, "working", name)]
-        case runs.Given(handoff_id):
+        case runs.AgentHandoff(handoff_id):
             return [_owe(entry, "handoff", STORE, handoff_id)]
-        case runs.Ended() if run is not None and run.reply_to:
+        case runs.RunFinished() if run is not None and run.reply_to:
             return [_owe(entry, "reply", run.reply_to, run.run_id)]
         case _:
             return []
 
 
-def _requests(entry: Entry, facts: waits.Opened) -> list[AddMessage]:
+def _requests(entry: Entry, facts: waits.WaitsOpened) -> list[AddMessage]:
     calls = [wait for wait in facts.waits if wait.kind == PEER]
     return [
         _owe(entry, "request" if queue_at(wait.address) else "join", wait.address, wait.wait_id)
@@ -107,7 +107,7 @@ def _requests(entry: Entry, facts: waits.Opened) -> list[AddMessage]:
     ]
 
 
-def _asked(run: Run | None, entry: Entry, facts: waits.Opened) -> list[AddMessage]:
+def _asked(run: RunRow | None, entry: Entry, facts: waits.WaitsOpened) -> list[AddMessage]:
     if run is None or not run.reply_to:
         return []
     return [
@@ -117,10 +117,10 @@ def _asked(run: Run | None, entry: Entry, facts: waits.Opened) -> list[AddMessag
     ]
 
 
-def _sign(entry: Entry, run: Run, kind: str, name: str) -> AddMessage:
+def _sign(entry: Entry, run: RunRow, kind: str, name: str) -> AddMessage:
     """A sign of life. It has no ordering: the reply must not wait until it is delivered.
 
-    One of a name that is on its way already stands for those that would follow it.
+    One that is already on its way makes later ones of the same name unnecessary.
     """
     message = _owe(entry, kind, run.reply_to, run.run_id, name).message
     return AddMessage(msgspec.structs.replace(message, ordering=""))
@@ -129,7 +129,7 @@ def _sign(entry: Entry, run: Run, kind: str, name: str) -> AddMessage:
 def _owe(entry: Entry, kind: str, address: str, subject: str, name: str = "") -> AddMessage:
     note = Note(kind, address, subject, entry.seq)
     return AddMessage(
-        Message(
+        QueuedMessage(
             tenant=entry.tenant,
             queue=OUTGOING if queue_at(address) else OUTBOX,
             message_id=f"{subject}/{name or kind}",

@@ -17,41 +17,41 @@ from holdfast.errors import IndexCorrupted
 from holdfast.kernel import checkpoints, effects, signals, waits
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.marks import Marked
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, GroupStatus
 
 T = TypeVar("T")
 
 _BYTES: Final = 16
-_FIELDS: Final = sorted(msgspec.structs.fields(Run), key=attrgetter("name"))
+_FIELDS: Final = sorted(msgspec.structs.fields(RunRow), key=attrgetter("name"))
 _DEFAULTS: Final = [(field.name, field.default) for field in _FIELDS]
 _values: Final = attrgetter(*(field.name for field in _FIELDS))
 _encoder: Final = msgspec.msgpack.Encoder()
-_received: Final = msgspec.msgpack.Decoder(signals.Received)
-_created: Final = msgspec.msgpack.Decoder(checkpoints.Created)
+_received: Final = msgspec.msgpack.Decoder(signals.SignalReceived)
+_created: Final = msgspec.msgpack.Decoder(checkpoints.CheckpointCreated)
 _closed: Final = msgspec.msgpack.Decoder(waits.Closed)
 
 OPEN_LIMIT: Final = 65
 """How many open waits of a group a store counts at most."""
 
 
-def proof_of(run_id: str, facts: msgspec.Struct, changed_run: Run | None) -> bytes | None:
+def proof_of(run_id: str, facts: msgspec.Struct, changed_run: RunRow | None) -> bytes | None:
     """Return the proof of an entry; `changed_run` is the run if the entry changes its row."""
     if changed_run is not None:
         return run_digest(changed_run)
     match facts:
         case effects.Issued(key=key):
             return key_digest(key)
-        case signals.Received(signal_id) | signals.Taken(signal_id):
+        case signals.SignalReceived(signal_id) | signals.SignalTaken(signal_id):
             return signal_digest(run_id, signal_id)
-        case waits.Opened(group_id, need, opened):
+        case waits.WaitsOpened(group_id, need, opened):
             return group_digest(run_id, group_id, need, len(opened))
         case _:
             return None
 
 
-def run_digest(run: Run) -> bytes:
+def run_digest(run: RunRow) -> bytes:
     """Return the digest of a run's row.
 
     Fields with their default value are left out, so that a field can be added later.
@@ -79,7 +79,7 @@ def group_digest(run_id: str, group_id: str, need: int, total: int) -> bytes:
     return hashlib.sha256(_encoder.encode((run_id, group_id, need, total))).digest()[:_BYTES]
 
 
-def is_proven(run: Run, proof: bytes | None) -> bool:
+def is_proven(run: RunRow, proof: bytes | None) -> bool:
     """Return whether a row is the one that `proof` was made of.
 
     Entries of earlier versions have no proof: rows of such runs are not compared.
@@ -100,7 +100,7 @@ def is_signal_proven(
     received = _decoded(_received, facts) if kind == Kind.SIGNAL_RECEIVED else None
     if received is None:
         return False
-    told = Signal(
+    expected = Signal(
         tenant=signal.tenant,
         run_id=signal.run_id,
         signal_id=received.signal_id,
@@ -111,16 +111,16 @@ def is_signal_proven(
         taken_seq=taken_seq or 0,
         taken_at=taken_at or 0,
     )
-    return told == signal
+    return expected == signal
 
 
 def is_mark_proven(mark: Marked, at: int | None, facts: bytes | None) -> bool:
     """Return whether a mark's row says what the entry of its checkpoint does."""
     created = _decoded(_created, facts)
-    told = None if created is None else created.mark
-    if created is None or told is None:
+    recorded = None if created is None else created.mark
+    if created is None or recorded is None:
         return False
-    return (told.space, told.name, told.parent, told.tags, created.version, at) == (
+    return (recorded.space, recorded.name, recorded.parent, recorded.tags, created.version, at) == (
         mark.space,
         mark.name,
         mark.parent,

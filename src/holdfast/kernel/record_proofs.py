@@ -1,4 +1,4 @@
-"""The hash of a record: what it tells, without the hash itself and the signature over it."""
+"""The hash of a record's content, without the hash itself and the signature over it."""
 
 from typing import Any, Final, cast
 
@@ -19,7 +19,7 @@ def hash_of(record: Record) -> str:
 
 
 def hash_of_stored(body: bytes | msgspec.Raw) -> str:
-    """The same for a record as it is stored, whatever version of the schema that is."""
+    """Return the same for a stored record of any version of the schema."""
     return codec.stored_digest(body, _NOT_HASHED).hex()
 
 

@@ -1,7 +1,7 @@
 """Records as data: what may be given, what is stored, and what older and newer versions wrote.
 
-Whoever gives a record is told every field that is not in the schema. Whoever reads one that a newer
-version wrote keeps what it does not know in `extra`, and writes it back.
+A caller that gives a record gets an error for any field that is not in the schema. A reader of a
+record of a newer version keeps unknown fields in `extra`, and writes them back.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ SECTIONS: Final = (
     "compliance",
 )
 _OWN_NAMES: Final = frozenset({"version", *SECTIONS})
-# What the service says, and no caller.
+# Set by the service, never by a caller.
 OWNED: Final = (
     "metadata.checkpoint_id",
     "metadata.task_id",
@@ -49,7 +49,7 @@ _DECODER: Final = msgspec.msgpack.Decoder()
 
 
 def given(state: Record | Mapping[str, Any]) -> Fields:
-    """What a caller wants to tell, as fields; raises RecordInvalid for what is not the caller's."""
+    """Return a caller's data as fields. Raises RecordInvalid for what a caller may not set."""
     if isinstance(state, Record):
         return _without_owned(fields_of(state))
     if not isinstance(cast(object, state), Mapping):
@@ -148,7 +148,7 @@ def _at(record: Record, path: str) -> Any:
 
 
 def fields_of(record: Record) -> Fields:
-    """A record as it is stored: what a newer version wrote is back in its place."""
+    """Return a record in its stored form: what a newer version wrote is back in its place."""
     fields: Fields = {name: _section(getattr(record, name)) for name in ("version", *SECTIONS)}
     return _with_extra(fields, record.extra) if record.extra else fields
 
@@ -157,7 +157,7 @@ def _section(value: Any) -> Any:
     try:
         return _DECODER.decode(_ENCODER.encode(value))
     except (UnicodeEncodeError, OverflowError):
-        return _data(value)  # it cannot be stored, and whoever tries to says where
+        return _data(value)  # it cannot be stored; the attempt reports where
 
 
 def record_of(fields: Fields) -> Record:
@@ -166,7 +166,7 @@ def record_of(fields: Fields) -> Record:
         try:
             return msgspec.convert(fields, Record)
         except msgspec.ValidationError:
-            pass  # a closer look tells why
+            pass  # the check below finds the reason
     fields = _migrated(_data(fields))
     extra: Fields = {}
     known = _known(fields, Record, extra)

@@ -1,7 +1,7 @@
-"""Checkpoint schema 1.0: what a checkpoint tells of the work itself, as typed data (seed 003).
+"""Checkpoint schema 1.0: what a checkpoint says of the work itself, as typed data (seed 003).
 
-A `Record` is what whoever goes on needs to know: how far the work is, what was decided, what it
-cost, and how to go on or back. It says the same to a person, to a program and to a fresh context.
+A `Record` is what the next context needs to know: how far the work is, what was decided, what it
+cost, and how to resume or go back. It reads the same for a person, a program and a fresh context.
 """
 
 import re
@@ -16,7 +16,7 @@ from holdfast.kernel.journal import Header
 VERSION: Final = "1.0"
 
 AGENT_TYPES: Final = ("architecture", "implementation", "qa", "documentation")
-"""The types of agents that the schema names; a service may be told of others."""
+"""The types of agents that the schema names; a service may be given others."""
 
 
 class Phase(StrEnum):
@@ -27,11 +27,11 @@ class Phase(StrEnum):
     TESTING = "testing"
     REVIEWING = "reviewing"
     COMPLETE = "complete"
-    HANDOFF = "handoff"  # the context ends here, and another goes on
+    HANDOFF = "handoff"  # the context ends here, and another continues
 
 
 class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A piece of the work. `id` is what it is found by; `blocker` says why it cannot go on."""
+    """A piece of the work. `id` identifies it; `blocker` is the reason why it cannot continue."""
 
     id: str
     text: str = ""
@@ -70,7 +70,7 @@ class ExecutionState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ContextSummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What whoever goes on must know of how it came to this."""
+    """What the next context must know of the work so far."""
 
     key_decisions: tuple[Decision, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class ContextSummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class TestsStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the tests of the work stand."""
+    """The results of the work's tests."""
 
     passed: int = 0
     failed: int = 0
@@ -97,7 +97,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to go back, and how to go on. `last_successful_state` is the id of a checkpoint."""
+    """How to go back, and how to resume. `last_successful_state` is the id of a checkpoint."""
 
     last_successful_state: str = ""
     rollback_instructions: str = ""
@@ -131,12 +131,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 PART: Final = "holdfast.record"
 """The part of a state in which a checkpoint's record is kept."""
 PROGRESS: Final = "holdfast.progress"
-"""The part in which agents on Holdfast keep what a record tells of their work."""
+"""The part in which agents on Holdfast keep what a record says of their work."""
 MAX_SUMMARY: Final = 2000
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the facts of CHECKPOINT_CREATED tell of a record, in the clear."""
+    """What the facts of CHECKPOINT_CREATED say of a record, in the clear."""
 
     agent_type: str
     summary: str = ""
@@ -173,7 +173,7 @@ class LinkedTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RecordRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A record as its row tells it. An empty `phase` or `status` is that of the checkpoint."""
+    """A record as stored in its row. An empty `phase` or `status` is that of the checkpoint."""
 
     tenant: str
     run_id: str
@@ -194,7 +194,7 @@ class RecordRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where a revision after the first lies, as its row tells it."""
+    """Where a revision after the first lies, as stored in its row."""
 
     tenant: str
     run_id: str
@@ -204,7 +204,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PutRecord(msgspec.Struct, frozen=True, gc=False):
-    """Write what is told of a version's record; None leaves a field as it is."""
+    """Write the given fields of a version's record; None leaves a field unchanged."""
 
     tenant: str
     run_id: str
@@ -221,7 +221,7 @@ class PutRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def told(self) -> dict[str, Any]:
-        """The fields that are told."""
+        """The fields that are not None."""
         fields = msgspec.structs.asdict(self)
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -234,20 +234,20 @@ Facts = Updated | Finalized | LinkedTo
 Change = PutRecord | AddRevision
 
 
-def put_of(entry: Header, version: int, told: Told) -> PutRecord:
-    """What a new checkpoint does to the rows."""
+def put_of(entry: Header, version: int, details: Told) -> PutRecord:
+    """Return the change that a new checkpoint makes to the rows."""
     return PutRecord(
         entry.tenant,
         entry.run_id,
         version,
-        agent_type=told.agent_type,
-        summary=told.summary,
-        words=words_of(told.summary),
+        agent_type=details.agent_type,
+        summary=details.summary,
+        words=words_of(details.summary),
     )
 
 
 def changes_of(entry: Header, facts: Facts) -> list[Change]:
-    """What an entry that tells of a record does to the rows."""
+    """Return the changes that an entry about a record makes to the rows."""
     key = entry.tenant, entry.run_id, facts.version
     match facts:
         case Updated():
@@ -275,7 +275,7 @@ def changes_of(entry: Header, facts: Facts) -> list[Change]:
 
 
 def applied(row: RecordRow, change: PutRecord) -> RecordRow:
-    """A row after a change to it."""
+    """Return a row after a change to it."""
     return msgspec.structs.replace(row, **change.told)
 
 

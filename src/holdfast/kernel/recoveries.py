@@ -1,4 +1,4 @@
-"""Recovery: a run whose worker was lost, or whose agent broke, goes on from a checkpoint, or is
+"""Recovery: a run whose worker was lost, or whose agent broke, resumes from a checkpoint, or is
 blocked with a reason.
 
     lost | broke | timed out | damaged ──▶ judge ──▶ RECOVERY_INITIATED … RECOVERY_COMPLETED
@@ -28,12 +28,12 @@ _MICROSECONDS: Final = 1_000_000
 class Cause(StrEnum):
     """How a run failed."""
 
-    LOST = runs.LOST  # its worker was not heard of in time
+    LOST = runs.LOST  # its worker did not beat in time
     ERROR = "error"  # its agent raised
     TIMEOUT = "timeout"  # a turn took too long
     CORRUPTION = "corruption"  # stored bytes are not what was written
     POISON = "poison"  # its code does not repeat what is on record
-    NO_AGENT = "no_agent"  # nobody here knows its agent
+    NO_AGENT = "no_agent"  # no worker here knows its agent
     BUDGET = "budget"  # what it may cost is spent
 
 
@@ -50,7 +50,7 @@ _HOPELESS: Final = {
 
 
 class Point(NamedTuple):
-    """The checkpoint to go on from; 0 and None: the beginning."""
+    """The checkpoint to resume from; 0 and None: the beginning."""
 
     seq: int
     version: int
@@ -65,7 +65,7 @@ class Failure(msgspec.Struct, frozen=True):
     attempts: int = 1
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class RecoveryVerdict(msgspec.Struct, frozen=True):
     """Whether a run can be recovered; after which delay, or why not."""
 
     is_recoverable: bool
@@ -76,7 +76,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def judge(
     failure: Failure, run_id: str, *, tries: int = TRIES, backoff_seconds: float = BACKOFF_SECONDS
-) -> Verdict:
+) -> RecoveryVerdict:
     """Recoverable or not, by what happened and how often.
 
     What can be tried again is, after a pause that doubles. Lost workers are judged by
@@ -84,12 +84,12 @@ def judge(
     """
     blocked = _BLOCKS.get(failure.cause, BlockedReason.BREAKER)
     if failure.cause in _HOPELESS:
-        return Verdict(False, why_not=_HOPELESS[failure.cause], blocked=blocked)
+        return RecoveryVerdict(False, why_not=_HOPELESS[failure.cause], blocked=blocked)
     if failure.attempts >= tries:
         why = f"{failure.attempts} tries failed without progress"
-        return Verdict(False, why_not=why, blocked=blocked)
+        return RecoveryVerdict(False, why_not=why, blocked=blocked)
     delay = backoff(run_id, failure.attempts, LONGEST_SECONDS, first=backoff_seconds)
-    return Verdict(True, delay=delay)
+    return RecoveryVerdict(True, delay=delay)
 
 
 def backoff(run_id: str, times: int, longest_seconds: float, *, first: float = 1.0) -> int:
@@ -107,28 +107,28 @@ def backoff(run_id: str, times: int, longest_seconds: float, *, first: float = 1
 def recover(
     point: Point,
     failure: Failure,
-    verdict: Verdict,
+    verdict: RecoveryVerdict,
     *,
     now: int,
     gaps: tuple[tuple[int, int], ...] = (),
 ) -> tuple[Draft, ...]:
-    """What is put on record of a failure: the recovery that begins, or that none can."""
-    told = (point.checkpoint_id, point.version, failure.cause.value, failure.attempts)
+    """Return the entries for a failure: a recovery begins, or is not possible."""
+    fields = (point.checkpoint_id, point.version, failure.cause.value, failure.attempts)
     if verdict.is_recoverable:
-        initiated = RecoveryInitiated(*told, now + verdict.delay, failure.note[:1000], gaps)
+        initiated = RecoveryInitiated(*fields, now + verdict.delay, failure.note[:1000], gaps)
         return (Draft(Kind.RECOVERY_INITIATED, initiated),)
     note = f"{verdict.why_not}: {failure.note}"[:1000]
     return (
-        Draft(Kind.RECOVERY_FAILED, RecoveryFailed(*told, note)),
+        Draft(Kind.RECOVERY_FAILED, RecoveryFailed(*fields, note)),
         Draft(Kind.RUN_BLOCKED, runs.Blocked(verdict.blocked, note)),
     )
 
 
 def asked_in_a_row(entries: Iterable[tuple[str, object]]) -> int:
-    """How often somebody let a run be recovered since it last came further.
+    """Return how often a recovery of a run was requested since its last progress.
 
-    `entries` are the kinds and facts of those after its last checkpoint that is no copy. Whoever
-    unblocks a run without recovering it lets the count begin anew.
+    `entries` are the kinds and facts of those after its last checkpoint that is not a copy.
+    Unblocking a run without a recovery resets the count.
     """
     asked, was_unblocked = 0, False
     for kind, facts in entries:

@@ -21,7 +21,7 @@ from holdfast.kernel import journal
 from holdfast.kernel.journal import Header, Kind
 
 
-class Status(StrEnum):
+class RunStatus(StrEnum):
     """Where a run is."""
 
     READY = "ready"  # wants a worker
@@ -43,37 +43,37 @@ class BlockedReason(StrEnum):
     NO_AGENT = "no_agent"
 
 
-ENDED: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
-ALIVE: Final = frozenset(Status) - ENDED
+ENDED: Final = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+ALIVE: Final = frozenset(RunStatus) - ENDED
 
-MOVES: Final[dict[Kind, tuple[frozenset[Status], Status]]] = {
-    Kind.RUN_LEASED: (frozenset({Status.READY, Status.RUNNING}), Status.RUNNING),
-    Kind.RUN_RELEASED: (frozenset({Status.RUNNING}), Status.READY),
-    Kind.RUN_WAITING: (frozenset({Status.RUNNING}), Status.WAITING),
-    Kind.LEASE_EXPIRED: (frozenset({Status.RUNNING}), Status.READY),
-    Kind.RUN_BLOCKED: (ALIVE, Status.BLOCKED),
-    Kind.RUN_UNBLOCKED: (frozenset({Status.BLOCKED}), Status.READY),
-    Kind.RUN_COMPLETED: (frozenset({Status.RUNNING}), Status.COMPLETED),
-    Kind.RUN_FAILED: (frozenset({Status.RUNNING}), Status.FAILED),
-    Kind.RUN_CANCELLED: (ALIVE, Status.CANCELLED),
-    Kind.RUN_REWOUND: (ALIVE, Status.READY),
-    Kind.AGENT_HANDOFF: (frozenset({Status.READY, Status.RUNNING}), Status.WAITING),
-    Kind.HANDOFF_ASSIGNED: (frozenset({Status.WAITING}), Status.READY),
+MOVES: Final[dict[Kind, tuple[frozenset[RunStatus], RunStatus]]] = {
+    Kind.RUN_LEASED: (frozenset({RunStatus.READY, RunStatus.RUNNING}), RunStatus.RUNNING),
+    Kind.RUN_RELEASED: (frozenset({RunStatus.RUNNING}), RunStatus.READY),
+    Kind.RUN_WAITING: (frozenset({RunStatus.RUNNING}), RunStatus.WAITING),
+    Kind.LEASE_EXPIRED: (frozenset({RunStatus.RUNNING}), RunStatus.READY),
+    Kind.RUN_BLOCKED: (ALIVE, RunStatus.BLOCKED),
+    Kind.RUN_UNBLOCKED: (frozenset({RunStatus.BLOCKED}), RunStatus.READY),
+    Kind.RUN_COMPLETED: (frozenset({RunStatus.RUNNING}), RunStatus.COMPLETED),
+    Kind.RUN_FAILED: (frozenset({RunStatus.RUNNING}), RunStatus.FAILED),
+    Kind.RUN_CANCELLED: (ALIVE, RunStatus.CANCELLED),
+    Kind.RUN_REWOUND: (ALIVE, RunStatus.READY),
+    Kind.AGENT_HANDOFF: (frozenset({RunStatus.READY, RunStatus.RUNNING}), RunStatus.WAITING),
+    Kind.HANDOFF_ASSIGNED: (frozenset({RunStatus.WAITING}), RunStatus.READY),
     Kind.HANDOFF_REVERTED: (
-        frozenset({Status.WAITING, Status.READY, Status.RUNNING}),
-        Status.READY,
+        frozenset({RunStatus.WAITING, RunStatus.READY, RunStatus.RUNNING}),
+        RunStatus.READY,
     ),
-    Kind.RECOVERY_INITIATED: (frozenset({Status.READY, Status.RUNNING}), Status.READY),
+    Kind.RECOVERY_INITIATED: (frozenset({RunStatus.READY, RunStatus.RUNNING}), RunStatus.READY),
 }
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A run as its row tells it. `lease_seq` names the entry that gave `worker` its lease."""
+class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A run as stored in its row. `lease_seq` names the entry that gave `worker` its lease."""
 
     tenant: str
     run_id: str
     agent: str = ""
-    status: Status = Status.READY
+    status: RunStatus = RunStatus.READY
     blocked_reason: str = ""
     created_at: int = 0
     ready_at: int = 0
@@ -88,20 +88,20 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     forked_version: int = 0
     input_digest: bytes = b""
     schema: int = 1  # the newest among its entries
-    reply_to: str = ""  # who is told how it ended
+    reply_to: str = ""  # where its outcome is reported
     subject: str = ""  # what it is about, among those of its agent
     owner: str = ""  # the principal that started it; nobody's if empty
     handoff: str = ""  # the id of the handoff it is in, until that is acknowledged or reverted
-    giver: str = ""  # whom it goes back to if nobody acknowledges
+    giver: str = ""  # its agent again if nobody acknowledges
     wish: str = ""  # to whom it is to be handed over at the next boundary of its turns
     contexts: int = 1  # how many have worked on it: the first, and one per handoff
     reverts: int = 0  # how many handoffs in a row nobody acknowledged
-    is_recovering: bool = False  # it was lost or broke, and nobody has gone on with it yet
+    is_recovering: bool = False  # it was lost or broke, and has not resumed yet
     lost: int = 0  # how many of its attempts in a row ended with the loss of a worker
     losses: str = "[]"  # the last of those losses, as JSON
 
 
-class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RunCreated(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of RUN_CREATED. A run without a root is its own."""
 
     agent: str = ""
@@ -118,7 +118,7 @@ class Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Rewound(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of RUN_REWOUND: the version whose state the run goes on from."""
+    """Facts of RUN_REWOUND: the version whose state the run resumes from."""
 
     version: int
     note: str = ""
@@ -147,20 +147,20 @@ class Blocked(msgspec.Struct, frozen=True, array_like=True, gc=False):
     note: str = ""
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RunFinished(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of RUN_COMPLETED, RUN_FAILED and RUN_CANCELLED."""
 
     note: str = ""
 
 
-class Leased(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RunLeased(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of RUN_LEASED."""
 
     worker: str
 
 
 class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A worker that was lost while it held a run: how often it had beaten, and what that tells."""
+    """A worker that was lost while it held a run: how often it had beaten, and the blame."""
 
     worker: str
     beats: int
@@ -184,8 +184,8 @@ class Requested(msgspec.Struct, frozen=True, array_like=True, gc=False):
     note: str = ""
 
 
-class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of AGENT_HANDOFF. `to` is whom the giver wishes for; empty: whoever is chosen.
+class AgentHandoff(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of AGENT_HANDOFF. `to` is the agent the giver wishes for; empty: any.
 
     `tokens` are those that the giver's context used of its model's `window`; 0: not known.
     """
@@ -202,8 +202,8 @@ class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
     window: int = 0
 
 
-class Received(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of HANDOFF_RECEIVED: which handoff, and when the orchestrator was told of it."""
+class HandoffReceived(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of HANDOFF_RECEIVED: which handoff, and when the orchestrator received it."""
 
     handoff_id: str
     received_at: int
@@ -219,7 +219,7 @@ class Verified(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Selected(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of HANDOFF_SELECTED: who is to go on, its type as far as it is known, and why."""
+    """Facts of HANDOFF_SELECTED: the next agent, its type if it is known, and why."""
 
     handoff_id: str
     to: str
@@ -228,14 +228,14 @@ class Selected(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of HANDOFF_ASSIGNED: who is to go on."""
+    """Facts of HANDOFF_ASSIGNED: which agent is to continue."""
 
     handoff_id: str
     to: str
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of HANDOFF_ACKNOWLEDGED: who goes on, and in which process."""
+    """Facts of HANDOFF_ACKNOWLEDGED: which agent continues, and in which process."""
 
     handoff_id: str
     agent: str
@@ -243,7 +243,7 @@ class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Reverted(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of HANDOFF_REVERTED: whose it is again, and how often in a row that happened."""
+    """Facts of HANDOFF_REVERTED: its agent again, and how often in a row that happened."""
 
     handoff_id: str
     agent: str
@@ -252,7 +252,7 @@ class Reverted(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RecoveryInitiated(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of RECOVERY_INITIATED: the checkpoint to go on from (none: the beginning), and why.
+    """Facts of RECOVERY_INITIATED: the checkpoint to resume from (none: the start), and why.
 
     `attempts` is how often in a row it was lost, or broke, without progress; 0 if somebody asked
     for the recovery. `gaps` are seqs, from and to, that are missing and were accepted so.
@@ -268,7 +268,7 @@ class RecoveryInitiated(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RecoveryCompleted(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of RECOVERY_COMPLETED: from which checkpoint who goes on."""
+    """Facts of RECOVERY_COMPLETED: from which checkpoint which agent resumes."""
 
     checkpoint_id: UUID | None
     version: int
@@ -277,7 +277,7 @@ class RecoveryCompleted(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RecoveryFailed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of RECOVERY_FAILED: why nobody can go on without an operator."""
+    """Facts of RECOVERY_FAILED: why the run cannot resume without an operator."""
 
     checkpoint_id: UUID | None
     version: int
@@ -290,7 +290,7 @@ LOST: Final = "lost"
 """The reason of a recovery from the loss of a worker."""
 
 
-def losses_of(run: Run) -> tuple[Loss, ...]:
+def losses_of(run: RunRow) -> tuple[Loss, ...]:
     """The workers that were lost in a row while they held the run, without progress."""
     try:
         return msgspec.json.decode(run.losses, type=tuple[Loss, ...])
@@ -299,13 +299,13 @@ def losses_of(run: Run) -> tuple[Loss, ...]:
 
 
 def reason_of(reason: BlockedReason | str) -> BlockedReason:
-    """A reason by its name; raises MisuseError for what is none."""
+    """Return a reason by its name. Raises MisuseError for an unknown name."""
     if reason not in set(BlockedReason):
         raise MisuseError(f"{reason!r} is no reason; one of {', '.join(BlockedReason)} is")
     return BlockedReason(reason)
 
 
-def check_move(run: Run, kind: Kind) -> None:
+def check_move(run: RunRow, kind: Kind) -> None:
     """Raise unless `kind` may happen to the run now; an ended run says how it ended."""
     allowed, _ = MOVES[kind]
     if run.status in allowed:
@@ -315,9 +315,9 @@ def check_move(run: Run, kind: Kind) -> None:
     raise IllegalMove(f"run {run.run_id} is {run.status}; this needs it to be {expected}")
 
 
-def check_alive(run: Run) -> None:
+def check_alive(run: RunRow) -> None:
     """Raise RunEnded (RunCancelled for a cancelled one) if the run takes no more work."""
-    if run.status is Status.CANCELLED:
+    if run.status is RunStatus.CANCELLED:
         raise RunCancelled(f"run {run.run_id} was cancelled: stop working on it")
     if run.status in ENDED:
         raise RunEnded(
@@ -326,13 +326,13 @@ def check_alive(run: Run) -> None:
         )
 
 
-def is_blocked_by_effect(run: Run) -> bool:
-    """Whether the run waits for somebody to say what became of an effect."""
-    return run.status is Status.BLOCKED and run.blocked_reason == BlockedReason.UNKNOWN_EFFECT
+def is_blocked_by_effect(run: RunRow) -> bool:
+    """Return whether the run waits for an operator to report the outcome of an effect."""
+    return run.status is RunStatus.BLOCKED and run.blocked_reason == BlockedReason.UNKNOWN_EFFECT
 
 
-def check_understood(run: Run) -> None:
-    """Raise if the run has entries of a newer Holdfast: nobody here may say what it becomes."""
+def check_understood(run: RunRow) -> None:
+    """Raise if the run has entries of a newer Holdfast: this version must not move it."""
     if run.schema > journal.SCHEMA:
         raise SchemaMismatch(
             f"run {run.run_id} has entries of schema {run.schema}, and this version of Holdfast "
@@ -340,23 +340,23 @@ def check_understood(run: Run) -> None:
         )
 
 
-def check_leased(run: Run) -> None:
+def check_leased(run: RunRow) -> None:
     """Raise unless a worker holds the run."""
     check_alive(run)
-    if run.status is not Status.RUNNING:
+    if run.status is not RunStatus.RUNNING:
         raise IllegalMove(f"run {run.run_id} is {run.status}; open it to work on it")
 
 
-def fold(run: Run | None, entry: Header, facts: object) -> Run:
+def fold(run: RunRow | None, entry: Header, facts: object) -> RunRow:
     """The run after `entry`: the only place that says what an entry does to a run's row."""
     if run is None:
         return _created(entry, facts)
     match facts:
-        case Leased(worker):
+        case RunLeased(worker):
             return _moved(run, entry, worker=worker, lease_seq=entry.seq)
         case LeaseExpired(_, attempts, ready_at, lost, losses):
-            told = {"lost": lost, "losses": msgspec.json.encode(losses).decode()}
-            return _moved(run, entry, attempts=attempts, ready_at=ready_at or entry.at, **told)
+            fields = {"lost": lost, "losses": msgspec.json.encode(losses).decode()}
+            return _moved(run, entry, attempts=attempts, ready_at=ready_at or entry.at, **fields)
         case Released(ready_at):
             is_anew = entry.kind == Kind.RUN_UNBLOCKED
             failed = run.attempts - run.lost
@@ -367,7 +367,7 @@ def fold(run: Run | None, entry: Header, facts: object) -> Run:
             return _moved(run, entry, waiting_on=group_id, attempts=0, **_NO_LOSSES)
         case Blocked(reason):
             return _moved(run, entry, blocked_reason=reason.value, **_given_back(run))
-        case Ended():
+        case RunFinished():
             back = _NO_HANDOFF | _given_back(run)
             return _moved(run, entry, result_seq=entry.seq, **back)
         case Rewound():
@@ -383,28 +383,28 @@ def fold(run: Run | None, entry: Header, facts: object) -> Run:
 
 
 ANYBODY: Final = "*"
-"""What a request for a handoff wishes for that names nobody."""
+"""The wish of a handoff request that names no agent."""
 _NO_HANDOFF: Final[dict[str, object]] = {"handoff": "", "giver": "", "wish": ""}
-# Its worker is alive and let go of it: nobody died of it.
+# Its worker is alive and released it: the run caused no loss.
 _NO_LOSSES: Final[dict[str, object]] = {"lost": 0, "losses": "[]"}
 
 
-def _given_back(run: Run) -> dict[str, object]:
-    """A run that is blocked or ends before a handoff is acknowledged is its giver's again."""
+def _given_back(run: RunRow) -> dict[str, object]:
+    """Give a run that is blocked or ends before its handoff is acknowledged back to the giver."""
     return {**_NO_HANDOFF, "agent": run.giver} if run.handoff else {}
 
 
-def _fold_handoff(run: Run, entry: Header, facts: object) -> Run:
+def _fold_handoff(run: RunRow, entry: Header, facts: object) -> RunRow:
     match facts:
         case Requested(to):
             return msgspec.structs.replace(run, wish=to)
-        case Given(handoff_id, giver=giver):
+        case AgentHandoff(handoff_id, giver=giver):
             is_met = run.wish in (ANYBODY, facts.to)
             wish = "" if is_met else run.wish
             going = {"waiting_on": handoff_id, "handoff": handoff_id, "giver": giver, "wish": wish}
             return _moved(run, entry, **going)
         case Assigned(_, to):
-            # Before whatever became ready since: it is under way, and has only so long.
+            # Ahead of runs that became ready since: it is under way, and has a time limit.
             return _moved(run, entry, agent=to, ready_at=run.created_at)
         case Acknowledged(_, agent):
             contexts = run.contexts + 1
@@ -417,7 +417,7 @@ def _fold_handoff(run: Run, entry: Header, facts: object) -> Run:
             return _fold_recovery(run, entry, facts)
 
 
-def _fold_recovery(run: Run, entry: Header, facts: object) -> Run:
+def _fold_recovery(run: RunRow, entry: Header, facts: object) -> RunRow:
     match facts:
         case RecoveryInitiated(attempts=attempts, ready_at=ready_at):
             kept = {} if facts.reason == LOST else _NO_LOSSES
@@ -429,14 +429,14 @@ def _fold_recovery(run: Run, entry: Header, facts: object) -> Run:
             return run
 
 
-def woken(run: Run, at: int) -> Run:
+def woken(run: RunRow, at: int) -> RunRow:
     """The run after the group it waited for was closed."""
-    return msgspec.structs.replace(run, status=Status.READY, ready_at=at, waiting_on="")
+    return msgspec.structs.replace(run, status=RunStatus.READY, ready_at=at, waiting_on="")
 
 
-def _created(entry: Header, facts: object) -> Run:
-    assert isinstance(facts, Created), "a journal begins with RUN_CREATED"
-    return Run(
+def _created(entry: Header, facts: object) -> RunRow:
+    assert isinstance(facts, RunCreated), "a journal begins with RUN_CREATED"
+    return RunRow(
         tenant=entry.tenant,
         run_id=entry.run_id,
         agent=facts.agent,
@@ -454,7 +454,7 @@ def _created(entry: Header, facts: object) -> Run:
     )
 
 
-def _moved(run: Run, entry: Header, **changed: object) -> Run:
+def _moved(run: RunRow, entry: Header, **changed: object) -> RunRow:
     _, target = MOVES[Kind(entry.kind)]
     fields: dict[str, object] = {
         "status": target,

@@ -1,4 +1,4 @@
-"""Segments: what each context of a run took, told from its journal alone.
+"""Segments: what each context of a run took, according to its journal alone.
 
     RUN_CREATED ─▶ segment 1 ─▶ AGENT_HANDOFF … HANDOFF_ACKNOWLEDGED ─▶ segment 2 ─▶ …
 
@@ -18,7 +18,7 @@ from holdfast.errors import BodyErased
 from holdfast.kernel import checkpoints, effects, indexes, journal, runs
 from holdfast.kernel.budgets import NOTHING, Amounts, Recorded
 from holdfast.kernel.journal import Entry, Kind
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 
 PROGRESS: Final = "holdfast.progress"
 MARKS: Final = frozenset({"handoff", "paused"})
@@ -30,9 +30,9 @@ _READS: Final = ("read:", "read_failed:")
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
     """What some part of a run took. Times are in microseconds, up to the last entry.
 
-    `tools` are calls as far as the record tells of them; `effects` those with consequences. `busy`
-    is the time in which a worker held the run. `recovering` is the time from the last that was
-    heard of a lost worker, or from an error, until somebody went on; `handing_over` that from a
+    `tools` are calls as far as the record has them; `effects` those with consequences. `busy`
+    is the time in which a worker held the run. `recovering` is the time from the last entry of a
+    lost worker, or from an error, until the run resumed; `handing_over` that from a
     handoff until it was acknowledged. The rest of `wall` the run waited.
     """
 
@@ -67,10 +67,10 @@ def total(efforts: Iterable[Effort]) -> Effort:
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """What one context did: from the checkpoint that it went on from to the last one it wrote.
+    """What one context did: from the checkpoint that it resumed from to the last one it wrote.
 
-    `number` is the how-manieth context it is; after a rewind a number can come again. The first one
-    went on from no checkpoint. `trigger` is why it was handed over; empty if it was not.
+    `number` counts the contexts; after a rewind a number can come again. The first one resumed
+    from no checkpoint. `trigger` is why it was handed over; empty if it was not.
     """
 
     number: int
@@ -88,7 +88,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run took, added up in three ways. The phase of work that told none is empty."""
+    """What a run took, added up in three ways. Work that reported no phase has an empty one."""
 
     segments: tuple[Segment, ...]
     by_agent: dict[str, Effort]
@@ -96,34 +96,34 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attribute(entries: Iterable[tuple[Entry, Any]]) -> Attribution:
-    """What a whole journal, with the facts of its entries, says of every part of its run."""
-    telling = _Telling()
+    """Return what a whole journal, with its entries' facts, says of every part of its run."""
+    telling = _SegmentCounter()
     for entry, facts in entries:
         telling.take(entry, facts)
     return telling.ended()
 
 
-class _State(msgspec.Struct, frozen=True):
+class _SegmentState(msgspec.Struct, frozen=True):
     phase: str = ""
 
 
-class _Metrics(msgspec.Struct, frozen=True):
+class _SegmentMetrics(msgspec.Struct, frozen=True):
     tools_invoked: int = 0
 
 
-class _Work(msgspec.Struct, frozen=True):
+class _SegmentWork(msgspec.Struct, frozen=True):
     """As much of a run's progress as is looked at here."""
 
-    execution_state: _State = _State()
-    metrics: _Metrics = _Metrics()
+    execution_state: _SegmentState = _SegmentState()
+    metrics: _SegmentMetrics = _SegmentMetrics()
     finished_phase: str = ""
 
 
-_NO_WORK: Final = _Work()
+_NO_WORK: Final = _SegmentWork()
 
 
 class _Open(msgspec.Struct, kw_only=True):
-    """A segment that is being told of."""
+    """A segment that is still being counted."""
 
     number: int
     agent: str
@@ -142,11 +142,11 @@ class _Open(msgspec.Struct, kw_only=True):
         self.ended_at, self.handoff_id, self.trigger = 0, "", ""
 
 
-class _Telling:
+class _SegmentCounter:
     """Goes through a journal once. `_turn` is what was counted since the last checkpoint."""
 
     def __init__(self) -> None:
-        self._run: Run | None = None
+        self._run: RunRow | None = None
         self._at = 0
         self._segments: list[_Open] = []
         self._by_agent: dict[str, Effort] = {}
@@ -156,7 +156,7 @@ class _Telling:
         self._phase = ""
         self._work = _NO_WORK
         self._values = b""
-        self._held_back: list[tuple[Entry, checkpoints.Created]] = []
+        self._held_back: list[tuple[Entry, checkpoints.CheckpointCreated]] = []
         self._ids: dict[int, UUID] = {}
 
     @property
@@ -164,7 +164,7 @@ class _Telling:
         return self._segments[-1]
 
     def take(self, entry: Entry, facts: Any) -> None:
-        """One more entry."""
+        """Count one more entry."""
         before = self._run
         if before is not None:
             self._pass_time(before, entry, facts)
@@ -175,9 +175,9 @@ class _Telling:
         match facts:
             case Recorded():
                 self._charge(entry.run_id, facts)
-            case checkpoints.Created() if self._run.handoff:
+            case checkpoints.CheckpointCreated() if self._run.handoff:
                 self._held_back.append((entry, facts))  # of the context that acknowledges next
-            case checkpoints.Created():
+            case checkpoints.CheckpointCreated():
                 self._end_turn(entry, facts)
             case checkpoints.Step(name):
                 self._count_step(name)
@@ -185,18 +185,18 @@ class _Telling:
                 self._add(Effort(effects=1, tools=1))
             case runs.RecoveryInitiated():
                 self._add(Effort(recoveries=1))
-            case runs.Ended():
+            case runs.RunFinished():
                 self._segment.ended_at = entry.at
             case _:
                 self._pass_on(entry, facts)
 
     def ended(self) -> Attribution:
-        """What was told, once there is no more; whoever holds the run is taken to be alive."""
+        """Return the result after the last entry; the run's holder counts as alive."""
         self._add(Effort(busy=self._unheard))
         self._release()
         self._close_turn(self._phase)
         return Attribution(
-            segments=tuple(_told(segment) for segment in self._segments),
+            segments=tuple(_closed_segment(segment) for segment in self._segments),
             by_agent={
                 name: effort for name, effort in self._by_agent.items() if effort != Effort()
             },
@@ -210,7 +210,7 @@ class _Telling:
         self._by_agent[name] = self._by_agent.get(name, Effort()) + effort
         self._turn += effort
 
-    def _pass_time(self, run: Run, entry: Entry, facts: Any) -> None:
+    def _pass_time(self, run: RunRow, entry: Entry, facts: Any) -> None:
         """The time since the entry before belongs to what the run was doing then."""
         passed = max(0, entry.at - self._at)
         if run.status in runs.ENDED:
@@ -220,12 +220,12 @@ class _Telling:
             self._add(Effort(handing_over=passed))
         elif run.is_recovering:
             self._add(Effort(recovering=passed))
-        elif run.status is Status.RUNNING:
+        elif run.status is RunStatus.RUNNING:
             self._unheard += passed
             self._hear(run, entry, facts)
 
-    def _hear(self, run: Run, entry: Entry, facts: Any) -> None:
-        """Nobody knows when a lost worker died: its time ends with the last that it wrote."""
+    def _hear(self, run: RunRow, entry: Entry, facts: Any) -> None:
+        """End a lost worker's time with its last entry: when it died is not known."""
         if _is_lost(run, entry, facts):
             self._add(Effort(recovering=self._unheard))
         elif entry.actor == run.worker or entry.kind in runs.MOVES:
@@ -235,7 +235,7 @@ class _Telling:
         self._unheard = 0
 
     def _charge(self, run_id: str, cost: Recorded) -> None:
-        """A reply on record is a call of its own; what has none was lost, failed, or elsewhere."""
+        """Add a cost. It is a call if no reply was recorded: lost, failed, or elsewhere."""
         is_call = cost.spender != run_id or cost.is_lost or bool(cost.note)
         calls = int(is_call and cost.what.startswith(_MODEL))
         self._add(Effort(amounts=cost.amounts, model_calls=calls), cost.agent)
@@ -246,7 +246,7 @@ class _Telling:
         elif name.startswith(_READS):
             self._add(Effort(tools=1))
 
-    def _end_turn(self, entry: Entry, created: checkpoints.Created) -> None:
+    def _end_turn(self, entry: Entry, created: checkpoints.CheckpointCreated) -> None:
         """A turn counts for the phase that it was entered in, or finished, or was labelled with."""
         before, work = self._work, self._work_after(entry)
         called = work.metrics.tools_invoked - before.metrics.tools_invoked
@@ -275,24 +275,24 @@ class _Telling:
             self._segment.phases.append(phase)
         self._turn = Effort()
 
-    def _work_after(self, entry: Entry) -> _Work:
-        """What the run says of its work with this checkpoint; as before where it is erased."""
+    def _work_after(self, entry: Entry) -> _SegmentWork:
+        """Return the progress stored with this checkpoint; the one before if that is erased."""
         try:
             delta = checkpoints.decode_delta(journal.body_of(entry))
             raw = delta.values.get(PROGRESS)
             if raw is None:
                 return _NO_WORK if PROGRESS in delta.dropped else self._work
-            told = codec.decode(raw)
-            if isinstance(told, Ref):
-                told = codec.decode(checkpoints.decode_values(self._values)[PROGRESS])
-            return msgspec.convert(told, _Work)
+            progress = codec.decode(raw)
+            if isinstance(progress, Ref):
+                progress = codec.decode(checkpoints.decode_values(self._values)[PROGRESS])
+            return msgspec.convert(progress, _SegmentWork)
         except (BodyErased, LookupError, msgspec.MsgspecError):
             return self._work
 
     def _pass_on(self, entry: Entry, facts: Any) -> None:
         segment = self._segment
         match facts:
-            case runs.Given():
+            case runs.AgentHandoff():
                 segment.ended_at = entry.at
                 segment.handoff_id, segment.trigger = facts.handoff_id, facts.trigger
             case runs.Reverted():
@@ -324,17 +324,17 @@ class _Telling:
             self._end_turn(entry, created)
 
 
-def _is_lost(run: Run, entry: Entry, facts: Any) -> bool:
+def _is_lost(run: RunRow, entry: Entry, facts: Any) -> bool:
     match facts:
         case runs.LeaseExpired():
             return True
-        case runs.RecoveryInitiated() | runs.RecoveryFailed() | runs.Leased():
+        case runs.RecoveryInitiated() | runs.RecoveryFailed() | runs.RunLeased():
             return entry.actor != run.worker
         case _:
             return False
 
 
-def _told(segment: _Open) -> Segment:
-    told: dict[str, Any] = msgspec.structs.asdict(segment)
-    told["phases"] = tuple(segment.phases)
-    return Segment(**told)
+def _closed_segment(segment: _Open) -> Segment:
+    fields: dict[str, Any] = msgspec.structs.asdict(segment)
+    fields["phases"] = tuple(segment.phases)
+    return Segment(**fields)

@@ -2,8 +2,8 @@
 
     (free id) ──receive──▶ untaken ──take──▶ taken          (each once)
 
-An id is used once in its run, so whoever sends may send again. A signal that somebody waits for
-resolves that wait in the entry's own commit; one that nobody awaits yet is kept all the same.
+An id is used once in its run, so a sender may send again. A signal that the run waits for resolves
+that wait in the entry's own commit; one that is not awaited yet is kept all the same.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from holdfast import codec
 from holdfast.errors import IntegrityError
 from holdfast.kernel import runs, waits
 from holdfast.kernel.journal import Draft, Kind
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.waits import Group, Wait, WaitStatus
 
 WAIT_KIND: Final = "signal"
@@ -23,7 +23,7 @@ WAIT_KIND: Final = "signal"
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A signal as its row tells it. `taken_seq` 0 means that the run has not taken it yet."""
+    """A signal as stored in its row. `taken_seq` 0 means that the run has not taken it yet."""
 
     tenant: str
     run_id: str
@@ -40,21 +40,21 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.taken_seq > 0
 
 
-class Received(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SignalReceived(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of SIGNAL_RECEIVED."""
 
     signal_id: str
     name: str
 
 
-class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SignalTaken(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of SIGNAL_TAKEN."""
 
     signal_id: str
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What became of sending a signal: `accepted` exactly once per id, else what is known of it."""
+    """The result of sending a signal: `accepted` exactly once per id, else what is known of it."""
 
     run_id: str
     signal_id: str
@@ -65,7 +65,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def receive(
-    run: Run,
+    run: RunRow,
     signal_id: str,
     name: str,
     body: bytes,
@@ -78,7 +78,7 @@ def receive(
     Raises RunEnded for a run that takes no more. Waits that are not for it are passed over.
     """
     runs.check_alive(run)
-    received = Draft(Kind.SIGNAL_RECEIVED, Received(signal_id, name), body)
+    received = Draft(Kind.SIGNAL_RECEIVED, SignalReceived(signal_id, name), body)
     wait = _first_for(run, name, open_waits)
     if wait is None:
         return (received,)
@@ -92,7 +92,7 @@ def receive(
     return (received, *waits.settle(run, wait, group, WaitStatus.RESOLVED, body=answer))
 
 
-def _first_for(run: Run, name: str, among: Iterable[Wait]) -> Wait | None:
+def _first_for(run: RunRow, name: str, among: Iterable[Wait]) -> Wait | None:
     waiting = [
         wait
         for wait in among
@@ -104,4 +104,4 @@ def _first_for(run: Run, name: str, among: Iterable[Wait]) -> Wait | None:
 
 def take(signal_id: str, body: bytes = b"") -> Draft:
     """Record that the run has taken a signal, with its answer; a store refuses the second time."""
-    return Draft(Kind.SIGNAL_TAKEN, Taken(signal_id), body)
+    return Draft(Kind.SIGNAL_TAKEN, SignalTaken(signal_id), body)

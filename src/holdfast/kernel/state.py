@@ -13,7 +13,7 @@ import msgspec
 from holdfast import codec
 from holdfast.errors import IntegrityError
 from holdfast.kernel import checkpoints
-from holdfast.kernel.checkpoints import END, Base, Delta, Segment, Splice
+from holdfast.kernel.checkpoints import END, Base, Delta, LogSegment, Splice
 
 SLACK_BYTES: Final = 65_536
 ITEM_PATH: Final = 3
@@ -21,14 +21,14 @@ ITEM_PATH: Final = 3
 _EXT_BYTES: Final = frozenset({0xC7, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8})
 
 
-class Log:
+class StoredLog:
     """A log's items as stored, and the segments of the journal they lie in."""
 
     __slots__ = ("items", "segments")
 
     def __init__(self) -> None:
         self.items: list[msgspec.Raw] = []
-        self.segments: list[Segment] = []
+        self.segments: list[LogSegment] = []
 
     def splice(self, splice: Splice, seq: int, number: int) -> None:
         count = len(splice.items)
@@ -36,24 +36,24 @@ class Log:
         if not 0 <= start <= start + splice.delete <= len(self.items):
             raise IntegrityError(f"a change reaches beyond the {len(self.items)} items of a log")
         if start == len(self.items):
-            tail: list[Segment] = []
+            tail: list[LogSegment] = []
         else:
             self.segments, rest = _split(self.segments, start)
             _, tail = _split(rest, splice.delete)
         self.items[start : start + splice.delete] = splice.items
         if count:
-            self.segments.append(Segment(seq, number, 0, count))
+            self.segments.append(LogSegment(seq, number, 0, count))
         self.segments += tail
 
 
-def _split(segments: list[Segment], at: int) -> tuple[list[Segment], list[Segment]]:
+def _split(segments: list[LogSegment], at: int) -> tuple[list[LogSegment], list[LogSegment]]:
     """The segments of the first `at` items, and those of the rest."""
     for index, segment in enumerate(segments):
         length = segment.stop - segment.start
         if at < length:
             middle = segment.start + at
-            left = [Segment(segment.seq, segment.splice, segment.start, middle)] if at else []
-            right = Segment(segment.seq, segment.splice, middle, segment.stop)
+            left = [LogSegment(segment.seq, segment.splice, segment.start, middle)] if at else []
+            right = LogSegment(segment.seq, segment.splice, middle, segment.stop)
             return segments[:index] + left, [right, *segments[index + 1 :]]
         at -= length
     return segments, []
@@ -65,7 +65,7 @@ class Parts:
     def __init__(self) -> None:
         self.version = 0
         self.base_seq = 0
-        self.logs: dict[str, Log] = {}
+        self.logs: dict[str, StoredLog] = {}
         self.values: dict[str, msgspec.Raw] = {}
         self.bodies: dict[int, bytes] = {}  # of the entries that live items and values name
         self.recorded: dict[int, bytes] = {}  # of entries since this version, to be named next
@@ -82,7 +82,7 @@ class Parts:
         for name in delta.dropped:
             self._drop(name)
         for name, splices in delta.logs.items():
-            log = self.logs.setdefault(name, Log())
+            log = self.logs.setdefault(name, StoredLog())
             for number, splice in enumerate(splices):
                 self._name(splice.items)
                 if splice.delete:
@@ -104,7 +104,7 @@ class Parts:
         """Begin from a base; `sources` are the deltas of the entries its segments name."""
         self.base_seq = seq
         for name, segments in base.logs.items():
-            log = self.logs.setdefault(name, Log())
+            log = self.logs.setdefault(name, StoredLog())
             for segment in segments:
                 splice = sources[segment.seq].logs[name][segment.splice]
                 log.items += splice.items[segment.start : segment.stop]
@@ -215,7 +215,7 @@ class Parts:
                 self.bodies[ref.seq] = self.recorded[ref.seq]
 
     def _forget(self, raws: Collection[msgspec.Raw]) -> None:
-        """Let go of items or values, and of bodies that nothing names any more."""
+        """Drop items or values, and bodies that nothing names any more."""
         self._inline_bytes -= _inline_size(raws)
         for ref in filter(None, map(as_ref, raws)):
             self._names[ref.seq] -= 1
@@ -233,7 +233,7 @@ def item_at(delta: Delta, ref: codec.Ref) -> msgspec.Raw:
 
 
 def _inline_size(raws: Iterable[msgspec.Raw]) -> int:
-    """The bytes of items as they stand in their entries; one that only names another is small."""
+    """Return the bytes of items in their entries; one that only names another is small."""
     return sum(memoryview(raw).nbytes for raw in raws)
 
 

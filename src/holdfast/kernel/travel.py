@@ -1,10 +1,10 @@
 """Time travel: what a run that goes back must know of what it did after that point.
 
-Consequences outside stay as they are. So the state that a fork or a rewound run begins with has a
+Consequences outside are not undone. So the state that a fork or a rewound run begins with has a
 log of what came after it, `holdfast.past`: effects, and calls of other agents. A call of the same
 tool or agent with the same arguments takes the next of them, and is given its result instead of
-being made again. One that is to be made again stands there, and in `holdfast.resend`, with a key of
-its own. A recovery from damage adds what else is intact: answers, signals, and recorded steps.
+being made again. One that is to be made again is listed there, and in `holdfast.resend`, with a new
+key. A recovery from damage adds what else is intact: answers, signals, and recorded steps.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ import msgspec
 from holdfast.errors import EffectNotFound, IllegalMove, LeaseHeld
 from holdfast.kernel import runs
 from holdfast.kernel.edits import OWN_PARTS
-from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.effects import Effect, EffectStatus
 from holdfast.kernel.journal import Kind
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.waits import WaitStatus
 
 PAST: Final = f"{OWN_PARTS}past"
@@ -26,9 +26,9 @@ RESEND: Final = f"{OWN_PARTS}resend"
 TURN: Final = f"{OWN_PARTS}turn"
 """A version of a run that went back, and the number of the turn that began there."""
 KEPT: Final = (f"{OWN_PARTS}usage",)
-"""Parts that a rewind leaves as they are: what was paid stays paid."""
+"""Parts that a rewind does not change: what was paid stays paid."""
 LEFT: Final = (f"{OWN_PARTS}versions",)
-"""Parts that a fork begins without: it is worked on by what there is now."""
+"""Parts that a fork begins without: the present agents work on it."""
 FRESH: Final = f"{OWN_PARTS}fresh"
 """The part that says that nothing was stored for the input ("start") or the next message yet."""
 
@@ -36,11 +36,11 @@ Fresh = Literal["start", "message"]
 ItemKind = Literal["effect", "call", "start", "wait", "signal", "step"]
 Then = Literal["given_back", "to_be_resolved", "not_there"]
 CallThen = Literal["replayed", "taken_over", "made_again"]
-_THEN: Final[dict[Status, Then]] = {
-    Status.COMPLETED: "given_back",
-    Status.ISSUED: "to_be_resolved",
-    Status.UNKNOWN: "to_be_resolved",
-    Status.NOT_DONE: "not_there",
+_THEN: Final[dict[EffectStatus, Then]] = {
+    EffectStatus.COMPLETED: "given_back",
+    EffectStatus.ISSUED: "to_be_resolved",
+    EffectStatus.UNKNOWN: "to_be_resolved",
+    EffectStatus.NOT_DONE: "not_there",
 }
 
 
@@ -73,24 +73,24 @@ class PastItem(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return self.key or f"{self.kind}/{self.item_id}"
 
 
-def turn_at(version: int, told: Sequence[int] | None) -> int:
-    """The number of the turn that begins at a version, by what the part TURN tells.
+def turn_at(version: int, stored: Sequence[int] | None) -> int:
+    """Return the number of the turn that begins at a version; `stored` is the part TURN.
 
-    It is the same in every run that goes on from there, which a version is not.
+    It is the same in every run that resumes from there, which a version is not.
     """
-    if told is None:
+    if stored is None:
         return version
-    at, turn = told
+    at, turn = stored
     return turn + max(0, version - at)  # before it lies the copy of the state that was edited
 
 
 def then_of(effect: Effect) -> Then:
-    """What a call of this effect meets after going back to before it."""
+    """Return what a call of this effect meets after going back to before it."""
     return _THEN[effect.status]
 
 
 def then_of_call(status: WaitStatus, *, is_completed: bool) -> CallThen:
-    """What becomes of a call of another agent when it is asked for again."""
+    """Return what a call of another agent meets when it is made again."""
     if status is WaitStatus.OPEN:
         return "taken_over"
     return "replayed" if is_completed else "made_again"
@@ -111,11 +111,11 @@ def past_of(left: Iterable[PastItem], later: Iterable[PastItem]) -> list[PastIte
 
 def check_resend(effect: Effect) -> None:
     """Raise unless an effect is known to have happened, so that sending it again means twice."""
-    if effect.status is Status.NOT_DONE:
+    if effect.status is EffectStatus.NOT_DONE:
         raise IllegalMove(
             f"effect {effect.effect_id} did not happen: its call is made without being told to"
         )
-    if effect.status is not Status.COMPLETED:
+    if effect.status is not EffectStatus.COMPLETED:
         raise IllegalMove(
             f"effect {effect.effect_id} is {effect.status}: it may have happened, or happen yet. "
             f"Find out, and `holdfast effects resolve {effect.effect_id}` before it is sent again"
@@ -138,7 +138,7 @@ def fresh_key(key: str, *, run_id: str, version: int) -> str:
 def fresh_keys(
     resend: Iterable[PastItem], known: Mapping[str, str], *, run_id: str, version: int
 ) -> dict[str, str]:
-    """Keys that stand for others from this version on: those of what is to be sent again."""
+    """Return keys that replace others from this version on: those of what is to be sent again."""
     keys = dict(known)
     for item in resend:
         owners = [own for own, key in keys.items() if key == item.key]
@@ -151,7 +151,7 @@ def fresh_keys(
 def with_fresh_keys(
     past: Iterable[PastItem], resend: Iterable[PastItem], *, run_id: str, version: int
 ) -> list[PastItem]:
-    """The past in its order, with what is to be sent again under keys of their own."""
+    """Return the past in its order, with what is to be sent again under new keys."""
     again = {item.key for item in resend}
     return [
         PastItem(
@@ -164,7 +164,7 @@ def with_fresh_keys(
 
 
 def swapped(keys: Mapping[str, str], own: str, taken: str) -> dict[str, str]:
-    """The keys that stand for others, after a call took what another place has the key of.
+    """Return the keys that replace others, after a call took what another place has the key of.
 
     That place is given the key that the call would have had: so no two places share one.
     """
@@ -193,10 +193,10 @@ def find(
     return next((item for item in free if (item.name, item.digest) == (name, digest)), None)
 
 
-def check_rewind(run: Run, *, holder_alive: bool, takeover: bool) -> None:
+def check_rewind(run: RunRow, *, holder_alive: bool, takeover: bool) -> None:
     """Raise unless a run may go back now; a living holder is only fenced if `takeover` says so."""
     runs.check_move(run, Kind.RUN_REWOUND)
-    if run.status is runs.Status.RUNNING and holder_alive and not takeover:
+    if run.status is runs.RunStatus.RUNNING and holder_alive and not takeover:
         raise LeaseHeld(
             f"run {run.run_id} is held by worker {run.worker}; wait until it is done, or take it "
             "from that worker: takeover=True, or `holdfast runs rewind --takeover`"

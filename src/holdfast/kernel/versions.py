@@ -1,4 +1,4 @@
-"""What an agent is made of: recorded with its turns, to be compared when a run goes on later."""
+"""What an agent is made of: recorded with its turns, to be compared when a run resumes later."""
 
 import msgspec
 

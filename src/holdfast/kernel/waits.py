@@ -15,11 +15,11 @@ import msgspec
 from holdfast.errors import MisuseError
 from holdfast.kernel import runs
 from holdfast.kernel.journal import Draft, Kind
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 
 
 class WaitStatus(StrEnum):
-    """What became of a wait."""
+    """The state of a wait."""
 
     OPEN = "open"
     RESOLVED = "resolved"
@@ -28,7 +28,7 @@ class WaitStatus(StrEnum):
 
 
 class GroupStatus(StrEnum):
-    """What became of waits that were opened together."""
+    """The state of waits that were opened together."""
 
     OPEN = "open"
     SATISFIED = "satisfied"
@@ -45,7 +45,7 @@ STATUS_OF: Final = {kind: status for status, kind in KIND_OF.items()}
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A wait as its row tells it. `deadline` 0 means none."""
+    """A wait as stored in its row. `deadline` 0 means none."""
 
     tenant: str
     wait_id: str
@@ -94,7 +94,7 @@ class WaitFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     patience: int = 0
 
 
-class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class WaitsOpened(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Facts of WAITS_OPENED."""
 
     group_id: str
@@ -102,8 +102,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
     waits: tuple[WaitFacts, ...]
 
 
-class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of WAIT_RESOLVED, WAIT_EXPIRED and WAIT_CANCELLED; `address` of a peer to be told."""
+class WaitSettled(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts of WAIT_RESOLVED, WAIT_EXPIRED and WAIT_CANCELLED; `address` of a peer to notify."""
 
     wait_id: str
     group_id: str
@@ -119,7 +119,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What became of an attempt to settle a wait: `accepted` exactly once per wait."""
+    """The result of an attempt to settle a wait: `accepted` exactly once per wait."""
 
     wait_id: str
     accepted: bool
@@ -144,7 +144,7 @@ def needed(mode: str | int, total: int) -> int:
 
 
 def judge(group: Group) -> GroupStatus:
-    """What the counts of a group say."""
+    """Return the status of a group by its counts."""
     if group.need == 0:
         settled = group.resolved + group.failed == group.total
         return GroupStatus.SATISFIED if settled else GroupStatus.OPEN
@@ -156,13 +156,13 @@ def judge(group: Group) -> GroupStatus:
 
 
 def is_due(wait: Wait, now: int) -> bool:
-    """Whether its time is over, and nobody is about to answer it."""
+    """Return whether its time is over, and it is not claimed."""
     is_over = wait.status is WaitStatus.OPEN and 0 < wait.deadline <= now
     return is_over and not is_claimed(wait, now)
 
 
 def is_claimed(wait: Wait, now: int) -> bool:
-    """Whether somebody is about to answer it."""
+    """Return whether it is claimed to be answered soon."""
     return wait.claimed_until > now
 
 
@@ -173,22 +173,22 @@ def counted(group: Group, *, resolved: int = 0, failed: int = 0) -> Group:
 
 
 def settle(
-    run: Run, wait: Wait, group: Group, status: WaitStatus, *, body: bytes = b""
+    run: RunRow, wait: Wait, group: Group, status: WaitStatus, *, body: bytes = b""
 ) -> tuple[Draft, ...]:
     """Settle an open wait, and close its group (waking the run) when that decides it."""
     is_resolved = status is WaitStatus.RESOLVED
-    # A peer that has answered needs not be told; one whose question was answered must be.
+    # Notify a peer whose question was answered; one that has answered needs no message.
     address = wait.address if is_resolved == (wait.kind != "peer") else ""
-    drafts = [Draft(KIND_OF[status], Settled(wait.wait_id, wait.group_id, address), body)]
+    drafts = [Draft(KIND_OF[status], WaitSettled(wait.wait_id, wait.group_id, address), body)]
     after = judge(counted(group, resolved=int(is_resolved), failed=int(not is_resolved)))
     if group.status is GroupStatus.OPEN and after is not GroupStatus.OPEN:
-        wakes = run.status is Status.WAITING and run.waiting_on == group.group_id
+        wakes = run.status is RunStatus.WAITING and run.waiting_on == group.group_id
         drafts.append(Draft(Kind.GROUP_CLOSED, Closed(group.group_id, after, wakes)))
     return tuple(drafts)
 
 
-def suspend(run: Run, group: Group) -> Draft | None:
-    """Leave the run to its waits; None when the group is closed already and there is no wait."""
+def suspend(run: RunRow, group: Group) -> Draft | None:
+    """Suspend the run until its waits end; None if the group is closed already."""
     runs.check_move(run, Kind.RUN_WAITING)
     if group.status is not GroupStatus.OPEN:
         return None

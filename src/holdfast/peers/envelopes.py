@@ -1,4 +1,4 @@
-"""What goes between agents that do not share a store, as it is on the wire.
+"""The messages between agents that do not share a store, in their wire format.
 
     to the queue of an agent        request, cancel, answer
     to the queue of the caller      reply, alive, progress, asks
@@ -18,11 +18,11 @@ DEFAULT_TENANT: Final = "default"
 CONTENT_TYPE: Final = "application/vnd.holdfast+msgpack"
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
-    """An agent is to work on an input, and to answer at `reply_to`.
+class RequestEnvelope(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
+    """Asks an agent to work on an input, and to answer at `reply_to`.
 
-    `root` is what its effects are keyed by. One that is made again has that of the `former`, which
-    it continues if that was in the same store, but for what it is to `resend`.
+    Its effects are keyed by `root`. A repeated request has the root of the `former` one, which it
+    continues if that was in the same store, except for what it is to `resend`.
     """
 
     wait_id: str
@@ -35,29 +35,29 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
     resend: tuple[str, ...] = ()
 
 
-class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
+class CancelEnvelope(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
     """Nobody waits for a run any more. It may come before its request."""
 
     wait_id: str
     agent: str
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
+class ReplyEnvelope(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
     """A run has ended."""
 
     wait_id: str
     reply: PeerReply
 
 
-class Alive(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):
-    """A run goes on, and may say how far it is."""
+class AliveEnvelope(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):
+    """A run is still working, and may report its progress."""
 
     wait_id: str
     said: Any = None
     is_awake: bool = False
 
 
-class Asks(msgspec.Struct, frozen=True, kw_only=True, tag="asks"):
+class QuestionEnvelope(msgspec.Struct, frozen=True, kw_only=True, tag="asks"):
     """A run asks a person something; the answer goes to `answer_to`."""
 
     wait_id: str
@@ -68,7 +68,7 @@ class Asks(msgspec.Struct, frozen=True, kw_only=True, tag="asks"):
     answer_to: str
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
+class AnswerEnvelope(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     """What a person answered."""
 
     question_id: str
@@ -76,17 +76,24 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     by: str
 
 
-Envelope = Request | Cancel | Reply | Alive | Asks | Answer
+Envelope = (
+    RequestEnvelope
+    | CancelEnvelope
+    | ReplyEnvelope
+    | AliveEnvelope
+    | QuestionEnvelope
+    | AnswerEnvelope
+)
 
 
 def encode(envelope: Envelope) -> bytes:
-    """An envelope as the body of a message."""
+    """Encode an envelope as the body of a message."""
     tag = type(envelope).__struct_config__.tag
     return codec.encode({"type": tag} | msgspec.structs.asdict(envelope), name="message")
 
 
 def decode(body: bytes) -> Envelope:
-    """The envelope in a message; raises UnsupportedValue for what is none."""
+    """Decode the envelope in a message. Raises UnsupportedValue if it is not valid."""
     try:
         return msgspec.convert(codec.decode(body), type=Envelope)
     except (msgspec.MsgspecError, HoldfastError, ValueError) as error:
@@ -94,20 +101,20 @@ def decode(body: bytes) -> Envelope:
 
 
 def queue_of_agent(tenant: str, name: str) -> str:
-    """Where the agent of a name takes requests; raises InvalidIdentifier if it is too long."""
+    """Return the queue of an agent's requests; raises InvalidIdentifier if the name is too long."""
     return names.check(f"{_prefix('agents', tenant)}{name}", what="the queue of an agent")
 
 
 def agent_of_queue(tenant: str, queue: str) -> str:
-    """The agent that takes requests in a queue."""
+    """Return the agent that takes requests from a queue."""
     return queue.removeprefix(_prefix("agents", tenant))
 
 
 def queue_of_store(tenant: str, store_id: str) -> str:
-    """Where the runs of a store take replies."""
+    """Return the queue of replies to the runs of a store."""
     return f"{_prefix('replies', tenant)}{store_id}"
 
 
 def _prefix(what: str, tenant: str) -> str:
-    """Of the default tenant it is short; those of others are never the beginning of another's."""
+    """Return a tenant's prefix: short for the default tenant, and never a prefix of another's."""
     return f"{what}." if tenant == DEFAULT_TENANT else f"{what}@{len(tenant)}:{tenant}."

@@ -1,6 +1,6 @@
 """The exchange of one process with peers elsewhere: what goes out, what comes back, what comes in.
 
-A transport that is away stops nobody: what is owed stays in the store until it is back.
+An unavailable transport blocks nobody: pending messages stay in the store until it is back.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ class Exchange:
         self._is_up = asyncio.Event()
 
     def address_of(self, agent: str) -> str:
-        """Where an agent that is not served in this store is reached."""
+        """Return the address of an agent that is not served in this store."""
         return at_queue(envelopes.queue_of_agent(self._context.tenant, agent))
 
     def begin(self) -> None:
-        """Send what is owed and take replies from now on; once."""
+        """Start to send pending messages and to take replies; once."""
         if self._working is None:
             self._working = asyncio.create_task(_until_it_works(self._work))
 
@@ -51,13 +51,13 @@ class Exchange:
     async def publish(
         self, queue: str, body: bytes, *, key: str, headers: Mapping[str, str], ordering: str
     ) -> None:
-        """Put a message that no run owes into a queue; on disk when this returns."""
+        """Put a message that belongs to no run into a queue; it is on disk when this returns."""
         self.begin()
         await self._is_up.wait()
         await self._transport.publish(queue, body, key=key, headers=headers, ordering=ordering)
 
     async def close(self) -> None:
-        """Let go of the transport; what was under way is sent again by the next process."""
+        """Close the transport; the next process sends unfinished messages again."""
         if self._working is not None:
             self._working.cancel()
             await asyncio.wait([self._working])

@@ -1,4 +1,4 @@
-"""The receiver: takes what comes from peers elsewhere, and acknowledges it after the commit.
+"""The receiver: takes messages from peers elsewhere, and acknowledges them after the commit.
 
 Everything may come twice, late, or in another order. A request begins a run under its own id, so
 once; a reply is claimed by its wait, so once; a cancel before its request leaves a run that has
@@ -26,7 +26,15 @@ from holdfast.errors import (
 from holdfast.kernel.journal import Draft
 from holdfast.kernel.peers import queue_at
 from holdfast.peers import envelopes
-from holdfast.peers.envelopes import Alive, Answer, Asks, Cancel, Envelope, Reply, Request
+from holdfast.peers.envelopes import (
+    AliveEnvelope,
+    AnswerEnvelope,
+    CancelEnvelope,
+    Envelope,
+    QuestionEnvelope,
+    ReplyEnvelope,
+    RequestEnvelope,
+)
 from holdfast.peers.transports.contract import Delivery, Transport
 from holdfast.telemetry import log
 
@@ -55,7 +63,7 @@ class Receiver:
         self._tasks = 0
 
     async def keep_receiving(self, queue: str) -> None:
-        """Take whatever comes in a queue, until this is cancelled or the transport closed."""
+        """Take the messages of a queue, until this is cancelled or the transport is closed."""
         async for delivery in self._transport.consume(
             queue, lease=self._context.settings.lease_seconds, prefetch=_PREFETCH
         ):
@@ -63,7 +71,7 @@ class Receiver:
             self._begin(self._take(delivery)).add_done_callback(lambda _: self._free.release())
 
     async def close(self) -> None:
-        """Leave what is being taken: it comes again."""
+        """Drop the messages in progress: they are delivered again."""
         for task in self._taking:
             task.cancel()
         await asyncio.gather(*self._taking, return_exceptions=True)
@@ -75,16 +83,16 @@ class Receiver:
         return task
 
     async def _take(self, delivery: Delivery) -> None:
-        """Deal with a message; a task that is not stored before its boundary holds up nobody."""
+        """Process a message; a task that is not stored before its boundary blocks no other."""
         try:
             envelope = envelopes.decode(delivery.body)
         except MisuseError as error:
             return await self._bury(delivery, error)
-        if isinstance(envelope, Request) and self._waits_for_boundary(envelope.agent):
+        if isinstance(envelope, RequestEnvelope) and self._waits_for_boundary(envelope.agent):
             if self._tasks >= self.most_tasks:
                 return await delivery.retry(_PAUSE_SECONDS, "there was no room for it")
             self._begin(self._answered(delivery, envelope, _marked(self._work_on(envelope))))
-        elif isinstance(envelope, Alive):  # losing one costs nothing: it comes again
+        elif isinstance(envelope, AliveEnvelope):  # losing one costs nothing: another follows
             await self._answered(delivery, envelope, self._carry_out(envelope, delivery.attempt))
         else:
             carried = _marked(self._carry_out(envelope, delivery.attempt))
@@ -93,9 +101,9 @@ class Receiver:
     async def _answered(
         self, delivery: Delivery, envelope: Envelope, dealing: Coroutine[Any, Any, str]
     ) -> None:
-        """Acknowledge a message after what it asks for is stored; what cannot be comes again.
+        """Acknowledge a message after its result is stored; if that fails, it is retried.
 
-        It stays this consumer's meanwhile.
+        This consumer keeps it meanwhile.
         """
         keeping = asyncio.create_task(_keep(delivery, self._context.settings.lease_seconds))
         try:
@@ -117,20 +125,20 @@ class Receiver:
             keeping.cancel()
 
     async def _give_up(self, delivery: Delivery, envelope: Envelope, error: Exception) -> None:
-        """Bury a message after whoever waits for it was told: twice, if this process dies."""
+        """Report the failure to the waiting run, then bury the message; a crash may repeat this."""
         try:
             await self._tell_lost(envelope, str(error))
         except UnavailableError as away:
             return await delivery.retry(1.0, str(away)[:1000])
-        except HoldfastError as untold:
-            log.error("nobody could be told that message %s is dead: %s", delivery.key, untold)
+        except HoldfastError as failure:
+            log.error("nobody could be told that message %s is dead: %s", delivery.key, failure)
         await self._bury(delivery, error)
 
     async def _tell_lost(self, envelope: Envelope, why: str) -> None:
-        if isinstance(envelope, Reply):
+        if isinstance(envelope, ReplyEnvelope):
             await peers.answer(self._context, envelope.wait_id, lost("its reply", why))
-        elif isinstance(envelope, Request):
-            reply = Reply(wait_id=envelope.wait_id, reply=lost("the request", why))
+        elif isinstance(envelope, RequestEnvelope):
+            reply = ReplyEnvelope(wait_id=envelope.wait_id, reply=lost("the request", why))
             await self._transport.publish(
                 queue_at(envelope.reply_to),
                 envelopes.encode(reply),
@@ -144,11 +152,11 @@ class Receiver:
         await delivery.dead(str(error)[:1000])
 
     def _waits_for_boundary(self, agent: str) -> bool:
-        """Whether a request is acknowledged at the first boundary of its run, or at its end."""
+        """Return whether a request is acknowledged at its run's first boundary, or at its end."""
         agents = self._work.agents
         return agent in agents and agents.get(agent).rules.cadence == "boundary"
 
-    async def _work_on(self, request: Request) -> str:
+    async def _work_on(self, request: RequestEnvelope) -> str:
         """Work on a request until it is stored."""
         if await self._context.store.runs.get(request.wait_id) is not None:
             return ""  # it came before
@@ -161,7 +169,7 @@ class Receiver:
         finally:
             self._tasks -= 1
 
-    async def _creation(self, request: Request) -> Draft:
+    async def _creation(self, request: RequestEnvelope) -> Draft:
         return await peers.creation(
             self._context,
             agent=request.agent,
@@ -172,21 +180,21 @@ class Receiver:
             resend=request.resend,
         )
 
-    async def _tell_taken(self, request: Request) -> None:
-        """Begin the caller's time limit. What is not stored yet owes no message that would."""
+    async def _tell_taken(self, request: RequestEnvelope) -> None:
+        """Start the caller's timeout. A run that is not stored yet has no message to do so."""
         await self._transport.publish(
             queue_at(request.reply_to),
-            envelopes.encode(Alive(wait_id=request.wait_id)),
+            envelopes.encode(AliveEnvelope(wait_id=request.wait_id)),
             key=f"{request.wait_id}/taken",
             headers={"content-type": envelopes.CONTENT_TYPE, "kind": "taken"},
             ordering=request.wait_id,
         )
 
     async def _carry_out(self, envelope: Envelope, attempt: int) -> str:
-        """Do what a message asks for; why it cannot be done yet, if it cannot.
+        """Do what a message asks for; return the reason if it cannot be done yet.
 
-        What is about a run or a wait that is not here may be for another store that takes messages
-        from the same queue: it gets a chance. A cancel may have overtaken its request as well.
+        A message about a run or a wait that is not here may be for another store that takes
+        messages from the same queue: retry it. A cancel may also have overtaken its request.
         """
         try:
             is_here = await self._do(envelope)
@@ -195,7 +203,7 @@ class Receiver:
                 return str(error)
             log.warning("nobody waits for this any more, it is left alone: %s", error)
             return ""
-        if is_here or not isinstance(envelope, Cancel):
+        if is_here or not isinstance(envelope, CancelEnvelope):
             return ""
         if attempt == _FOR_OTHERS:
             await peers.begin_cancelled(self._context, envelope.wait_id, agent=envelope.agent)
@@ -205,16 +213,16 @@ class Receiver:
         """Do what a message asks for; False if it is about a run that is not here."""
         context, of = self._context, self._waits
         match envelope:
-            case Request():
+            case RequestEnvelope():
                 await peers.begin(context, envelope.wait_id, await self._creation(envelope))
-            case Cancel():
+            case CancelEnvelope():
                 return await peers.cancel(context, envelope.wait_id)
-            case Reply():
+            case ReplyEnvelope():
                 await peers.answer(context, envelope.wait_id, envelope.reply)
                 await peers.withdraw_questions(of, envelope.wait_id)
-            case Alive(wait_id=wait_id, said=said, is_awake=is_awake):
+            case AliveEnvelope(wait_id=wait_id, said=said, is_awake=is_awake):
                 await peers.hear_from(context, wait_id, said=said, is_awake=is_awake)
-            case Asks():
+            case QuestionEnvelope():
                 await peers.pass_on_question(
                     context,
                     envelope.wait_id,
@@ -224,13 +232,13 @@ class Receiver:
                     question=envelope.question,
                     answer_to=envelope.answer_to,
                 )
-            case Answer():
+            case AnswerEnvelope():
                 await of.resolve(envelope.question_id, envelope.value, by=envelope.by)
         return True
 
 
 async def _marked(dealing: Coroutine[Any, Any, str]) -> str:
-    """What a message comes to, with the moments at which its receiver may die."""
+    """Await the result of a message, with fault points at which its receiver may die."""
     faults.point("receiver.before_commit")
     not_yet = await dealing
     faults.point("receiver.after_commit")
@@ -238,13 +246,13 @@ async def _marked(dealing: Coroutine[Any, Any, str]) -> str:
 
 
 def _pause(attempt: int) -> float:
-    """How long nobody is given a message again; by chance, so that not always the same wins."""
+    """Return the delay before a retry; random, so that the same receiver does not always win."""
     longest = min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * 1.2**attempt)
     return random.uniform(0.0, longest)
 
 
 async def _keep(delivery: Delivery, lease: float) -> None:
-    """Let nobody else be given a message while its run is worked on."""
+    """Extend the claim on a message while its run is worked on."""
     while True:
         await asyncio.sleep(lease / 3)
         with contextlib.suppress(HoldfastError):

@@ -1,7 +1,7 @@
-"""The relay: sends what runs owe to peers elsewhere, in order for each run, at least once.
+"""The relay: sends pending messages to peers elsewhere, in order for each run, at least once.
 
-A message is taken with a lease, sent under its own id, and then forgotten. Whoever dies between
-sending and forgetting has it sent again, under the same id.
+A message is claimed with a lease, sent under its own id, and then deleted. If the relay dies
+between sending and deleting, the message is sent again, under the same id.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,18 @@ from holdfast.engine.reading.journal import body_of
 from holdfast.errors import IntegrityError, UnavailableError
 from holdfast.kernel import indexes, peers
 from holdfast.kernel.journal import Entry
-from holdfast.kernel.messages import OUTGOING, Message
+from holdfast.kernel.messages import OUTGOING, QueuedMessage
 from holdfast.kernel.peers import Note
 from holdfast.peers import envelopes
-from holdfast.peers.envelopes import Alive, Answer, Asks, Cancel, Envelope, Reply, Request
+from holdfast.peers.envelopes import (
+    AliveEnvelope,
+    AnswerEnvelope,
+    CancelEnvelope,
+    Envelope,
+    QuestionEnvelope,
+    ReplyEnvelope,
+    RequestEnvelope,
+)
 from holdfast.peers.transports.contract import Transport
 from holdfast.telemetry import log
 
@@ -31,7 +39,7 @@ _TRIES: Final = 20
 
 
 class Relay:
-    """Sends over one transport what the runs of one store owe."""
+    """Sends the pending messages of one store's runs over one transport."""
 
     def __init__(self, context: Context, transport: Transport, *, reply_to: str) -> None:
         self._context = context
@@ -44,10 +52,10 @@ class Relay:
         )
 
     async def keep_sending(self) -> None:
-        """Send whatever becomes due, until this is cancelled; in order for each run."""
+        """Send due messages until this is cancelled; in order for each run."""
         await self._courier.keep_delivering(self._context.settings.wakeup_poll_seconds)
 
-    async def _send_in_order(self, messages: Sequence[Message]) -> None:
+    async def _send_in_order(self, messages: Sequence[QueuedMessage]) -> None:
         for at, message in enumerate(messages):
             try:
                 await self._send(message)
@@ -64,13 +72,13 @@ class Relay:
             else:
                 await self._queues.ack(message)
 
-    async def _tell_lost(self, message: Message, why: str) -> None:
-        """A request that cannot be sent has failed, and so has a run whose reply cannot be."""
+    async def _tell_lost(self, message: QueuedMessage, why: str) -> None:
+        """Fail a request that cannot be sent, or the run whose reply cannot be sent."""
         note = note_of(message)
         if note.kind == "request":
             await answer(self._context, note.subject, lost("the request", why))
         elif note.kind == "reply":
-            failed = Reply(wait_id=note.subject, reply=lost("its reply", why))
+            failed = ReplyEnvelope(wait_id=note.subject, reply=lost("its reply", why))
             await self._transport.publish(
                 peers.queue_at(note.address),
                 envelopes.encode(failed),
@@ -79,7 +87,7 @@ class Relay:
                 ordering=note.subject,
             )
 
-    async def _send(self, message: Message) -> None:
+    async def _send(self, message: QueuedMessage) -> None:
         note = note_of(message)
         if note.kind == "cancel" and await is_awaited(self._context, note.subject):
             return  # somebody else joined that call
@@ -94,23 +102,23 @@ class Relay:
         )
         faults.point("relay.after_publish")
 
-    async def _retry(self, message: Message, error: UnavailableError) -> None:
+    async def _retry(self, message: QueuedMessage, error: UnavailableError) -> None:
         """Send a message again once the transport is back, however long that takes."""
         _log_once(message, error)
         note = str(error)[:1000]
         await self._queues.retry(message, delay=0.5, note=note, is_counted=False)
 
-    async def _envelope(self, message: Message, note: Note) -> Envelope:
+    async def _envelope(self, message: QueuedMessage, note: Note) -> Envelope:
         if note.kind == "cancel":
             agent = envelopes.agent_of_queue(self._context.tenant, peers.queue_at(note.address))
-            return Cancel(wait_id=note.subject, agent=agent)
+            return CancelEnvelope(wait_id=note.subject, agent=agent)
         if note.kind in ("alive", "taken", "working"):
-            return Alive(wait_id=note.subject, is_awake=note.kind == "alive")
+            return AliveEnvelope(wait_id=note.subject, is_awake=note.kind == "alive")
         if note.kind == "progress":
-            return Alive(wait_id=note.subject, said=codec.decode(message.body))
+            return AliveEnvelope(wait_id=note.subject, said=codec.decode(message.body))
         if note.kind == "reply":
             reply = await reply_of(self._context, note.subject, note.seq)
-            return Reply(wait_id=note.subject, reply=reply)
+            return ReplyEnvelope(wait_id=note.subject, reply=reply)
         entry = await intact_entry(self._context, message.ordering, note.seq)
         match note.kind:
             case "request":
@@ -118,13 +126,15 @@ class Relay:
             case "asks":
                 return self._asks(entry, message, note)
             case "answer":
-                return Answer(question_id=note.subject, value=body_of(entry), by=entry.actor)
+                return AnswerEnvelope(
+                    question_id=note.subject, value=body_of(entry), by=entry.actor
+                )
             case _:
                 raise IntegrityError(f"nobody owes a {note.kind!r}")
 
-    def _request(self, entry: Entry, note: Note) -> Request:
+    def _request(self, entry: Entry, note: Note) -> RequestEnvelope:
         call = _payload(entry, note.subject)
-        return Request(
+        return RequestEnvelope(
             wait_id=note.subject,
             agent=call["agent"],
             input=call.get("input"),
@@ -135,11 +145,11 @@ class Relay:
             resend=tuple(call.get("resend", ())),
         )
 
-    def _asks(self, entry: Entry, message: Message, note: Note) -> Asks:
+    def _asks(self, entry: Entry, message: QueuedMessage, note: Note) -> QuestionEnvelope:
         question_id = message.message_id.rpartition("/")[2]
         (wait,) = [w for w in indexes.facts_of(entry).waits if w.wait_id == question_id]
         question = _payload(entry, question_id)
-        return Asks(
+        return QuestionEnvelope(
             wait_id=note.subject,
             question_id=question_id,
             kind=wait.kind,
@@ -149,7 +159,7 @@ class Relay:
         )
 
 
-def _kind_of(message: Message) -> str:
+def _kind_of(message: QueuedMessage) -> str:
     """Return what kind of message it is; "unreadable" if it does not say."""
     try:
         return note_of(message).kind
@@ -157,7 +167,7 @@ def _kind_of(message: Message) -> str:
         return "unreadable"
 
 
-def _log_once(message: Message, error: Exception) -> None:
+def _log_once(message: QueuedMessage, error: Exception) -> None:
     """Log the first failure to send a message; the note of a later one says so already."""
     if not message.note:
         kind, id = _kind_of(message), message.message_id
@@ -165,18 +175,18 @@ def _log_once(message: Message, error: Exception) -> None:
 
 
 def _body_of(envelope: Envelope, *, most: int) -> bytes:
-    """An envelope as it is sent; a reply that is too large for that is one that failed."""
+    """Encode an envelope to be sent; a reply that is too large becomes a failure."""
     body = envelopes.encode(envelope)
-    if len(body) <= most or not isinstance(envelope, Reply):
+    if len(body) <= most or not isinstance(envelope, ReplyEnvelope):
         return body
     error = (
         f"its answer and artifacts have {len(body):,} bytes, and at most {most:,} are sent "
         "(setting max_body_bytes); let it keep them elsewhere and answer where they are"
     )
     failed = PeerReply(status="failed", error=error)
-    return envelopes.encode(Reply(wait_id=envelope.wait_id, reply=failed))
+    return envelopes.encode(ReplyEnvelope(wait_id=envelope.wait_id, reply=failed))
 
 
 def _payload(entry: Entry, wait_id: str) -> dict[str, Any]:
-    told = cast("dict[str, Any]", body_of(entry) or {})
-    return told.get(wait_id, {})
+    bodies = cast("dict[str, Any]", body_of(entry) or {})
+    return bodies.get(wait_id, {})

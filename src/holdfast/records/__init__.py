@@ -1,4 +1,4 @@
-"""Checkpoints that tell of the work itself, and going on from them (seed 003)."""
+"""Checkpoints that describe the work itself, and resuming from them (seed 003)."""
 
 from holdfast.kernel.record_proofs import hash_of
 from holdfast.kernel.records import (

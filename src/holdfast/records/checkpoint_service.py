@@ -1,7 +1,7 @@
-"""The operations of seed 003 on checkpoints that tell of the work, over runs and their versions.
+"""The operations of seed 003 on checkpoints that describe the work, over runs and their versions.
 
 A task is a run whose id is the task's; a checkpoint is a version of it. Nothing is overwritten: an
-update is a new revision, and what is final stays as it is.
+update is a new revision, and a final checkpoint never changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from holdfast import clock, names
 from holdfast.engine.checkpoints import record_damage
 from holdfast.engine.context import Context
 from holdfast.engine.maintenance import gaps
-from holdfast.engine.reading import proving
+from holdfast.engine.reading import proved_checkpoints
 from holdfast.errors import (
     CheckpointNotFound,
     IndexCorrupted,
@@ -28,7 +28,8 @@ from holdfast.kernel import records
 from holdfast.kernel.checkpoints import COPIES, Checkpoint
 from holdfast.kernel.records import AGENT_TYPES, MAX_SUMMARY, Record
 from holdfast.records.owners import Owners
-from holdfast.records.reading import Reading
+from holdfast.records.record_loader import RecordLoader
+from holdfast.records.record_writer import NewRecord, RecordWriter
 from holdfast.records.stored import (
     CheckpointQuery,
     HandoffResult,
@@ -37,14 +38,13 @@ from holdfast.records.stored import (
     StoredRecord,
 )
 from holdfast.records.succession import Succession
-from holdfast.records.writing import Creating, Writing
 from holdfast.stores.reads import FoundRecord, RecordFilter
 
 _NO_LIMIT = 2**62
 _MOST = 1000
 
 
-class Opened(Protocol):
+class OpenHoldfast(Protocol):
     """What the service needs of an open Holdfast."""
 
     _context: Context
@@ -57,11 +57,11 @@ class CheckpointService:
     name. What agents of Holdfast save is read in the same way.
     """
 
-    def __init__(self, hf: Opened, *, agent_types: Sequence[str] = AGENT_TYPES) -> None:
+    def __init__(self, hf: OpenHoldfast, *, agent_types: Sequence[str] = AGENT_TYPES) -> None:
         self._context = _context_of(hf)
-        self._reading = Reading(self._context)
+        self._reading = RecordLoader(self._context)
         owners = Owners(self._context)
-        self._writing = Writing(self._context, self._reading, owners, tuple(agent_types))
+        self._writing = RecordWriter(self._context, self._reading, owners, tuple(agent_types))
         self._succession = Succession(self._context, self._reading, self._writing, owners)
 
     # Writing.
@@ -77,10 +77,10 @@ class CheckpointService:
         summary: str = "",
         expected_latest: UUID | str | None = None,
     ) -> StoredRecord:
-        """Store how the work stands; it is on disk when this returns.
+        """Store the state of the work; it is on disk when this returns.
 
-        `state` has the sections of the schema, those that are left out are empty. `summary` can be
-        searched, and lies in the clear. With `expected_latest` (the id of the checkpoint that you
+        `state` has the sections of the schema; omitted ones are empty. `summary` can be
+        searched, and is not encrypted. With `expected_latest` (the id of the checkpoint that you
         continue, "" for none) a writer that was not first gets CheckpointConflict; without it,
         checkpoints of one task follow each other in the order in which they were stored.
         """
@@ -88,7 +88,7 @@ class CheckpointService:
         if _text(agent_type, what="agent_type"):
             fields = schema.merged(fields, {"metadata": {"agent_type": agent_type}})
         return await self._writing.create(
-            Creating(
+            NewRecord(
                 names.check(task_id, what="task id"),
                 names.check(agent_id, what="agent id"),
                 fields,
@@ -131,7 +131,7 @@ class CheckpointService:
     async def link_checkpoints(
         self, parent_id: UUID | str, child_id: UUID | str, *, by: str = ""
     ) -> None:
-        """Let a checkpoint continue another one, of any task; again is the same as once."""
+        """Let a checkpoint continue another one, of any task; repeating it changes nothing."""
         parent, child = await self._found(parent_id), await self._found(child_id)
         await self._writing.link(parent, child, by=_name(by, what="by"))
 
@@ -140,7 +140,7 @@ class CheckpointService:
     async def get_checkpoint(
         self, checkpoint_id: UUID | str, *, revision: int | None = None
     ) -> StoredRecord | None:
-        """A checkpoint, or one of its earlier revisions; None if there is none.
+        """Return a checkpoint, or one of its earlier revisions; None if it does not exist.
 
         Raises CheckpointCorrupted rather than return anything that was not stored.
         """
@@ -148,7 +148,7 @@ class CheckpointService:
         found = None if wanted is None else await self._context.store.records.by_id(wanted)
         if found is None:
             if wanted is not None:
-                await proving.check_absent(self._context, wanted)
+                await proved_checkpoints.check_absent(self._context, wanted)
             return None
         await gaps.check_whole(self._context, found.checkpoint.run_id)
         record = await self._reading.one(found)
@@ -159,10 +159,10 @@ class CheckpointService:
         return await self._reading.revision_of(found, revision)
 
     async def get_latest_checkpoint(self, task_id: str) -> StoredRecord | None:
-        """The newest checkpoint that verifies; `skipped` names damaged ones that are newer.
+        """Return the newest checkpoint that verifies; `skipped` names damaged ones that are newer.
 
-        Damage is put on the record as CHECKPOINT_CORRUPTED first. Raises CheckpointCorrupted if
-        there are checkpoints, and none verifies; None if there are none.
+        Damage is recorded as CHECKPOINT_CORRUPTED first. Raises CheckpointCorrupted if there are
+        checkpoints and none verifies. Returns None if the task has no checkpoints.
         """
         await gaps.check_whole(self._context, names.check(task_id, what="task id"))
         skipped: list[Checkpoint] = []
@@ -171,7 +171,9 @@ class CheckpointService:
         while True:
             page = await self._context.store.records.page(task_id, before=before, limit=1)
             rows = [each.checkpoint for each in page]
-            await proving.check_page(self._context, task_id, rows, before=before, limit=1)
+            await proved_checkpoints.check_page(
+                self._context, task_id, rows, before=before, limit=1
+            )
             if not page:
                 break
             checkpoint = page[0].checkpoint
@@ -198,14 +200,16 @@ class CheckpointService:
         """A task's checkpoints, newest first, each with its parent; `before` continues a listing.
 
         `before` is the `run_version` of the last one. Raises CheckpointCorrupted if one is damaged;
-        a search names damaged ones and goes on.
+        a search names damaged ones and continues.
         """
         newest = _NO_LIMIT if before is None else names.check_count(before, what="before")
         limit = _limit_of(limit)
         await gaps.check_whole(self._context, names.check(task_id, what="task id"))
         found = await self._context.store.records.page(task_id, before=newest, limit=limit)
         rows = [each.checkpoint for each in found]
-        await proving.check_page(self._context, task_id, rows, before=newest, limit=limit)
+        await proved_checkpoints.check_page(
+            self._context, task_id, rows, before=newest, limit=limit
+        )
         return [_whole(record) for record in await self._reading.all(found)]
 
     async def get_checkpoints_by_agent(
@@ -255,10 +259,10 @@ class CheckpointService:
         note: str = "",
         by: str = "",
     ) -> HandoffResult:
-        """End the present context of a task: its latest checkpoint is final, and another goes on.
+        """End the present context of a task: finalize its latest checkpoint for the next agent.
 
-        An agent that acknowledges in time goes on; `to` may be one that workers serve. A run of an
-        agent on Holdfast is asked to hand over at the end of its turn instead.
+        An agent that acknowledges in time continues; `to` may be one that workers serve. A run of
+        an agent on Holdfast is asked to hand over at the end of its turn instead.
         """
         return await self._succession.initiate(
             await self._found(checkpoint_id),
@@ -269,27 +273,27 @@ class CheckpointService:
         )
 
     async def acknowledge_handoff(self, checkpoint_id: UUID | str, new_agent_id: str) -> None:
-        """Say that an agent goes on from here; again is the same as once.
+        """Record that an agent continues from here; repeating it changes nothing.
 
-        Raises ConflictError if another agent was first, or nobody was in time.
+        Raises ConflictError if another agent was first, or the timeout has passed.
         """
         names.check(new_agent_id, what="agent id")
         await self._succession.acknowledge(await self._found(checkpoint_id), new_agent_id)
 
     async def find_recovery_point(self, task_id: str) -> StoredRecord | None:
-        """The newest checkpoint that a task can go on from; `skipped` are damaged newer ones.
+        """Return the newest checkpoint that a task can resume from; `skipped`: damaged newer ones.
 
-        Damage is put on the record. None if there is no checkpoint that verifies.
+        Damage is recorded. Returns None if no checkpoint verifies.
         """
         return await self._succession.recovery_point(names.check(task_id, what="task id"))
 
     async def execute_recovery(
         self, checkpoint_id: UUID | str, *, by: str = "", note: str = ""
     ) -> RecoveryResult:
-        """Let a task go on from a checkpoint; what came after it is left as it is, on the record.
+        """Resume a task from a checkpoint; later checkpoints stay unchanged in the journal.
 
-        Raises ConflictError if the chain of its journal is broken: `holdfast runs recover` asks a
-        person then.
+        Raises ConflictError if the chain of its journal is broken: then `holdfast runs recover`
+        asks a person.
         """
         return await self._succession.recover(
             await self._found(checkpoint_id),
@@ -302,10 +306,10 @@ class CheckpointService:
         found = None if wanted is None else await self._context.store.records.by_id(wanted)
         if found is None:
             if wanted is not None:
-                await proving.check_absent(self._context, wanted)
+                await proved_checkpoints.check_absent(self._context, wanted)
             raise CheckpointNotFound(f"there is no checkpoint {str(checkpoint_id)[:80]!r}")
         await gaps.check_whole(self._context, found.checkpoint.run_id)
-        await proving.check_records(self._context, [found])
+        await proved_checkpoints.check_records(self._context, [found])
         return found
 
 
@@ -334,7 +338,7 @@ def _context_of(hf: object) -> Context:
 
 
 def _text(value: object, *, what: str) -> str:
-    """A text that may be empty; None is no text."""
+    """Return a text that may be empty; None is not a text."""
     if not isinstance(value, str):
         raise RecordInvalid(
             f"{what} must be a string, not {type(value).__name__}; leave it out if there is none"

@@ -1,8 +1,8 @@
-"""Whose a task outside is, as the handoffs and recoveries in its journal tell.
+"""The owner of an outside task, derived from the handoffs and recoveries in its journal.
 
-A task that was never taken over is open to everybody. Whoever acknowledges a handoff owns it, and
-nobody else writes to it, until the owner hands it over or somebody recovers it: then it is whoever
-goes on first, but never one that gave it away.
+Any agent may write to a task that was never taken over. The agent that acknowledges a handoff owns
+it, and no other writes to it, until the owner hands it over or somebody recovers it. Then the first
+agent that continues owns it, but never one that gave it away.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ _KINDS: Final = frozenset(
 )
 
 
-class _Standing(msgspec.Struct):
+class _OwnerStanding(msgspec.Struct):
     """Who owns a task at a position of its journal, and who gave it away."""
 
     position: Position = ORIGIN
@@ -45,10 +45,10 @@ class _Standing(msgspec.Struct):
         if entry.kind not in _KINDS:
             return
         match indexes.facts_of(entry):
-            case checkpoints.Created() as made:
-                # One that a recovery copied is of the agent that it was copied from.
+            case checkpoints.CheckpointCreated() as made:
+                # A checkpoint that a recovery copied belongs to the agent of the original.
                 self.agents[made.version] = made.agent or self.agents.get(made.parent, "")
-            case runs.Given() as given:
+            case runs.AgentHandoff() as given:
                 self.is_given_outside = not given.giver
                 self.giver = self.owner or self.agents.get(given.version, "")
             case runs.Acknowledged(_, agent, worker):
@@ -70,7 +70,7 @@ class Owners:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._known: dict[str, _Standing] = {}
+        self._known: dict[str, _OwnerStanding] = {}
 
     async def check_writer(self, head: RunAtHead, who: str) -> None:
         """Raise Fenced unless `who` may write where the task's journal ends."""
@@ -96,7 +96,7 @@ class Owners:
         )
 
     async def expire_handoff(self, task_id: str) -> bool:
-        """Give a task back whose handoff nobody acknowledged in time; False if there is none."""
+        """Give a task back if its handoff expired unacknowledged; return whether it had."""
         run = await self._context.store.runs.get(task_id)
         wait = await self._context.store.waits.get(run.handoff) if run and run.handoff else None
         if wait is None or not waits.is_due(wait, self._context.now()):
@@ -105,12 +105,12 @@ class Owners:
             pass
         return True
 
-    async def _standing(self, head: RunAtHead) -> _Standing:
-        """Whose the task is at the head; of what was read before, only what is new is read."""
+    async def _standing(self, head: RunAtHead) -> _OwnerStanding:
+        """Return the task's owner at the head; reads only entries that are new since last time."""
         task_id, upto = head.run.run_id, head.position.seq
         standing = self._known.pop(task_id, None)
         if standing is None or not await self._is_of(task_id, standing.position, upto):
-            standing = _Standing()
+            standing = _OwnerStanding()
         while standing.position.seq < upto:
             after = standing.position.seq
             limit = min(_PAGE, upto - after)
@@ -125,7 +125,7 @@ class Owners:
         return standing
 
     async def _is_of(self, task_id: str, position: Position, upto: int) -> bool:
-        """Whether the journal still has this position: its task may have been made anew since."""
+        """Return whether the journal still has this position: the task may have been recreated."""
         if position.seq > upto:
             return False
         found = await self._context.store.journal.named(task_id, [position.seq])

@@ -1,4 +1,4 @@
-"""Records as the service gives them back, and what they are searched by."""
+"""Records as the service returns them, and the query to search for them."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from holdfast.kernel.records import Record
 
 
 class StoredRecord(Record, frozen=True, kw_only=True):
-    """A record, and how it lies in the store.
+    """A record, and how it is stored.
 
     `run_version` is the version of the task's run. `parent_id` is the checkpoint it continues: the
     one it was linked to, else the one before it; "" means none. `skipped` are the ids of newer
@@ -60,9 +60,9 @@ class SearchResult(msgspec.Struct, frozen=True):
 
 
 class HandoffResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of asking for a handoff: `given`, or `requested` of an agent on Holdfast.
+    """The result of asking for a handoff: `given`, or `requested` of an agent on Holdfast.
 
-    Until `until` somebody has to acknowledge it, else the task goes back.
+    An agent has to acknowledge it before `until`, else the task returns to its giver.
     """
 
     task_id: str
@@ -76,7 +76,7 @@ class HandoffResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that goes on: from which checkpoint, and the version that it goes on as."""
+    """A resumed task: the checkpoint it resumes from, and the version it continues as."""
 
     task_id: str
     checkpoint_id: str

@@ -11,26 +11,26 @@ from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.maintenance import gaps
 from holdfast.engine.maintenance.recoveries import Recoveries
-from holdfast.engine.reading import proving
+from holdfast.engine.reading import proved_checkpoints
 from holdfast.errors import ConflictError, IllegalMove, JournalCorrupted
 from holdfast.kernel import handoffs
-from holdfast.kernel.handoffs import Findings, Offer, Selection, Verification
+from holdfast.kernel.handoffs import HandoffProgress, Offer, Selection, Verification
 from holdfast.kernel.journal import Draft
 from holdfast.kernel.records import Phase
 from holdfast.records.owners import Owners
-from holdfast.records.reading import Reading
+from holdfast.records.record_loader import RecordLoader
+from holdfast.records.record_writer import RecordWriter
 from holdfast.records.stored import HandoffResult, RecoveryResult, StoredRecord
-from holdfast.records.writing import Writing
 from holdfast.stores.reads import FoundRecord, RunAtHead
 
 _NO_LIMIT = 2**62
 
 
 class Succession:
-    """What the service does beside writing and reading checkpoints."""
+    """Hands over and recovers tasks."""
 
     def __init__(
-        self, context: Context, reading: Reading, writing: Writing, owners: Owners
+        self, context: Context, reading: RecordLoader, writing: RecordWriter, owners: Owners
     ) -> None:
         self._context = context
         self._reading = reading
@@ -42,7 +42,7 @@ class Succession:
     async def initiate(
         self, found: FoundRecord, *, to: str, seconds: float, note: str, by: str
     ) -> HandoffResult:
-        """Hand over a task from its newest checkpoint; of an agent's run, ask its agent to."""
+        """Hand over a task from its newest checkpoint; for an agent's run, ask the agent to."""
         task_id = found.checkpoint.run_id
         run = await self._context.store.runs.get(task_id)
         if run is not None and run.agent:
@@ -66,7 +66,7 @@ class Succession:
                 until=until,
                 note=note,
             )
-            told = _result(
+            result = _result(
                 present,
                 "given",
                 from_agent=record.metadata.agent_id,
@@ -75,14 +75,14 @@ class Succession:
                 continuation_prompt=record.recovery.continuation_prompt,
                 until=until,
             )
-            made[:] = [told]
+            made[:] = [result]
             return [*drafts, *handoffs.give(head.run, offer)]
 
         await self._writing.decide(task_id, plan, by=by)
         return made[0]
 
     async def acknowledge(self, found: FoundRecord, new_agent_id: str) -> None:
-        """Say that an agent goes on from the checkpoint of a handoff; once per handoff."""
+        """Record that an agent continues from the checkpoint of a handoff; once per handoff."""
         task_id, version = found.checkpoint.run_id, found.checkpoint.version
         await self._owners.expire_handoff(task_id)
         known = [each for each in await self._handoffs.of_run(task_id) if each.version == version]
@@ -107,20 +107,20 @@ class Succession:
             f"{who} goes on"
         )
 
-    async def _findings(self, found: FoundRecord, new_agent_id: str) -> Findings:
-        """Verify the checkpoint for whoever acknowledges. Raises if it is not what was stored."""
+    async def _findings(self, found: FoundRecord, new_agent_id: str) -> HandoffProgress:
+        """Verify the checkpoint for the acknowledging agent. Raises if it is not as stored."""
         received_at = self._context.now()
         record = await self._reading.one(found)
         checkpoint = found.checkpoint
         digest = record.compliance.hash
-        return Findings(
+        return HandoffProgress(
             received_at=received_at,
             verified=Verification(checkpoint.checkpoint_id, checkpoint.version, digest),
             selected=Selection(new_agent_id, "it acknowledged the handoff of a task outside"),
         )
 
     async def recovery_point(self, task_id: str) -> StoredRecord | None:
-        """The newest checkpoint that a task can go on from; None if there is none."""
+        """Return the newest checkpoint that a task can resume from, or None."""
         await gaps.check_whole(self._context, task_id)
         point = await self._recoveries.find_point(task_id)
         if point.checkpoint_id is None or point.is_over:
@@ -137,7 +137,7 @@ class Succession:
         return msgspec.structs.replace(record, skipped=tuple(map(str, point.skipped)))
 
     async def recover(self, found: FoundRecord, *, by: str, note: str) -> RecoveryResult:
-        """Let a task go on from a checkpoint."""
+        """Resume a task from a checkpoint."""
         checkpoint = found.checkpoint
         run = await self._recoveries.execute(
             checkpoint.run_id, version=checkpoint.version, by=by, note=note
@@ -153,7 +153,7 @@ class Succession:
     async def _newest(self, found: FoundRecord) -> FoundRecord:
         task_id = found.checkpoint.run_id
         (newest,) = await self._context.store.records.page(task_id, before=_NO_LIMIT, limit=1)
-        await proving.check_newest(self._context, task_id, newest.checkpoint)
+        await proved_checkpoints.check_newest(self._context, task_id, newest.checkpoint)
         if newest.checkpoint.version != found.checkpoint.version:
             raise ConflictError(
                 f"checkpoint {found.checkpoint.checkpoint_id} is not the latest of task {task_id}: "
@@ -163,7 +163,7 @@ class Succession:
 
 
 def _prompt_of(record: StoredRecord) -> str:
-    """How the next context is told of a task that was worked on outside."""
+    """Return the continuation prompt for a task that was worked on outside."""
     policy = HandoffPolicy()
     whole = continuation_of(record, task=record.metadata.task_id, version=record.run_version)
     return whole.fitted(policy.prompt_limit(), policy.tokens_of).text

@@ -147,7 +147,7 @@ class Combiner:
     ) -> None:
         is_full = len(self._queue) >= self._batch_commits and not self._retries
         if is_full and answers is not None:
-            # Before the callers go on: the next batch is written while they prepare theirs.
+            # Before the callers continue: the next batch is written while they prepare theirs.
             self._write(self._next_batch())
         if answers is None:
             self._fail(batch, error or AssertionError("neither answers nor an error"))
@@ -196,7 +196,7 @@ def _answer(answer: "asyncio.Future[Any]", result: Any) -> None:
 
 
 def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
-    """Whom a write may concern; nobody if it changed nothing."""
+    """Return the topics that a write may concern; none if it changed nothing."""
     match write:
         case Beat() | NoteBlockedLoop() | TakeMessages():
             return ()

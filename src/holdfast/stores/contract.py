@@ -14,9 +14,9 @@ import msgspec
 from holdfast.clock import Clock
 from holdfast.kernel.indexes import Change, Indexes
 from holdfast.kernel.journal import Draft, Entry, Position
-from holdfast.kernel.leases import Worker
-from holdfast.kernel.messages import Message, Move
-from holdfast.kernel.runs import Run
+from holdfast.kernel.leases import WorkerRow
+from holdfast.kernel.messages import Move, QueuedMessage
+from holdfast.kernel.runs import RunRow
 from holdfast.stores.home import Home
 from holdfast.stores.reads import (
     BudgetReads,
@@ -37,7 +37,7 @@ from holdfast.stores.reads import (
 class BegunRun(msgspec.Struct, frozen=True, gc=False):
     """A run that begins with a commit of another: the first entries of its journal, and its row."""
 
-    run: Run
+    run: RunRow
     entries: tuple[Entry, ...]
 
 
@@ -52,7 +52,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     run_id: str
     after: Position
     entries: tuple[Entry, ...]
-    run: Run | None
+    run: RunRow | None
     changes: tuple[Change, ...]
     begun: tuple[BegunRun, ...] = ()
 
@@ -75,7 +75,7 @@ Outcome = Applied | Conflict | Refused
 
 
 class AtCheckpoint(NamedTuple):
-    """The newest checkpoint of a run; 0 and None if there is none."""
+    """The newest checkpoint of a run; 0 and None without one."""
 
     seq: int
     version: int
@@ -93,7 +93,7 @@ class Holder(NamedTuple):
 
 
 class Snapshot(msgspec.Struct):
-    """What a late-bound decision sees: a run's rows as they are under its lock.
+    """What a late-bound decision sees: a run's rows, read under its lock.
 
     `indexes` holds the run and the waits, groups, effects, signals, budget and reservations that
     were asked for. `holder` is None if the run's worker has no row: it has ended well. A sweep for
@@ -105,10 +105,10 @@ class Snapshot(msgspec.Struct):
     now: int
     newest: AtCheckpoint
     holder: Holder | None
-    workers: Mapping[str, Worker] = {}
+    workers: Mapping[str, WorkerRow] = {}
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> RunRow | None:
         return self.indexes.run
 
 
@@ -128,7 +128,7 @@ class NoteDuplicate(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimWait(msgspec.Struct, frozen=True, gc=False):
-    """Keep an open wait for whoever is about to answer it: nobody else claims or expires it."""
+    """Claim an open wait to answer it soon: nobody else claims or expires it meanwhile."""
 
     wait_id: str
     by: str
@@ -145,7 +145,7 @@ class LostWorker(NamedTuple):
     beats: int
 
 
-class Decision(msgspec.Struct, frozen=True):
+class LateDecision(msgspec.Struct, frozen=True):
     """What a late-bound decision wants: entries, row touches beside the journal, and its answer.
 
     With `if_unmoved` its entries are stored only if, when they are written, that worker has beaten
@@ -158,7 +158,7 @@ class Decision(msgspec.Struct, frozen=True):
     if_unmoved: LostWorker | None = None
 
 
-Decide = Callable[[Snapshot], Decision]
+Decide = Callable[[Snapshot], LateDecision]
 
 
 EVERYBODY: Final = "*"
@@ -193,7 +193,7 @@ class Late(msgspec.Struct, frozen=True):
     reservation_ids: tuple[str, ...] = ()
     has_budget: bool = False
     topics: tuple[str, ...] = ()
-    taker: Worker | None = None
+    taker: WorkerRow | None = None
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -214,7 +214,7 @@ class Sweep(msgspec.Struct, frozen=True):
     agents: tuple[str, ...] = ()
     with_suspects: bool = True
     lost: tuple[LostWorker, ...] = ()
-    taker: Worker | None = None
+    taker: WorkerRow | None = None
 
 
 FIND_OF_AGENTS: Final = {
@@ -231,7 +231,7 @@ class Beat(msgspec.Struct, frozen=True, gc=False):
     its row was read (`if_unmoved`).
     """
 
-    worker: Worker
+    worker: WorkerRow
     is_last: bool = False
     if_unmoved: bool = False
 
@@ -250,7 +250,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     It is due at `due_at`, by the store's clock.
     """
 
-    message: Message
+    message: QueuedMessage
 
 
 class TakeMessages(msgspec.Struct, frozen=True, gc=False):
@@ -270,12 +270,12 @@ class TakeMessages(msgspec.Struct, frozen=True, gc=False):
 class MoveMessage(msgspec.Struct, frozen=True, gc=False):
     """Change a message; the answer is False if it is not as `message` has it any more.
 
-    What tells is its worker, its attempts and its status: whoever lost a delivery moves nothing.
-    One that is to be forgotten was delivered: the same message (`created_at`) goes, whoever has it.
+    Its worker, attempts and status are compared: a worker that lost a delivery moves nothing.
+    A message to be forgotten was delivered: it (`created_at`) is deleted, whichever worker has it.
     Moving it a second time in the same way is the same as once.
     """
 
-    message: Message
+    message: QueuedMessage
     move: Move
 
 
@@ -302,7 +302,7 @@ class Store(Protocol):
     clock: Clock
     tenant: str
     on_applied: Callable[[Iterable[str]], None] | None
-    """Called after each batch with the topics it concerned: a hint for whoever waits."""
+    """Called after each batch with the topics it concerned: a hint for those that wait."""
 
     @property
     def home(self) -> Home: ...
@@ -341,9 +341,9 @@ class Store(Protocol):
         ...
 
     def let_go(self) -> None:
-        """Break off what waits for the event loop, from another thread: it holds locks.
+        """Abort what waits for the event loop, from another thread: it holds locks.
 
-        Who asked for it is told, when the loop goes on, as if the connection had been lost.
+        When the loop continues, the submitter gets the error of a lost connection.
         """
         ...
 

@@ -10,19 +10,19 @@ from holdfast.errors import IntegrityError
 from holdfast.kernel import proofs
 from holdfast.kernel.indexes import Indexes
 from holdfast.kernel.peers import call_at
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.waits import Wait
 from holdfast.stores.rows import Row, Shape
 
 
 def with_hints(wait: Wait, stored: Wait | None) -> Wait:
-    """A wait as the journal tells it, with what its row has beside it."""
+    """Return a wait of the journal, with what its row has beside it."""
     if stored is None:
         return wait
     joined = call_at(wait.address)
     return msgspec.structs.replace(
         wait,
-        # A sign of life moves it; one that joined a call lasts as long as whoever made it waits.
+        # A sign of life moves it; one that joined a call lasts as long as the caller waits.
         deadline=stored.deadline if stored.progress_at or joined else wait.deadline,
         duplicates=stored.duplicates,
         progress_at=stored.progress_at,
@@ -32,7 +32,7 @@ def with_hints(wait: Wait, stored: Wait | None) -> Wait:
     )
 
 
-def keep_proven_run(replayed: Indexes, shape: Shape[Run], row: Row) -> None:
+def keep_proven_run(replayed: Indexes, shape: Shape[RunRow], row: Row) -> None:
     """Keep the stored row of a run if the journal confirms it; `row` ends with its proof."""
     *columns, proof = row
     try:

@@ -9,9 +9,9 @@ from holdfast.errors import HoldfastError
 from holdfast.kernel import runs
 from holdfast.kernel.indexes import Change, CountGroup
 from holdfast.kernel.journal import Entry, Origin
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.stores.contract import ClaimWait, ExtendWait, Late, LostWorker, Snapshot, Touch
-from holdfast.stores.sealing import seal_all
+from holdfast.stores.entry_sealer import seal_all
 
 
 class Deciding:
@@ -62,7 +62,7 @@ class Deciding:
         waits[wait_id] = msgspec.structs.replace(waits[wait_id], **shown)
 
     @property
-    def changed_run(self) -> Run | None:
+    def changed_run(self) -> RunRow | None:
         run = self._snapshot.run
         return None if run == self._run_before else run
 

@@ -12,7 +12,7 @@ from holdfast.stores.sqlfiles import Migration
 
 
 class AppliedMigration(NamedTuple):
-    """A step that a store has gone through, as its table tells."""
+    """A step that a store has gone through, as stored in its table."""
 
     number: int
     name: str

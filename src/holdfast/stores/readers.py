@@ -15,20 +15,20 @@ from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.events import Fed, FeedPosition
 from holdfast.kernel.journal import Entry, Header, Kind, Position
-from holdfast.kernel.leases import Worker
+from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.marks import Marked, WrittenAt
-from holdfast.kernel.messages import Message, MessageStatus
+from holdfast.kernel.messages import MessageStatus, QueuedMessage
 from holdfast.kernel.records import RecordRow, Revision
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 from holdfast.stores.reads import (
     CheckpointFilter,
+    CheckpointPosition,
     Extent,
     FoundRecord,
     Linked,
     MarkFilter,
-    Place,
     RecordFilter,
     RunAtHead,
     RunFilter,
@@ -46,7 +46,7 @@ _GROUP = len(Group.__struct_fields__)
 _MARK = len(Marked.__struct_fields__)
 
 
-class _Reads:
+class _StoreReads:
     """Runs named queries of one tenant through `rows`."""
 
     def __init__(self, rows: Rows, shapes: Shapes, tenant: str) -> None:
@@ -65,7 +65,7 @@ class _Reads:
         return [shape.value(found) for found in await self._rows(name, *row)]
 
 
-def check_run_proof(run: Run, found: Sequence[Row]) -> None:
+def check_run_proof(run: RunRow, found: Sequence[Row]) -> None:
     """Raise IndexCorrupted for a row that differs from its proof, as `get_run_proof` finds that.
 
     Where the journal is damaged the row is what is left, and is used.
@@ -84,12 +84,12 @@ def checked_group(shape: Shape[Group], row: Row) -> Group:
     return group
 
 
-class RunReader(_Reads):
-    async def get(self, run_id: str) -> Run | None:
+class RunReader(_StoreReads):
+    async def get(self, run_id: str) -> RunRow | None:
         found = await self._runs("get_run", run_id)
         return found[0] if found else None
 
-    async def row(self, run_id: str) -> Run | None:
+    async def row(self, run_id: str) -> RunRow | None:
         return await self._one(self._shapes.run, "get_run_row", run_id)
 
     async def at_head(self, run_id: str) -> RunAtHead | None:
@@ -99,17 +99,17 @@ class RunReader(_Reads):
         *row, seq, link = rows[0]
         return RunAtHead(await self._proven(row), Position(seq, link))
 
-    async def _runs(self, name: str, *row: Any) -> list[Run]:
+    async def _runs(self, name: str, *row: Any) -> list[RunRow]:
         return [await self._proven(found) for found in await self._rows(name, *row)]
 
-    async def _proven(self, row: Sequence[Any]) -> Run:
+    async def _proven(self, row: Sequence[Any]) -> RunRow:
         *columns, proof = row
         run = self._shapes.run.value(tuple(columns))
         if not proofs.is_proven(run, proof):
             check_run_proof(run, await self._rows("get_run_proof", run.run_id))
         return run
 
-    async def page(self, wanted: RunFilter) -> list[Run]:
+    async def page(self, wanted: RunFilter) -> list[RunRow]:
         page = (*(wanted.before or _NEWEST_TIME), wanted.limit)
         if wanted.owner is not None:
             kept = wanted.owner, wanted.status, wanted.agent, wanted.subject, wanted.parent
@@ -132,23 +132,23 @@ class RunReader(_Reads):
     async def ids(self, after: str, limit: int) -> list[str]:
         return [run_id for (run_id,) in await self._rows("list_run_ids", after, limit)]
 
-    async def held_by(self, worker: str) -> list[Run]:
+    async def held_by(self, worker: str) -> list[RunRow]:
         return await self._runs("list_runs_of_worker", worker)
 
     async def standing(self, run_id: str) -> TreeStanding:
         return TreeStanding(*map(bool, (await self._rows("tree_standing", run_id))[0]))
 
-    async def of_peers(self, run_id: str, limit: int) -> list[Run]:
+    async def of_peers(self, run_id: str, limit: int) -> list[RunRow]:
         return await self._runs("list_runs_of_peers", run_id, limit)
 
     async def expired(
         self, agent: str, before: int, *, after: tuple[int, str], limit: int
-    ) -> list[Run]:
+    ) -> list[RunRow]:
         return await self._runs("list_expired_runs", agent, before, *after, limit)
 
     async def live(
         self, agent: str, subject: str | None, *, after: tuple[int, str], limit: int
-    ) -> list[Run]:
+    ) -> list[RunRow]:
         page = agent, *after, limit
         if subject is None:
             return await self._runs("list_live_runs", *page)
@@ -165,7 +165,7 @@ class RunReader(_Reads):
         return rows[0][0] if rows else None
 
 
-class JournalReader(_Reads):
+class JournalReader(_StoreReads):
     async def head(self, run_id: str) -> Position | None:
         rows = await self._rows("get_head", run_id)
         return Position(rows[0][0], rows[0][1]) if rows else None
@@ -195,7 +195,9 @@ class JournalReader(_Reads):
         rows = await self._rows("read_headers_after", run_id, after, limit)
         return [Header(*row) for row in rows]
 
-    async def telling(self, places: Sequence[Place], *, with_bodies: bool = True) -> list[Linked]:
+    async def telling(
+        self, places: Sequence[CheckpointPosition], *, with_bodies: bool = True
+    ) -> list[Linked]:
         wanted = [
             {"run_id": run_id, "seq": seq, "id": checkpoint_id.hex}
             for run_id, seq, checkpoint_id in places
@@ -222,7 +224,7 @@ class JournalReader(_Reads):
         return FeedPosition(rows[0][0] if rows else 0)
 
 
-class CheckpointReader(_Reads):
+class CheckpointReader(_StoreReads):
     async def get(self, run_id: str, version: int) -> Checkpoint | None:
         return await self._one(self._shapes.checkpoint, "get_checkpoint", run_id, version)
 
@@ -249,7 +251,7 @@ class CheckpointReader(_Reads):
 
 
 class _Searches(NamedTuple):
-    """The queries of a search, each by an index of its own."""
+    """The queries of a search, each by its own index."""
 
     any: str
     of_run: str
@@ -280,7 +282,7 @@ def _narrowest(searches: _Searches, wanted: CheckpointFilter) -> str:
     return searches.by_agent if wanted.agent else searches.any
 
 
-class RecordReader(_Reads):
+class RecordReader(_StoreReads):
     async def by_id(self, checkpoint_id: UUID) -> FoundRecord | None:
         rows = await self._rows("get_checkpoint_record", checkpoint_id)
         return self._found(rows[0]) if rows else None
@@ -324,8 +326,8 @@ class RecordReader(_Reads):
         if row[12] is None:
             empty = RecordRow(tenant=tenant, run_id=run_id, version=version)
             return FoundRecord(checkpoint, empty, parent, parent_seq)
-        told = self._shapes.record.value((tenant, run_id, version, *row[12:21]))
-        return FoundRecord(checkpoint, told, told.linked or parent, parent_seq)
+        record = self._shapes.record.value((tenant, run_id, version, *row[12:21]))
+        return FoundRecord(checkpoint, record, record.linked or parent, parent_seq)
 
 
 def _id(stored: bytes | UUID | None) -> str:
@@ -333,7 +335,7 @@ def _id(stored: bytes | UUID | None) -> str:
     return str(UUID(bytes=stored) if isinstance(stored, bytes) else stored or "")
 
 
-class MarkReader(_Reads):
+class MarkReader(_StoreReads):
     async def get(self, run_id: str, space: str, name: str) -> Marked | None:
         found = await self._proven("get_mark", run_id, space, packed(name))
         return found[0] if found else None
@@ -389,7 +391,7 @@ class MarkReader(_Reads):
         return [run_id for (run_id,) in await self._rows("list_idle_runs", agent, before, limit)]
 
 
-class WriteReader(_Reads):
+class WriteReader(_StoreReads):
     async def of_marks(self, run_id: str, keys: Sequence[tuple[str, str]]) -> list[WrittenAt]:
         wanted = dict.fromkeys(keys)
         spaces, names = [space for space, _ in wanted], [packed(name).hex() for _, name in wanted]
@@ -399,7 +401,7 @@ class WriteReader(_Reads):
         return await self._all(self._shapes.writes, "list_writes", run_id)
 
 
-class EffectReader(_Reads):
+class EffectReader(_StoreReads):
     async def intents(self, key: str) -> list[Header]:
         rows = await self._rows("list_intents", proofs.key_digest(key))
         return [Header(*row) for row in rows]
@@ -420,7 +422,7 @@ class EffectReader(_Reads):
         return await self._all(shape, "list_open_effects_of_owner", *page, owner)
 
 
-class WaitReader(_Reads):
+class WaitReader(_StoreReads):
     async def get(self, wait_id: str) -> Wait | None:
         return await self._one(self._shapes.wait, "get_wait", wait_id)
 
@@ -452,7 +454,7 @@ class WaitReader(_Reads):
         return await self._all(shape, "list_open_questions_of_owner", *page, owner)
 
 
-class SignalReader(_Reads):
+class SignalReader(_StoreReads):
     async def get(self, run_id: str, signal_id: str) -> Signal | None:
         found = await self._proven("get_signal", run_id, signal_id)
         if not found:
@@ -496,7 +498,7 @@ class SignalReader(_Reads):
         raise proofs.wrong_signal(signal.run_id, signal.signal_id, what)
 
 
-class BudgetReader(_Reads):
+class BudgetReader(_StoreReads):
     async def get(self, run_id: str) -> Account | None:
         return await self._one(self._shapes.account, "get_budget", run_id)
 
@@ -516,8 +518,8 @@ class BudgetReader(_Reads):
         return await self._all(self._shapes.reservation, "list_reservations_of_spender", spender)
 
 
-class MessageReader(_Reads):
-    async def get(self, queue: str, message_id: str) -> Message | None:
+class MessageReader(_StoreReads):
+    async def get(self, queue: str, message_id: str) -> QueuedMessage | None:
         return await self._one(self._shapes.message, "get_message", queue, message_id)
 
     async def count(self, queue: str) -> dict[str, int]:
@@ -526,15 +528,15 @@ class MessageReader(_Reads):
     async def next_due_at(self, queue: str, after: int) -> int | None:
         return (await self._rows("next_due_at", queue, after))[0][0]
 
-    async def page(self, queue: str, status: MessageStatus, limit: int) -> list[Message]:
+    async def page(self, queue: str, status: MessageStatus, limit: int) -> list[QueuedMessage]:
         return await self._all(self._shapes.message, "list_messages", queue, status.value, limit)
 
 
-class WorkerReader(_Reads):
-    async def page(self) -> list[Worker]:
+class WorkerReader(_StoreReads):
+    async def page(self) -> list[WorkerRow]:
         return await self._all(self._shapes.worker, "list_workers")
 
-    async def holding(self) -> list[Worker]:
+    async def holding(self) -> list[WorkerRow]:
         return await self._all(self._shapes.worker, "list_holding_workers")
 
 

@@ -11,17 +11,17 @@ from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.events import Fed, FeedPosition
 from holdfast.kernel.journal import Entry, Header, Position
-from holdfast.kernel.leases import Worker
+from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.marks import Marked, WrittenAt
-from holdfast.kernel.messages import Message, MessageStatus
+from holdfast.kernel.messages import MessageStatus, QueuedMessage
 from holdfast.kernel.records import RecordRow, Revision
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 
 
 class TreeStanding(NamedTuple):
-    """Whether any run below one goes on, or is blocked; and whether any question is open."""
+    """Whether any run below one is busy or blocked; and whether any question is open."""
 
     is_busy: bool
     is_blocked: bool
@@ -56,14 +56,14 @@ class CheckpointFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RecordFilter(CheckpointFilter, frozen=True, kw_only=True, gc=False):
-    """The same by what records tell; `words` are all to be in the summary."""
+    """The same by fields of records; the summary must have all `words`."""
 
     agent_type: str | None = None
     words: str = ""
 
 
 class FoundRecord(msgspec.Struct, frozen=True, gc=False):
-    """A checkpoint, its record's row (that of one which has none tells nothing), and its parent.
+    """A checkpoint, its record's row (empty if it has none), and its parent.
 
     `parent_seq` is where the entry of the version before it lies; 0 if that has no row.
     """
@@ -108,7 +108,7 @@ class Extent(NamedTuple):
         return self.last == self.entries
 
 
-class Place(NamedTuple):
+class CheckpointPosition(NamedTuple):
     """Where the entry of a checkpoint lies, and the checkpoint's id."""
 
     run_id: str
@@ -119,7 +119,7 @@ class Place(NamedTuple):
 class RunAtHead(msgspec.Struct, frozen=True, gc=False):
     """A run's row and where its journal ends, both at one moment."""
 
-    run: Run
+    run: RunRow
     position: Position
 
 
@@ -129,30 +129,30 @@ class RunReads(Protocol):
     Raise IndexCorrupted for a row that was changed outside Holdfast.
     """
 
-    async def get(self, run_id: str) -> Run | None: ...
-    async def row(self, run_id: str) -> Run | None:
+    async def get(self, run_id: str) -> RunRow | None: ...
+    async def row(self, run_id: str) -> RunRow | None:
         """Return a run's row without comparing it."""
         ...
 
     async def at_head(self, run_id: str) -> RunAtHead | None: ...
-    async def page(self, wanted: RunFilter) -> list[Run]: ...
+    async def page(self, wanted: RunFilter) -> list[RunRow]: ...
     async def count(self) -> dict[str, int]: ...
     async def ids(self, after: str, limit: int) -> list[str]:
         """Ids of all runs in order: those with a journal, and those that only have a row."""
         ...
 
-    async def held_by(self, worker: str) -> list[Run]: ...
+    async def held_by(self, worker: str) -> list[RunRow]: ...
     async def standing(self, run_id: str) -> TreeStanding:
-        """What there is in the tree of a run, through those that wait."""
+        """Return what there is in the tree of a run, through the runs that wait."""
         ...
 
-    async def of_peers(self, run_id: str, limit: int) -> list[Run]:
+    async def of_peers(self, run_id: str, limit: int) -> list[RunRow]:
         """The runs a run waits for as their caller: those that are ready, then those that wait."""
         ...
 
     async def expired(
         self, agent: str, before: int, *, after: tuple[int, str], limit: int
-    ) -> list[Run]:
+    ) -> list[RunRow]:
         """Runs of an agent that ended before a moment and are not erased; oldest first.
 
         None that another run called, and none that owes somebody a message. `after` continues a
@@ -162,7 +162,7 @@ class RunReads(Protocol):
 
     async def live(
         self, agent: str, subject: str | None, *, after: tuple[int, str], limit: int
-    ) -> list[Run]:
+    ) -> list[RunRow]:
         """Runs of an agent, and of a subject, that have not ended; oldest first, as `expired`."""
         ...
 
@@ -201,8 +201,10 @@ class JournalReads(Protocol):
         """A stretch of a journal without its bodies, in order."""
         ...
 
-    async def telling(self, places: Sequence[Place], *, with_bodies: bool = True) -> list[Linked]:
-        """What the journal tells of checkpoints, whatever the rows say.
+    async def telling(
+        self, places: Sequence[CheckpointPosition], *, with_bodies: bool = True
+    ) -> list[Linked]:
+        """Return the journal's entries about checkpoints, whatever the rows say.
 
         The entry of each at its place; and found by its id, the last one that changes it, makes it
         final, links it, and takes it away. Without bodies they cannot be checked by themselves.
@@ -210,7 +212,7 @@ class JournalReads(Protocol):
         ...
 
     async def told_checkpoint(self, checkpoint_id: UUID) -> Linked | None:
-        """The entry of a checkpoint that tells of a record, whether or not it has a row."""
+        """Return the entry of a checkpoint that has a record, whether or not it has a row."""
         ...
 
     async def tombstones(self, run_id: str) -> list[Header]:
@@ -224,7 +226,7 @@ class JournalReads(Protocol):
     async def feed(self, after: FeedPosition, limit: int) -> list[Fed]:
         """The entries of all runs after a place in the feed, those of each run in order.
 
-        Whoever goes on after the last one it was given gets every entry, and none twice.
+        A reader that continues after its last entry gets every entry, and none twice.
         """
         ...
 
@@ -368,7 +370,7 @@ class BudgetReads(Protocol):
 
 
 class MessageReads(Protocol):
-    async def get(self, queue: str, message_id: str) -> Message | None: ...
+    async def get(self, queue: str, message_id: str) -> QueuedMessage | None: ...
     async def count(self, queue: str) -> dict[str, int]:
         """How many messages of each status a queue has."""
         ...
@@ -377,13 +379,13 @@ class MessageReads(Protocol):
         """When the next message becomes due of those that are not due at a moment."""
         ...
 
-    async def page(self, queue: str, status: MessageStatus, limit: int) -> list[Message]:
+    async def page(self, queue: str, status: MessageStatus, limit: int) -> list[QueuedMessage]:
         """The messages of a status, in the order they were published."""
         ...
 
 
 class WorkerReads(Protocol):
-    async def page(self) -> list[Worker]: ...
-    async def holding(self) -> list[Worker]:
+    async def page(self) -> list[WorkerRow]: ...
+    async def holding(self) -> list[WorkerRow]:
         """The workers that hold runs. How many is not counted."""
         ...

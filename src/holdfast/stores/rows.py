@@ -14,11 +14,11 @@ from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry
-from holdfast.kernel.leases import Worker
+from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.marks import Marked, WrittenAt
-from holdfast.kernel.messages import Message
+from holdfast.kernel.messages import QueuedMessage
 from holdfast.kernel.records import RecordRow, Revision
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
 
@@ -85,13 +85,13 @@ _BEATEN: Final = attrgetter(
 )
 
 
-def beat_row(worker: Worker, now: int) -> Row:
+def beat_row(worker: WorkerRow, now: int) -> Row:
     """The parameters of a worker's beat at a moment of the store's clock."""
     key = (worker.tenant, worker.worker, worker.started_at, now + worker.lease)
     return (*key, *_BEATEN(worker))
 
 
-def taking(worker: Worker, now: int) -> tuple[str, Row]:
+def taking(worker: WorkerRow, now: int) -> tuple[str, Row]:
     """The query for the row of a worker that takes a run, and its parameters.
 
     It is renewed if it has to be; that a run is tried is written in any case.
@@ -103,7 +103,7 @@ def taking(worker: Worker, now: int) -> tuple[str, Row]:
 
 
 def packed(name: str) -> bytes:
-    """A framework's name as it is stored: short if it is a UUID, and those in their own order."""
+    """Return a framework's name in its stored form: short if it is a UUID, and those in order."""
     short = marks.pack(name)
     return b"\x00" + short.encode() if isinstance(short, str) else b"\x01" + short
 
@@ -116,7 +116,7 @@ class Shapes:
     """How one backend stores each type."""
 
     def __init__(self, *, uuid_as_bytes: bool) -> None:
-        self.run = Shape(Run, uuid_as_bytes=uuid_as_bytes)
+        self.run = Shape(RunRow, uuid_as_bytes=uuid_as_bytes)
         self.entry = Shape(Entry, uuid_as_bytes=uuid_as_bytes)
         self.checkpoint = Shape(Checkpoint, uuid_as_bytes=uuid_as_bytes)
         self.mark = Shape(Marked, uuid_as_bytes=uuid_as_bytes, names=("name", "parent"))
@@ -129,5 +129,5 @@ class Shapes:
         self.signal = Shape(Signal, uuid_as_bytes=uuid_as_bytes)
         self.account = Shape(Account, uuid_as_bytes=uuid_as_bytes)
         self.reservation = Shape(Reservation, uuid_as_bytes=uuid_as_bytes)
-        self.message = Shape(Message, uuid_as_bytes=uuid_as_bytes)
-        self.worker = Shape(Worker, uuid_as_bytes=uuid_as_bytes)
+        self.message = Shape(QueuedMessage, uuid_as_bytes=uuid_as_bytes)
+        self.worker = Shape(WorkerRow, uuid_as_bytes=uuid_as_bytes)

@@ -24,7 +24,7 @@ from holdfast import faults
 from holdfast.errors import InvalidSetting, SpoolCorrupted, SpoolUnusable
 from holdfast.kernel import indexes
 from holdfast.kernel.journal import Entry, Position
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.stores.contract import Commit
 
 SUFFIX: Final = ".spool"
@@ -36,7 +36,7 @@ _CHECK: Final = 4
 _DIGEST: Final = 32
 
 
-class Head(msgspec.Struct, frozen=True):
+class SpoolHeader(msgspec.Struct, frozen=True):
     """Whose commits they are, and who could not store them.
 
     `why` is set in evidence: what keeps the commits of `run_id` from being stored.
@@ -50,27 +50,27 @@ class Head(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class _Record(msgspec.Struct, frozen=True, array_like=True):
+class _SpoolRecord(msgspec.Struct, frozen=True, array_like=True):
     """A commit without what follows from its entries."""
 
     tenant: str
     run_id: str
     after: tuple[int, bytes]
     entries: list[Entry]
-    run: Run | None
+    run: RunRow | None
 
 
 _encoder: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
-_head: Final = msgspec.msgpack.Decoder(Head)
-_record: Final = msgspec.msgpack.Decoder(_Record)
+_head: Final = msgspec.msgpack.Decoder(SpoolHeader)
+_record: Final = msgspec.msgpack.Decoder(_SpoolRecord)
 
 
 def encode(commit: Commit) -> bytes:
-    """A commit as it is spooled."""
+    """Return a commit in its spooled form."""
     assert not commit.begun, "a run that begins is not spooled"
     after = (commit.after.seq, commit.after.link)
     return _encoder.encode(
-        _Record(commit.tenant, commit.run_id, after, list(commit.entries), commit.run)
+        _SpoolRecord(commit.tenant, commit.run_id, after, list(commit.entries), commit.run)
     )
 
 
@@ -98,7 +98,7 @@ class Contents(NamedTuple):
     `head` is None if the process died before it had made the file.
     """
 
-    head: Head | None
+    head: SpoolHeader | None
     commits: list[Commit]
     is_torn: bool
     problem: str
@@ -108,7 +108,7 @@ def read(path: Path) -> Contents:
     """Everything up to the end, or to the first byte that is not what was written."""
     payloads, is_torn, problem = _payloads_of(path.read_bytes())
     commits: list[Commit] = []
-    head: Head | None = None
+    head: SpoolHeader | None = None
     try:
         for payload in payloads:
             if head is None:
@@ -173,7 +173,7 @@ def _frame(digest: bytes, payload: bytes) -> tuple[bytes, bytes]:
 class SpoolFile:
     """A file that this process adds to, and that nobody else touches meanwhile."""
 
-    def __init__(self, path: Path, head: Head, *, most_bytes: int) -> None:
+    def __init__(self, path: Path, head: SpoolHeader, *, most_bytes: int) -> None:
         self.path = path
         self._most = most_bytes
         framed, self._digest_of_head = _frame(_START, _encoder.encode(head))
@@ -221,7 +221,7 @@ class SpoolFile:
         faults.point("spool.after_cut")
 
     def close(self, *, is_empty: bool) -> None:
-        """Let go of the file; one that holds nothing is removed."""
+        """Release the file; one that holds nothing is removed."""
         if is_empty:
             self.path.unlink(missing_ok=True)
         os.close(self._file)
@@ -269,7 +269,7 @@ class LeftFile:
         faults.point("spool.after_cut")
 
     def keep(self) -> Path:
-        """Move it to the evidence as it is; where it lies then."""
+        """Move it to the evidence unchanged; return its new path."""
         kept = evidence_folder(self.path.parent) / f"{self.path.stem}.damaged{SUFFIX}"
         self.path.rename(kept)
         sync_folder(kept.parent)
@@ -289,7 +289,7 @@ def is_used(path: Path) -> bool:
     return False
 
 
-def write_evidence(folder: Path, head: Head, commits: Sequence[Commit]) -> Path:
+def write_evidence(folder: Path, head: SpoolHeader, commits: Sequence[Commit]) -> Path:
     """Keep commits that cannot be stored any more. The same ones are kept once."""
     first = commits[0].entries[0]
     path = evidence_folder(folder) / f"{head.worker}-{first.seq}-{first.link.hex()[:16]}{SUFFIX}"

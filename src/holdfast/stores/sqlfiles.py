@@ -8,7 +8,7 @@ _NAME = re.compile(r"^-- name: ([a-z_]+)\n((?:-- .+\n)+)", re.MULTILINE)
 
 
 class Migration(NamedTuple):
-    """One numbered step of the schema. After a breaking one, older versions cannot go on."""
+    """One numbered step of the schema. After a breaking one, older versions cannot continue."""
 
     number: int
     name: str

@@ -1,9 +1,9 @@
 """The deliverer of one process: takes webhooks that nobody delivers, and keeps them.
 
-    read what comes next  →  post it, until the answer is 2xx  →  store where to go on, one commit
+    read the next events  →  post, until the answer is 2xx  →  store where to continue, one commit
 
-A webhook is held by its lease, so it has one deliverer. Whoever dies between the answer and the
-commit has the same events posted again, under the same ids. Those of a run never overtake another.
+A webhook is held by its lease, so it has one deliverer. If that dies between the answer and the
+commit, the same events are posted again, under the same ids. Those of a run stay in order.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from holdfast.engine.leases.leases import Leases
 from holdfast.engine.reading.events import SUBSCRIBER, Feed, Page
 from holdfast.engine.runs import Runs
 from holdfast.errors import ConflictError, HoldfastError, SignatureInvalid, UnavailableError
-from holdfast.kernel.events import BATCH_TYPE, Event, Wanted
-from holdfast.kernel.runs import BlockedReason, Status
-from holdfast.subscribers import posting, signing
-from holdfast.subscribers.posting import NotDelivered
-from holdfast.subscribers.webhooks import PROGRESS, SECRET, Beginning, Progress, secret_of
+from holdfast.kernel.events import BATCH_TYPE, Event, EventFilter
+from holdfast.kernel.runs import BlockedReason, RunStatus
+from holdfast.subscribers import http_post, webhook_signatures
+from holdfast.subscribers.http_post import NotDelivered
+from holdfast.subscribers.webhooks import PROGRESS, SECRET, WebhookInput, WebhookProgress, secret_of
 from holdfast.telemetry import log
 
 Publish = Callable[[str, Event, bytes], Awaitable[None]]
@@ -78,19 +78,19 @@ class Deliverer:
         for run in await store.runs.live(SUBSCRIBER, None, after=(0, ""), limit=_MOST):
             if run.run_id in self._tasks:
                 continue
-            if run.status is Status.READY and run.ready_at <= self._context.now():
+            if run.status is RunStatus.READY and run.ready_at <= self._context.now():
                 task = asyncio.create_task(self._deliver(run.run_id))
                 self._tasks[run.run_id] = task
                 task.add_done_callback(lambda _, run_id=run.run_id: self._tasks.pop(run_id, None))
-            is_one_left |= run.status is Status.RUNNING and run.worker == self._context.worker
+            is_one_left |= run.status is RunStatus.RUNNING and run.worker == self._context.worker
         if is_one_left:
-            # It could not be given back. A worker that takes runs tends to it; one that is busy
-            # with as many as it may have does not.
+            # It could not be released. A worker that takes runs will do that; one that has reached
+            # its concurrency does not.
             await self._leases.tend()
 
     async def _deliver(self, run_id: str) -> None:
         try:
-            begin = msgspec.convert(await self._runs.input(run_id), Beginning)
+            begin = msgspec.convert(await self._runs.input(run_id), WebhookInput)
             if begin.spec.queue and self._publish is None:
                 return  # another worker may have a transport
             held = await self._leases.take(run_id, only_ready=True)
@@ -100,12 +100,12 @@ class Deliverer:
         try:
             await self._deliver_held(held, begin)
         finally:
-            # Nobody works on it now. Should the store say that it is held, that is mended later.
+            # Nobody works on it now. If the store still says that it is held, that is fixed later.
             self._leases.strays.let_go(held)
 
-    async def _deliver_held(self, held: LeasedRun, begin: Beginning) -> None:
+    async def _deliver_held(self, held: LeasedRun, begin: WebhookInput) -> None:
         try:
-            await _Delivery(self._context, held, begin, self._publish).work()
+            await _WebhookDelivery(self._context, held, begin, self._publish).work()
         except ConflictError as error:
             log.info("%s is delivered here no longer: %s", held.run_id, error)
         except UnavailableError as error:
@@ -131,11 +131,11 @@ async def _give_back(held: LeasedRun, note: str, *, delay_seconds: float = 0.0) 
         log.warning("%s could not be given back yet: %s", held.run_id, error)
 
 
-class _Delivery:
+class _WebhookDelivery:
     """One webhook that is held."""
 
     def __init__(
-        self, context: Context, held: LeasedRun, begin: Beginning, publish: Publish | None
+        self, context: Context, held: LeasedRun, begin: WebhookInput, publish: Publish | None
     ) -> None:
         self._context = context
         self._held = held
@@ -144,22 +144,26 @@ class _Delivery:
         self._publish = publish
         self._feed = Feed(context)
         stored = held.part(PROGRESS)
-        self._known = Progress(begin.after) if stored is None else msgspec.convert(stored, Progress)
+        self._known = (
+            WebhookProgress(begin.after)
+            if stored is None
+            else msgspec.convert(stored, WebhookProgress)
+        )
         self._passed = 0
 
     async def work(self) -> None:
         """Deliver until this is cancelled, or the webhook is removed or given up."""
         await self._feed.position(None)
         if self._held.run.attempts:
-            # Whoever had it was killed, which says nothing against it: it is not to be blocked.
+            # Its holder was killed, which says nothing against it: it is not to be blocked.
             await self._save(self._known)
-        wanted = Wanted("", self._spec.kinds, self._spec.agents)
+        wanted = EventFilter("", self._spec.kinds, self._spec.agents)
         async for page in self._feed.follow(self._known.position, wanted):
             if not await self._deliver_page(page):
                 return
 
     async def _deliver_page(self, page: Page) -> bool:
-        """Whether to go on after it."""
+        """Deliver the events of a page; return whether to continue after it."""
         for start in range(0, len(page.events), _BATCH):
             batch = page.events[start : start + _BATCH]
             if not await self._deliver(batch):
@@ -167,17 +171,17 @@ class _Delivery:
             is_end = start + _BATCH >= len(page.events)
             last = page.position if is_end else await self._feed.position(batch[-1].position)
             delivered = self._known.delivered + len(batch)
-            await self._save(Progress(last, delivered))
+            await self._save(WebhookProgress(last, delivered))
             faults.point("webhook.after_commit")
         self._passed = 0 if page.events else self._passed + (not page.is_last)
         if self._passed >= _PASSED_PAGES:
-            # Nothing of it is wanted; whoever goes on need not look at it again.
+            # None of its events are wanted; the next deliverer need not read them again.
             await self._save(replace(self._known, position=page.position))
             self._passed = 0
         return True
 
     async def _deliver(self, batch: Sequence[Event]) -> bool:
-        """Try until somebody has it. False: it was given up, and the webhook is blocked."""
+        """Retry until it is delivered. False: it was given up, and the webhook is blocked."""
         tries = 0
         while True:
             await self._check_held()
@@ -193,7 +197,7 @@ class _Delivery:
             tries = min(tries + 1, 16)
 
     async def _try(self, batch: Sequence[Event]) -> NotDelivered | None:
-        """Send it once; why that failed, in words that may be stored."""
+        """Send it once; return why that failed, in words that may be stored."""
         try:
             faults.point("webhook.before_post")
             await self._send(batch)
@@ -209,13 +213,13 @@ class _Delivery:
         return None
 
     async def _give_up(self, error: str) -> None:
-        # Whoever resumes it begins to count anew.
+        # After a resume, counting starts again.
         await self._save(replace(self._known, failing_since=0, error=error))
         await self._held.block(BlockedReason.BREAKER, note=error)
         log.error("%s is given up: %s", self._held.run_id, error)
 
     async def _is_over(self, error: str) -> bool:
-        """Whether it has failed for too long; since when is stored, whoever goes on."""
+        """Return whether it has failed for too long; the start is stored, for the next holder."""
         now = self._context.now()
         if not self._known.failing_since:
             await self._save(replace(self._known, failing_since=now, error=error))
@@ -224,21 +228,21 @@ class _Delivery:
         return now - self._known.failing_since >= give_up
 
     async def _send(self, batch: Sequence[Event]) -> None:
-        told = [event.to_cloudevent() for event in batch]
+        cloudevents = [event.to_cloudevent() for event in batch]
         if self._publish is not None and self._spec.queue:
-            for event, each in zip(batch, told, strict=True):
+            for event, each in zip(batch, cloudevents, strict=True):
                 await self._publish(self._spec.queue, event, msgspec.json.encode(each))
             return
-        body = msgspec.json.encode(told)
+        body = msgspec.json.encode(cloudevents)
         signature = self._sign(f"{batch[0].id}..{batch[-1].id}", body)
         headers = {"content-type": f"{BATCH_TYPE}; charset=utf-8", **signature}
-        await posting.post(self._spec.url, headers, body, seconds=_ANSWER_SECONDS)
+        await http_post.post(self._spec.url, headers, body, seconds=_ANSWER_SECONDS)
 
     def _sign(self, id: str, body: bytes) -> dict[str, str]:
         secret = secret_of(self._spec.secret)
         timestamp = self._context.now() // MICROSECONDS
         try:
-            return signing.sign(secret, id=id, timestamp=timestamp, body=body)
+            return webhook_signatures.sign(secret, id=id, timestamp=timestamp, body=body)
         except SignatureInvalid as error:
             name = self._spec.secret.removeprefix(SECRET)
             raise NotDelivered(
@@ -248,12 +252,12 @@ class _Delivery:
             ) from None
 
     async def _check_held(self) -> None:
-        """Raise ConflictError if it was removed, or is another's: then nothing more is sent."""
+        """Raise ConflictError if it was removed or has another holder: then send nothing more."""
         run = await self._context.store.runs.get(self._held.run_id)
-        if run is None or run.status is not Status.RUNNING or run.lease_seq != self._lease_seq:
+        if run is None or run.status is not RunStatus.RUNNING or run.lease_seq != self._lease_seq:
             raise ConflictError("it was removed, or is another worker's")
 
-    async def _save(self, known: Progress) -> None:
+    async def _save(self, known: WebhookProgress) -> None:
         self._held.set(PROGRESS, known)
         await self._held.checkpoint()
         self._known = known

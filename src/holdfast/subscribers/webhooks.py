@@ -1,4 +1,4 @@
-"""Webhooks: subscriptions that the store keeps. Each is a run; how far it is, is its state.
+"""Webhooks: subscriptions that the store keeps. Each is a run; its progress is the run's state.
 
 Nothing but runs is stored: they are listed, verified, blocked and audited like any other. Their own
 entries are no events. The secret of a signature is named (`secret://NAME`), never stored.
@@ -19,9 +19,9 @@ from holdfast.engine.reading.events import SUBSCRIBER, Feed, wanted_of
 from holdfast.engine.runs import Runs
 from holdfast.errors import ConflictError, IllegalMove, MisuseError, RunExists, WebhookNotFound
 from holdfast.kernel.events import FeedPosition
-from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.runs import ENDED, RunRow, RunStatus
 from holdfast.stores.reads import RunFilter
-from holdfast.subscribers import posting
+from holdfast.subscribers import http_post
 
 SECRET: Final = "secret://"
 TRANSPORT: Final = "transport:"
@@ -33,7 +33,7 @@ DAY_SECONDS: Final = 86_400.0
 _PAGE: Final = 1000
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Who wants which events; those left empty mean any."""
 
     url: str
@@ -48,14 +48,14 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         return self.url.removeprefix(TRANSPORT) if self.url.startswith(TRANSPORT) else ""
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class WebhookInput(msgspec.Struct, frozen=True):
     """What the run of a webhook is given: its spec, and the place in the feed to begin after."""
 
-    spec: Spec
+    spec: WebhookSpec
     after: FeedPosition
 
 
-class Progress(msgspec.Struct, frozen=True):
+class WebhookProgress(msgspec.Struct, frozen=True):
     """How far a webhook is; `failing_since` is 0 while it is well."""
 
     position: FeedPosition
@@ -65,7 +65,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook as it is now: `status` is that of its run, `note` why that is blocked."""
+    """A webhook's present state: `status` is that of its run, `note` why that is blocked."""
 
     name: str
     url: str
@@ -74,7 +74,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...]
     give_up_seconds: float
     run_id: str
-    status: Status
+    status: RunStatus
     note: str
     position: str
     delivered: int
@@ -87,7 +87,7 @@ def secret_of(reference: str) -> str:
     name = reference.removeprefix(SECRET)
     found = settings.secret(name)
     if not found:
-        raise posting.NotDelivered(f"the secret {name} is not set where this worker is")
+        raise http_post.NotDelivered(f"the secret {name} is not set where this worker is")
     return found
 
 
@@ -120,7 +120,7 @@ class Webhooks:
         spec = _checked(url, secret, kinds, agents, give_up_seconds)
         if len(names.check(name, what="the name of a webhook")) > _LONGEST_NAME:
             raise MisuseError(f"the name of a webhook has at most {_LONGEST_NAME} characters")
-        begin = Beginning(spec, await Feed(self._context).position(after))
+        begin = WebhookInput(spec, await Feed(self._context).position(after))
         earlier = await self._context.store.runs.page(_of_name(name))
         alive = [run for run in earlier if run.status not in ENDED]
         if not alive:
@@ -137,14 +137,14 @@ class Webhooks:
 
     async def list(self) -> "list[Webhook]":
         """All webhooks that are not removed, by name."""
-        found: builtins.list[Run] = []
-        page: builtins.list[Run] | None = None
+        found: builtins.list[RunRow] = []
+        page: builtins.list[RunRow] | None = None
         while page is None or len(page) == _PAGE:
             before = page[-1] if page else None
             page = await self._runs.list(agent=SUBSCRIBER, limit=_PAGE, before=before)
             found += [run for run in page if run.status not in ENDED]
-        told = [await self._shown(run) for run in found]
-        return sorted(told, key=lambda each: each.name)
+        shown = [await self._shown(run) for run in found]
+        return sorted(shown, key=lambda each: each.name)
 
     async def get(self, name: str) -> Webhook:
         """One webhook; raises WebhookNotFound."""
@@ -163,18 +163,22 @@ class Webhooks:
     async def resume(self, name: str, *, by: str = "") -> Webhook:
         """Deliver again from where it was given up, with nothing left out."""
         found = await self.get(name)
-        if found.status is not Status.BLOCKED:
+        if found.status is not RunStatus.BLOCKED:
             raise IllegalMove(f"webhook {name!r} is not blocked, so there is nothing to resume")
         await self._runs.unblock(found.run_id, by=by, note="resumed")
         return await self.get(name)
 
-    async def _beginning(self, run_id: str) -> Beginning:
-        return msgspec.convert(await self._runs.input(run_id), Beginning)
+    async def _beginning(self, run_id: str) -> WebhookInput:
+        return msgspec.convert(await self._runs.input(run_id), WebhookInput)
 
-    async def _shown(self, run: Run) -> Webhook:
+    async def _shown(self, run: RunRow) -> Webhook:
         begin = await self._beginning(run.run_id)
         stored = (await self._checkpoints.load(run.run_id)).get(PROGRESS)
-        known = Progress(begin.after) if stored is None else msgspec.convert(stored, Progress)
+        known = (
+            WebhookProgress(begin.after)
+            if stored is None
+            else msgspec.convert(stored, WebhookProgress)
+        )
         feed = Feed(self._context)
         await feed.position(None)
         return Webhook(
@@ -182,7 +186,7 @@ class Webhooks:
             **msgspec.structs.asdict(begin.spec),
             run_id=run.run_id,
             status=run.status,
-            note=await self._runs.note(run.run_id) if run.status is Status.BLOCKED else "",
+            note=await self._runs.note(run.run_id) if run.status is RunStatus.BLOCKED else "",
             position=feed.text_of(known.position),
             delivered=known.delivered,
             failing_since=known.failing_since,
@@ -196,9 +200,9 @@ def _of_name(name: str) -> RunFilter:
 
 def _checked(
     url: str, secret: str, kinds: Iterable[str], agents: Iterable[str], give_up_seconds: float
-) -> Spec:
+) -> WebhookSpec:
     wanted = wanted_of(None, kinds, agents)
-    spec = Spec(
+    spec = WebhookSpec(
         url=url,
         secret=secret,
         kinds=wanted.kinds,
@@ -210,9 +214,9 @@ def _checked(
     if spec.queue:
         names.check(spec.queue, what="queue")
         return spec
-    posting.check_url(url)
+    http_post.check_url(url)
     if not secret.startswith(SECRET) or not _SECRET_NAME.fullmatch(secret.removeprefix(SECRET)):
-        # Not told: it may be the secret itself.
+        # Not quoted: it may be the secret itself.
         raise MisuseError(
             "posts to a URL are signed: name the secret with --secret secret://HOOK, in Python "
             "secret='secret://HOOK'. It is the value of HOLDFAST_SECRET_HOOK where workers run, "

@@ -14,7 +14,7 @@ from holdfast.agents.work.sessions import Session as AsyncSession
 from holdfast.agents.work.worker import Worker as AsyncWorker
 from holdfast.engine.checkpoints import State
 from holdfast.kernel.journal import Entry
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Answer
 from holdfast.sync.loop import Face, blocking, on_loop
@@ -32,7 +32,7 @@ class Handle(Face[AsyncHandle[R]], Generic[R]):
     def result(self, *, timeout: float | None = None) -> R:
         return self._call(self._inner.result, timeout=timeout)
 
-    def status(self) -> Status:
+    def status(self) -> RunStatus:
         return self._call(self._inner.status)
 
     def cancel(self, *, by: str = "", note: str = "") -> None:
@@ -58,7 +58,7 @@ class Session(Face[AsyncSession[R]], Generic[R]):
     def close(self) -> None:
         return self._call(self._inner.close)
 
-    def status(self) -> Status:
+    def status(self) -> RunStatus:
         return self._call(self._inner.status)
 
     def metadata(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Approvals(Face[AsyncApprovals]):
     ) -> "list[Asked]":
         return self._call(self._inner.list, run_id=run_id, owner=owner, limit=limit)
 
-    def needs_a_person(self, run: Run) -> bool:
+    def needs_a_person(self, run: RunRow) -> bool:
         return self._call(self._inner.needs_a_person, run)
 
     def get(self, wait_id: str) -> Asked:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from holdfast import config
 from holdfast.agents.definitions.agent import Agent, Taking0, Taking1, Taking2, Taking3
+from holdfast.agents.work.schedule_times import CatchUp, Overlap
 from holdfast.agents.work.schedules import Schedule
-from holdfast.agents.work.ticks import CatchUp, Overlap
 from holdfast.app import Holdfast as AsyncHoldfast
 from holdfast.clock import Clock
 from holdfast.engine.budgets.costs import Budget
@@ -32,8 +32,8 @@ from holdfast.sync.engine import (
     Waits,
 )
 from holdfast.sync.leases import Leases
+from holdfast.sync.lifecycle import OpenableFace, around
 from holdfast.sync.loop import Loop, blocking
-from holdfast.sync.opening import OpenableFace, around
 from holdfast.sync.schedules import Schedules
 from holdfast.sync.webhooks import Webhooks
 from holdfast.telemetry import Sink

@@ -8,13 +8,13 @@ from types import TracebackType
 from typing import Final, ParamSpec, Self, TypeVar
 
 from holdfast.clock import Clock
-from holdfast.compat.workflow_stores import continuing
+from holdfast.compat.workflow_stores import resume
 from holdfast.compat.workflow_stores.checkpoint_state import CheckpointState
 from holdfast.compat.workflow_stores.checkpoint_store import (
     CheckpointStore,
     InMemoryCheckpointStore,
 )
-from holdfast.compat.workflow_stores.continuing import MakeExecutor, Result, WorkflowExecutor
+from holdfast.compat.workflow_stores.resume import MakeExecutor, ResumeResult, WorkflowExecutor
 from holdfast.compat.workflow_stores.stored_checkpoints import StoredCheckpoints
 from holdfast.errors import StoreClosed
 from holdfast.settings import Settings, checkpoint_store_url
@@ -141,7 +141,7 @@ def pause_workflow(
 
     Without a `store` it is the one that the environment names, the same for the whole process.
     """
-    return continuing.pause(executor, block_id, prompt, store=store or _DEFAULT.get())
+    return resume.pause(executor, block_id, prompt, store=store or _DEFAULT.get())
 
 
 def resume_workflow(
@@ -150,12 +150,12 @@ def resume_workflow(
     *,
     make_executor: MakeExecutor,
     store: CheckpointStore | None = None,
-) -> Result:
+) -> ResumeResult:
     """Go on from a checkpoint with an answer, which may be empty.
 
     `make_executor` makes an executor of a workflow's name and inputs. A failure says why it did not
     go on: there is no such checkpoint, somebody else resumes it, or it has another answer.
     """
-    return continuing.resume(
+    return resume.resume(
         checkpoint_id, response, make_executor=make_executor, store=store or _DEFAULT.get()
     )

@@ -20,8 +20,8 @@ from holdfast.engine.handoffs import HandoffView
 from holdfast.engine.maintenance.recoveries import Recoveries as AsyncRecoveries
 from holdfast.engine.maintenance.recoveries import RecoveryPoint
 from holdfast.engine.maintenance.travel import TravelPlan, Unclaimed
-from holdfast.engine.messages.owed import Messages as AsyncMessages
-from holdfast.engine.messages.owed import Owed
+from holdfast.engine.messages.outbox_messages import Messages as AsyncMessages
+from holdfast.engine.messages.outbox_messages import OutboxMessage
 from holdfast.engine.reading.journal import Journal as AsyncJournal
 from holdfast.engine.runs import Runs as AsyncRuns
 from holdfast.engine.signals import Signals as AsyncSignals
@@ -30,11 +30,10 @@ from holdfast.engine.waits import Waits as AsyncWaits
 from holdfast.kernel import waits
 from holdfast.kernel.budgets import Account, Reservation
 from holdfast.kernel.checkpoints import Checkpoint
-from holdfast.kernel.effects import Effect
-from holdfast.kernel.effects import Status as EffectsStatus
-from holdfast.kernel.handoffs import Findings
+from holdfast.kernel.effects import Effect, EffectStatus
+from holdfast.kernel.handoffs import HandoffProgress
 from holdfast.kernel.journal import Entry, Problem
-from holdfast.kernel.runs import BlockedReason, Run, Status
+from holdfast.kernel.runs import BlockedReason, RunRow, RunStatus
 from holdfast.kernel.signals import Receipt, Signal
 from holdfast.kernel.state import StateDiff
 from holdfast.kernel.waits import Answer, Wait
@@ -56,7 +55,7 @@ class Runs(Face[AsyncRuns]):
         subject: str = "",
         owner: str = "",
         budget: Budget | None = None,
-    ) -> Run:
+    ) -> RunRow:
         return self._call(
             self._inner.create,
             run_id,
@@ -76,7 +75,7 @@ class Runs(Face[AsyncRuns]):
             self._call(self._inner.open, run_id, agent=agent, input=input, takeover=takeover),
         )
 
-    def get(self, run_id: str) -> Run:
+    def get(self, run_id: str) -> RunRow:
         return self._call(self._inner.get, run_id)
 
     def input(self, run_id: str) -> Any:
@@ -85,10 +84,10 @@ class Runs(Face[AsyncRuns]):
     def result(self, run_id: str) -> Any:
         return self._call(self._inner.result, run_id)
 
-    def watch(self, run_id: str) -> Iterator[Run]:
+    def watch(self, run_id: str) -> Iterator[RunRow]:
         return self._loop.each(self._inner.watch(run_id))
 
-    def changed(self, known: Run, *, timeout: float) -> Run:
+    def changed(self, known: RunRow, *, timeout: float) -> RunRow:
         return self._call(self._inner.changed, known, timeout=timeout)
 
     def note(self, run_id: str) -> str:
@@ -115,7 +114,7 @@ class Runs(Face[AsyncRuns]):
         note: str = "",
         edits: Mapping[str, object] | None = None,
         resend: Collection[UUID | str] = (),
-    ) -> Run:
+    ) -> RunRow:
         return self._call(
             self._inner.fork,
             run_id,
@@ -137,7 +136,7 @@ class Runs(Face[AsyncRuns]):
         edits: Mapping[str, object] | None = None,
         resend: Collection[UUID | str] = (),
         takeover: bool = False,
-    ) -> Run:
+    ) -> RunRow:
         return self._call(
             self._inner.rewind,
             run_id,
@@ -158,14 +157,14 @@ class Runs(Face[AsyncRuns]):
     def list(
         self,
         *,
-        status: Status | str | None = None,
+        status: RunStatus | str | None = None,
         agent: str | None = None,
         subject: str | None = None,
         parent_id: str | None = None,
         owner: str | None = None,
         limit: int = 100,
-        before: Run | None = None,
-    ) -> list[Run]:
+        before: RunRow | None = None,
+    ) -> list[RunRow]:
         return self._call(
             self._inner.list,
             status=status,
@@ -273,7 +272,7 @@ class Handoffs(Face[AsyncHandoffs]):
         to: str,
         *,
         by: str = "",
-        findings: Findings | None = None,
+        findings: HandoffProgress | None = None,
     ) -> bool:
         return self._call(self._inner.assign, run_id, handoff_id, to, by=by, findings=findings)
 
@@ -284,7 +283,7 @@ class Handoffs(Face[AsyncHandoffs]):
         agent: str,
         *,
         by: str = "",
-        findings: Findings | None = None,
+        findings: HandoffProgress | None = None,
     ) -> None:
         return self._call(
             self._inner.acknowledge, run_id, handoff_id, agent, by=by, findings=findings
@@ -297,7 +296,7 @@ class Handoffs(Face[AsyncHandoffs]):
         reason: str,
         *,
         by: str = "",
-        findings: Findings | None = None,
+        findings: HandoffProgress | None = None,
     ) -> None:
         return self._call(self._inner.refuse, run_id, handoff_id, reason, by=by, findings=findings)
 
@@ -320,7 +319,7 @@ class Recoveries(Face[AsyncRecoveries]):
         accept_gap: bool = False,
         by: str = "",
         note: str = "",
-    ) -> Run:
+    ) -> RunRow:
         return self._call(
             self._inner.execute, run_id, version=version, accept_gap=accept_gap, by=by, note=note
         )
@@ -340,7 +339,7 @@ class Effects(Face[AsyncEffects]):
         return self._call(self._inner.of_run, run_id)
 
     def unsettled(
-        self, *, status: EffectsStatus | str = EffectsStatus.UNKNOWN, limit: int = 100
+        self, *, status: EffectStatus | str = EffectStatus.UNKNOWN, limit: int = 100
     ) -> list[Effect]:
         return self._call(self._inner.unsettled, status=status, limit=limit)
 
@@ -352,7 +351,7 @@ class Effects(Face[AsyncEffects]):
     def settle(
         self,
         effect_id: UUID | str,
-        status: EffectsStatus | str,
+        status: EffectStatus | str,
         *,
         result: object = None,
         retry: bool = False,
@@ -419,7 +418,7 @@ class Waits(Face[AsyncWaits]):
 class Messages(Face[AsyncMessages]):
     """What is under way between runs and their peers."""
 
-    def list(self, *, dead: bool = False, limit: int = 100) -> list[Owed]:
+    def list(self, *, dead: bool = False, limit: int = 100) -> list[OutboxMessage]:
         return self._call(self._inner.list, dead=dead, limit=limit)
 
     def requeue(self, message_id: str) -> bool:

@@ -14,8 +14,8 @@ from holdfast.engine.leases.leases import Leases as AsyncLeases
 from holdfast.engine.waits import WaitSpec
 from holdfast.kernel import waits
 from holdfast.kernel.checkpoints import Checkpoint
-from holdfast.kernel.leases import Worker
-from holdfast.kernel.runs import BlockedReason, Run
+from holdfast.kernel.leases import WorkerRow
+from holdfast.kernel.runs import BlockedReason, RunRow
 from holdfast.sync.loop import Face, blocking
 
 
@@ -24,7 +24,7 @@ class LeasedRun(Face[AsyncLeasedRun]):
     """A run and the lease on it. Use it from one thread at a time."""
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RunRow:
         return self._inner.run
 
     @property
@@ -162,7 +162,7 @@ class Leases(Face[AsyncLeases]):
     def expire_lost(self, *, limit: int = sweeper.BATCH) -> int:
         return self._call(self._inner.expire_lost, limit=limit)
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[WorkerRow]:
         return self._call(self._inner.workers)
 
     def close(self) -> None:

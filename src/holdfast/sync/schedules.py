@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.agents.definitions.agent import Agent
+from holdfast.agents.work.schedule_times import CatchUp, Overlap
 from holdfast.agents.work.schedules import Schedule
 from holdfast.agents.work.schedules import Schedules as AsyncSchedules
-from holdfast.agents.work.ticks import CatchUp, Overlap
 from holdfast.sync.loop import Face, blocking
 
 

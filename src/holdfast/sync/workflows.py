@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agents.work.approvals import Asked
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.sync.loop import Face, blocking
 from holdfast.workflows.definitions.definition import Workflow
 from holdfast.workflows.execution.events import Observer
-from holdfast.workflows.execution.expiring import MAX_AGE_HOURS
+from holdfast.workflows.execution.expiry import MAX_AGE_HOURS
 from holdfast.workflows.execution.outcome import Outcome
 from holdfast.workflows.workflows import Workflows as AsyncWorkflows
 
@@ -80,11 +80,11 @@ class Workflows(Face[AsyncWorkflows]):
         self,
         workflow: str | None = None,
         *,
-        status: Status | str | None = None,
+        status: RunStatus | str | None = None,
         nested: bool = False,
         limit: int = 100,
-        before: Run | None = None,
-    ) -> "list[Run]":
+        before: RunRow | None = None,
+    ) -> "list[RunRow]":
         return self._call(
             self._inner.list, workflow, status=status, nested=nested, limit=limit, before=before
         )

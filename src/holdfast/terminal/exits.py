@@ -1,4 +1,4 @@
-"""Exit codes, and how an error is told: the one table from families of errors to codes."""
+"""Exit codes, and reporting an error: the one table from families of errors to codes."""
 
 import itertools
 import json
@@ -33,10 +33,10 @@ class Exit(IntEnum):
     NOT_FOUND = 3
     NOT_ALLOWED = 4
     CONFLICT = 5
-    NEEDS_PERSON = 6  # the run that is waited for is blocked, or asks somebody
+    NEEDS_PERSON = 6  # the awaited run is blocked, or asks a question
     INTEGRITY = 7
     UNAVAILABLE = 8
-    TIMED_OUT = 124  # the run that is waited for goes on, or can
+    TIMED_OUT = 124  # the awaited run is still running, or can continue
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -60,9 +60,9 @@ def code_of(error: HoldfastError | OSError) -> Exit:
 
 
 def tell(error: HoldfastError | OSError, *, as_json: bool = False) -> Exit:
-    """Say on stderr what happened, why, and what to do next; the exit code for it.
+    """Report on stderr what happened, why, and what to do next; return the exit code for it.
 
-    Of a reader that has gone away nothing is said.
+    A closed pipe is not reported.
     """
     if isinstance(error, OSError):
         _forget_output()
@@ -77,7 +77,7 @@ def tell(error: HoldfastError | OSError, *, as_json: bool = False) -> Exit:
 
 
 def tell_json(name: str, message: str, **more: Any) -> None:
-    """Say an error on stderr as one object."""
+    """Report an error on stderr as one object."""
     print(json.dumps({"error": name, "message": message, **more}), file=sys.stderr)
 
 
@@ -93,7 +93,7 @@ def wants_json(arguments: list[str]) -> bool:
 
 
 def end_after(seconds: float) -> None:
-    """End the process even if a tool's thread, or a loop that stands still, does not let it."""
+    """End the process even if a tool's thread, or a loop that hangs, does not let it."""
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
@@ -106,12 +106,12 @@ def end() -> None:
 
 
 def _forget_output() -> None:
-    """Let what is still buffered go nowhere: Python would try again, and complain, as it ends."""
+    """Discard buffered output: Python would write it again at exit, and report an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _more(error: HoldfastError | OSError) -> dict[str, Any]:
-    """What programs want apart: the mistakes of a workflow, one by one."""
+    """Return extra fields for programs: the mistakes of a workflow, one by one."""
     if not isinstance(error, WorkflowInvalid):
         return {}
     return {
@@ -135,7 +135,7 @@ def _lines(error: HoldfastError | OSError) -> list[str]:
     if cause is not None and str(cause) not in str(error):
         lines.append(f"Cause: {cause}")
     advice = (type(error).__doc__ or "").partition(". ")[2]
-    # A message that goes on after its first clause gives its own advice there.
+    # A message that continues after its first clause gives its own advice there.
     if isinstance(error, HoldfastError) and advice and not re.search(r"[;.] ", str(error)):
         lines.append(f"Next: {advice}")
     return lines

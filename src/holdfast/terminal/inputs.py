@@ -18,7 +18,7 @@ _PAIR: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
 def value_of(text: str) -> Any:
-    """The value a JSON text says; a text that is not meant as JSON is a string as it is."""
+    """Return the value of a JSON text; a text that is not meant as JSON is a string unchanged."""
     try:
         return json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
@@ -57,7 +57,7 @@ def parts_of(words: Sequence[str]) -> dict[str, Any]:
 
 
 def answer_of(text: str, *, schema: Any, choices: "list[Any] | None") -> Any:
-    """What a text says as an answer: JSON, unless the question wants the text itself."""
+    """Return a text's value as an answer: JSON, unless the question wants the text itself."""
     if schema == {}:  # any JSON value: a framework's question, in which true is no text
         return value_of(text)
     is_free = schema is None and choices is None

@@ -15,7 +15,7 @@ from holdfast.stores.sqlfiles import Migration
 from holdfast.sync import Holdfast
 from holdfast.terminal import exits
 from holdfast.terminal.exits import Exit
-from holdfast.terminal.output import FORMATS, Output
+from holdfast.terminal.output import FORMATS, TerminalOutput
 from holdfast.terminal.text import HINTS
 
 Count = click.IntRange(min=1, max=1_000_000)
@@ -27,11 +27,11 @@ _NO_STORE: Final = (
 
 @dataclass(frozen=True)
 class Options:
-    """What a command was told about the store and the output."""
+    """A command's options for the store and the output."""
 
     store: str | None
     tenant: str
-    output: Output
+    output: TerminalOutput
 
     @property
     def url(self) -> str:
@@ -75,7 +75,7 @@ def printing(run: Callable[..., Exit | None]) -> Callable[..., Exit | None]:
     def command(*, output: str | None, as_json: bool, **rest: Any) -> Exit | None:
         if as_json and output not in (None, "json"):
             raise click.UsageError(f"--json and -o {output} contradict each other; give one")
-        out = Output("json" if as_json else output or "table")
+        out = TerminalOutput("json" if as_json else output or "table")
         try:
             return run(out, **rest)
         except (HoldfastError, OSError) as error:
@@ -90,7 +90,7 @@ def common(run: Callable[..., Exit | None]) -> Callable[..., Exit | None]:
     @click.option("--store", metavar="URL", help="The store: a file's path or a URL.")
     @click.option("--tenant", default="default", show_default=True, help="Whose runs.")
     @functools.wraps(run)
-    def command(out: Output, *, store: str | None, tenant: str, **rest: Any) -> Exit | None:
+    def command(out: TerminalOutput, *, store: str | None, tenant: str, **rest: Any) -> Exit | None:
         HINTS.name_store(store)
         return run(Options(store, tenant, out), **rest)
 

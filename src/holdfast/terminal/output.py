@@ -13,7 +13,7 @@ _WIDE: Final = 100_000
 
 
 @dataclass(frozen=True)
-class Output:
+class TerminalOutput:
     """Where data goes, and how: `ids` prints the field that the next command would be given."""
 
     format: str

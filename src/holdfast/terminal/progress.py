@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, TypeVar
 
-from holdfast.terminal.output import Output
+from holdfast.terminal.output import TerminalOutput
 
 T = TypeVar("T")
 _TERMINAL_SECONDS: Final = 0.1
 _LOG_SECONDS: Final = 10.0
 
 
-def shown(runs: Iterable[T], *, verb: str, total: int, output: Output) -> Iterator[T]:
-    """The runs, one by one, telling how many are done: on a terminal in a line that is rewritten.
+def shown(runs: Iterable[T], *, verb: str, total: int, output: TerminalOutput) -> Iterator[T]:
+    """Yield the runs and report how many are done: on a terminal in a line that is rewritten.
 
-    Where the results appear on the same terminal as they come, they tell enough.
+    Where the results appear on the same terminal as they come, nothing more is reported.
     """
     if output.is_streamed and sys.stdout.isatty():
         yield from runs
@@ -34,7 +34,7 @@ def shown(runs: Iterable[T], *, verb: str, total: int, output: Output) -> Iterat
 
 @contextlib.contextmanager
 def counted(verb: str, unit: str, total: int) -> Generator[Callable[[], None]]:
-    """What to call for each thing that is done: moves a bar on a terminal, else tells by lines."""
+    """Return a function to call for each item done: moves a bar on a terminal, else logs lines."""
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import Progress
@@ -43,22 +43,22 @@ def counted(verb: str, unit: str, total: int) -> Generator[Callable[[], None]]:
             task = bar.add_task(verb, total=total)
             yield lambda: bar.advance(task)
         return
-    lines = _Lines(verb, unit, total)
+    lines = _LogLines(verb, unit, total)
     yield lines.advance
 
 
-class _Lines:
+class _LogLines:
     """A line for a log whenever enough time has passed."""
 
     def __init__(self, verb: str, unit: str, total: int) -> None:
         self._verb, self._unit, self._total = verb, unit, total
         self._done = 0
-        self._told_at = time.monotonic()
+        self._logged_at = time.monotonic()
 
     def advance(self) -> None:
         self._done += 1
-        if time.monotonic() - self._told_at >= _LOG_SECONDS:
-            self._told_at = time.monotonic()
+        if time.monotonic() - self._logged_at >= _LOG_SECONDS:
+            self._logged_at = time.monotonic()
             _tell(f"{self._verb} {self._done:,} of {self._total:,} {self._unit}")
 
 

@@ -38,13 +38,13 @@ class Hints:
         self._store = "" if store is None or is_secret else store
 
     def complete(self, text: str) -> str:
-        """The text with commands that can be typed as they are."""
+        """Return the text with commands that can be typed unchanged."""
         if not self._store:
             return text
         return _COMMAND.sub(self._completed, text)
 
     def _completed(self, found: "re.Match[str]") -> str:
-        # A program that is named has a store of its own.
+        # A program that is named has its own store.
         if " --app " in found[1]:
             return found[0]
         return f"`{found[1]} --store {shlex.quote(self._store)}`"

@@ -1,4 +1,4 @@
-"""A clock that only moves when it is told to, and what it takes to be lost by it."""
+"""A clock that only moves when it is advanced, and a helper to let a worker expire by it."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from holdfast.engine.leases.leases import Leases
 
 
 class ManualClock:
-    """Stands at the moment it was given until it is advanced."""
+    """Stays at its initial moment until it is advanced."""
 
     def __init__(self, now: int = 1_800_000_000_000_000) -> None:
         self._now = now
@@ -28,9 +28,9 @@ class Watcher(Protocol):
 
 
 async def outlive(watcher: Watcher, clock: ManualClock, *, lease_seconds: float) -> int:
-    """Let `watcher` look after the others for a lease in which none of them beats.
+    """Let `watcher` watch the others for a lease in which none of them beats.
 
-    How many runs it gives back.
+    Returns how many runs it releases.
     """
     given_back = await watcher.leases.expire_lost()
     for _ in range(4):

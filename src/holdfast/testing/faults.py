@@ -52,7 +52,7 @@ def arm(point: str, action: Action, *, skip: int = 0) -> Armed:
 
 @contextmanager
 def armed(point: str, action: Action, *, skip: int = 0) -> Generator[Armed]:
-    """Arm a point inside a `with`; a hanging thread is let go at its end."""
+    """Arm a point inside a `with`; a hanging thread is released at its end."""
     trigger = arm(point, action, skip=skip)
     try:
         yield trigger

@@ -1,6 +1,6 @@
 """A judge of histories: what several workers did at once, and whether it can all be true.
 
-Operations are recorded by whoever did them; `contradictions` is pure, knows nothing of how Holdfast
+Each actor records its own operations; `contradictions` is pure, knows nothing of how Holdfast
 works, and says in words who contradicts whom.
 """
 
@@ -14,9 +14,9 @@ Kind = Literal["claim", "append", "lease", "write"]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one actor did to one thing, when it asked, and when it was told the outcome.
+    """What one actor did to one thing, when it asked, and when it got the outcome.
 
-    claim: tried to be the only one (`ok` if told so); append: added `value`; lease: took a term
+    claim: tried to be the only one (`ok` if it was); append: added `value`; lease: took a term
     (`value` is its number); write: wrote under a term (`value` is the term).
     """
 
@@ -32,7 +32,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 def contradictions(
     history: Sequence[Operation], *, final: dict[str, Sequence[Any]] | None = None
 ) -> list[str]:
-    """Everything in a history that cannot all be true; `final` is what a log held at the end."""
+    """Return all contradictions in a history; `final` is what a log held at the end."""
     return [
         *_double_claims(history),
         *_unclaimed(history),
@@ -89,7 +89,7 @@ def _shared_terms(history: Sequence[Operation]) -> Iterator[str]:
 
 
 def _late_writes(history: Sequence[Operation]) -> Iterator[str]:
-    """A write that began after a later term was told must have been refused."""
+    """A write that began after a later term was reported must have been refused."""
     leases = _by_thing(history, "lease")
     for thing, writes in _by_thing(history, "write").items():
         for write in writes:

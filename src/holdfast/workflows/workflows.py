@@ -1,4 +1,4 @@
-"""The verbs of workflows: start one, see where it stands, answer what it asks, go on."""
+"""Start workflows, show their status, answer their questions and resume them."""
 
 import asyncio
 import secrets as random_secrets
@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from holdfast import clock, codec, names
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions import questions
 from holdfast.agents.definitions.questions import APPROVAL
-from holdfast.agents.work.advancing import advance
 from holdfast.agents.work.approvals import Approvals, Asked, is_said, verdict_of
+from holdfast.agents.work.run_advancer import advance
 from holdfast.agents.work.work import Work
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
@@ -30,22 +30,29 @@ from holdfast.errors import (
 )
 from holdfast.kernel import indexes, journal
 from holdfast.kernel.checkpoints import Step
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.waits import WaitStatus
 from holdfast.workflows.checks import library
 from holdfast.workflows.definitions import definition, inputs
 from holdfast.workflows.definitions.definition import Workflow
 from holdfast.workflows.definitions.waves import waves_of
-from holdfast.workflows.execution.asking import meant, questions_of
 from holdfast.workflows.execution.events import Observer
-from holdfast.workflows.execution.expiring import MAX_AGE_HOURS, remove_expired
+from holdfast.workflows.execution.expiry import MAX_AGE_HOURS, remove_expired
 from holdfast.workflows.execution.kit import AGENT, Kit
 from holdfast.workflows.execution.outcome import Outcome, Waiting
-from holdfast.workflows.execution.state import ENDED, Ended, Result, Start, block_of, part_of
+from holdfast.workflows.execution.question_names import meant, questions_of
+from holdfast.workflows.execution.state import (
+    ENDED,
+    BlockResult,
+    EndedBlock,
+    Start,
+    block_of,
+    part_of,
+)
 
 
 class Workflows:
-    """Workflows in a store, whoever works on them."""
+    """The workflows in a store, on whichever worker they run."""
 
     def __init__(self, context: Context, work: Work, runs: Runs, kit: Kit) -> None:
         self._context = context
@@ -64,13 +71,13 @@ class Workflows:
         run_id: str | None = None,
         owner: str = "",
     ) -> Outcome:
-        """Start a workflow, or the file of one, and leave it to the workers.
+        """Start a workflow, given as a definition or a file, and let the workers run it.
 
-        Raises WorkflowInvalid with every problem of it, and of all that it may come to. Tools are
-        those of the workers: whether they are there is seen when they are called.
+        Raises WorkflowInvalid with every problem of it, and of all workflows that it may call.
+        Tools are those of the workers: whether one exists is checked when it is called.
 
-        The same `run_id` with the same definition and inputs is the run that is there, unless it
-        is another's: `owner` is whose it is, and all that it begins.
+        The same `run_id` with the same definition and inputs returns the existing run, unless it
+        has another owner. `owner` owns the run and all that it starts.
         """
         run = await self._create(workflow, given or {}, run_id, owner=owner, tools=None)
         return await self.status(run.run_id)
@@ -85,9 +92,9 @@ class Workflows:
         timeout: float | None = None,
         observe: Observer | None = None,
     ) -> Outcome:
-        """Start a workflow, or go on with it, until it has ended or only a person can help.
+        """Start or resume a workflow until it has ended or only a person can help.
 
-        `observe` is told what happens meanwhile, as far as it happens in this process.
+        `observe` gets the events that happen in this process meanwhile.
         """
         run = await self._create(workflow, given or {}, run_id, owner=owner, tools=self.kit.tools)
         return await self._advance(run.run_id, timeout, observe)
@@ -101,7 +108,7 @@ class Workflows:
         timeout: float | None = None,
         observe: Observer | None = None,
     ) -> Outcome:
-        """Answer what blocks ask, by their paths, and go on until it ends or asks again.
+        """Answer blocks' questions, by their paths, and resume until the run ends or asks again.
 
         The same answer again changes nothing. If one of the answers does not fit its question none
         is given: raises AnswerRefused, and AlreadyAnswered if another one was given before.
@@ -110,7 +117,7 @@ class Workflows:
         return await self._advance(run_id, timeout, observe)
 
     async def answer(self, run_id: str, answers: Mapping[str, Any], *, by: str = "") -> None:
-        """Answer what blocks ask, by their paths, and leave the rest to the workers."""
+        """Answer blocks' questions, by their paths, and let the workers resume the run."""
         await self._workflow_run(run_id)
         if answers:
             await self._waits.expire_due()
@@ -122,15 +129,15 @@ class Workflows:
         ]
         if refused:
             raise AnswerRefused("; ".join(refused))
-        # Those that are settled first: a conflict is told before any other answer is given.
+        # Settled questions first: a conflict is raised before any other answer is given.
         for question, value in sorted(asked, key=lambda each: each[0].status is WaitStatus.OPEN):
             await self._give(question, value, by or self._context.worker)
 
     async def asked(self, run_id: str, path: str) -> Asked:
-        """The question of a block: the one that is open, or else the last one it asked.
+        """Return the question of a block: the open one, or else the last one it asked.
 
-        Raises WaitNotFound, which names those that ask, and AnswerRefused if several that are open
-        have the name.
+        Raises WaitNotFound, which lists the blocks that ask, and AnswerRefused if several open
+        questions have the name.
         """
         found = await questions_of(self._runs, self._waits, run_id)
         named = [each for each in found if each.is_called(path)]
@@ -143,73 +150,73 @@ class Workflows:
         return msgspec.structs.replace(shown, name=asked.name)
 
     async def status(self, run_id: str) -> Outcome:
-        """Where a workflow stands: what it waits for, and what has become of its blocks."""
+        """Return the status of a workflow: what it waits for, and the results of its blocks."""
         run = await self._workflow_run(run_id)
         start = await self._start_in(run)
         workflow = await self._definition_in(start)
         state = await self._checkpoints.load(run_id)
         blocks = await self._ended_lately(run_id, start) | {
-            name: msgspec.convert(part, Result)
+            name: msgspec.convert(part, BlockResult)
             for key, part in state.parts.items()
             if (name := block_of(key)) is not None
         }
         waves = waves_of(workflow.blocks)
-        has_ended = run.status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
-        is_told = run.status in (Status.FAILED, Status.BLOCKED)
+        has_ended = run.status in (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
+        has_error = run.status in (RunStatus.FAILED, RunStatus.BLOCKED)
         return Outcome(
             run_id=run_id,
             workflow=start.workflow,
             status=run.status.value,
             waiting=[] if has_ended else await self._waiting(run_id),
-            outputs=await self._runs.result(run_id) if run.status is Status.COMPLETED else None,
-            error=await self._error(run_id) if is_told else "",
+            outputs=await self._runs.result(run_id) if run.status is RunStatus.COMPLETED else None,
+            error=await self._error(run_id) if has_error else "",
             blocks={b.id: blocks[b.id] for b in workflow.blocks if b.id in blocks},
             waves=waves,
             completed_waves=sum(all(part_of(n) in state.parts for n in wave) for wave in waves),
         )
 
     async def _error(self, run_id: str) -> str:
-        told = await turns.last_note(self._context, run_id)
-        return told.removeprefix("WorkflowFailed: ")
+        note = await turns.last_note(self._context, run_id)
+        return note.removeprefix("WorkflowFailed: ")
 
-    async def _ended_lately(self, run_id: str, start: Start) -> dict[str, Result]:
-        """Blocks that have ended in the present wave: their outputs are not stored yet."""
-        found: dict[str, Result] = {}
+    async def _ended_lately(self, run_id: str, start: Start) -> dict[str, BlockResult]:
+        """Return the blocks that ended in the current wave: their outputs are not stored yet."""
+        found: dict[str, BlockResult] = {}
         before = f"{ENDED}{start.path}/" if start.path else ENDED
         for entry in await turns.entries_since_checkpoint(self._context, run_id):
             facts = indexes.facts_of(entry)
             if isinstance(facts, Step) and facts.name.startswith(before):
-                told = msgspec.convert(codec.decode(journal.body_of(entry)), Ended)
-                result = Result(status=told.status, seconds=told.seconds)
+                ended = msgspec.convert(codec.decode(journal.body_of(entry)), EndedBlock)
+                result = BlockResult(status=ended.status, seconds=ended.seconds)
                 found[facts.name.removeprefix(before)] = result
         return found
 
     async def definition(self, run_id: str) -> Workflow:
-        """The definition that a run was started with, whatever became of its file."""
+        """Return the definition a run was started with, even if its file changed or is gone."""
         return await self._definition_in(await self._start_of(run_id))
 
     async def _definition_in(self, start: Start) -> Workflow:
         return definition.of_plain((await self._root_of(start)).library[start.workflow])
 
     async def _root_of(self, start: Start) -> Start:
-        """How the first run of a tree was started."""
+        """Return how the first run of a tree was started."""
         return await self._start_of(start.root) if start.root else start
 
     async def list(
         self,
         workflow: str | None = None,
         *,
-        status: Status | str | None = None,
+        status: RunStatus | str | None = None,
         nested: bool = False,
         limit: int = 100,
-        before: Run | None = None,
-    ) -> "list[Run]":
-        """Runs of workflows, of one by its name or of all, newest first.
+        before: RunRow | None = None,
+    ) -> "list[RunRow]":
+        """Return the runs of one workflow, by its name, or of all, newest first.
 
-        Those that are below others only if they are wanted: `nested`.
+        Runs below others are included only with `nested`.
         """
         names.check_count(limit, what="limit")
-        found: list[Run] = []
+        found: list[RunRow] = []
         while len(found) < limit:
             page = await self._runs.list(
                 agent=AGENT, subject=workflow, status=status, limit=max(limit, 100), before=before
@@ -223,7 +230,7 @@ class Workflows:
     async def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
         """End a workflow and all that it waits for.
 
-        One that has ended stays as it is: raises RunEnded.
+        Raises RunEnded, and changes nothing, if it has ended.
         """
         await self._workflow_run(run_id)
         await self._runs.cancel(run_id, by=by, note=note)
@@ -233,9 +240,9 @@ class Workflows:
         self._work.agents.add(self.kit.agent)
 
     async def cleanup_expired(self, max_age_hours: float = MAX_AGE_HOURS) -> int:
-        """Erase what workflows held that ended longer ago than this; how many there were.
+        """Erase the data of workflows that ended longer ago than this; return their number.
 
-        One that waits, is blocked or goes on is never touched, however old it is.
+        A workflow that waits, is blocked or still runs is never touched, however old it is.
         """
         return await remove_expired(self._context, max_age_hours)
 
@@ -247,7 +254,7 @@ class Workflows:
         *,
         owner: str,
         tools: Collection[str] | None,
-    ) -> Run:
+    ) -> RunRow:
         examined = await asyncio.to_thread(self._examined, source, tools)
         found = examined.checked()
         workflow = found[examined.name]
@@ -263,14 +270,14 @@ class Workflows:
         )
         return await self._work.create(
             self.kit.agent,
-            {"start": shapes.plain(start, what="inputs")},
+            {"start": type_conversion.plain(start, what="inputs")},
             run_id,
             subject=workflow.name,
             owner=owner,
         )
 
     async def _known(self, run_id: str | None) -> Start | None:
-        """How the run was started that is there, if there is one."""
+        """Return how an existing run was started, or None if there is no such workflow."""
         if run_id is None:
             return None
         try:
@@ -310,7 +317,7 @@ class Workflows:
         known = {asked.wait_id: asked for asked in listed}
         found = await questions_of(self._runs, self._waits, run_id, ended=False)
         found.sort(key=lambda each: (each.wait.opened_at, each.wait.wait_id))
-        # Those of runs that are blocked are not listed with the others.
+        # The list lacks the questions of blocked runs.
         return [
             _waiting_of(known.get(at) or await self._approvals.get(at), each.name)
             for each in found
@@ -318,7 +325,7 @@ class Workflows:
         ]
 
     async def _give(self, asked: Asked, value: Any, by: str) -> None:
-        """Answer a question, unless the same was answered before."""
+        """Answer a question, unless the same answer was given before."""
         if is_said(asked, value):
             return
         try:
@@ -332,7 +339,7 @@ class Workflows:
             if not is_said(await self._approvals.get(asked.wait_id), value):
                 raise
 
-    async def _workflow_run(self, run_id: str) -> Run:
+    async def _workflow_run(self, run_id: str) -> RunRow:
         run = await self._runs.get(run_id)
         if run.agent != AGENT:
             raise RunNotFound(f"run {run_id!r} is no workflow, but a run of agent {run.agent!r}")
@@ -341,7 +348,7 @@ class Workflows:
     async def _start_of(self, run_id: str) -> Start:
         return await self._start_in(await self._workflow_run(run_id))
 
-    async def _start_in(self, run: Run) -> Start:
+    async def _start_in(self, run: RunRow) -> Start:
         run_id = run.run_id
         try:
             given = await self._runs.input(run_id)
@@ -357,7 +364,7 @@ class Workflows:
 
 
 def _why_refused(asked: Asked, value: Any) -> str:
-    """Why a value is no verdict, or no answer to a question that is open; empty if it is one."""
+    """Return why a value is not a verdict, or does not answer an open question; else empty."""
     if asked.kind == APPROVAL:
         return (
             ""

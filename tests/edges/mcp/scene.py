@@ -15,9 +15,9 @@ from mcp import Client
 import holdfast
 from holdfast.edges.mcp import McpServer
 from holdfast.settings import Settings
-from holdfast.testing.store_suite.marking import commit_late, erased
+from holdfast.testing.store_suite.mark_commits import commit_late, erased
 from holdfast.workflows import Kit
-from holdfast.workflows.checks import reading
+from holdfast.workflows.checks import definition_reader
 from tests.agents.crashing import advance
 from tests.backends import SQLiteBackend
 
@@ -117,7 +117,7 @@ class Scene:
 @asynccontextmanager
 async def scene(folder: Path) -> AsyncIterator[Scene]:
     backend = SQLiteBackend(folder / "scene.db")
-    kit = Kit(definitions=[reading.loads(FLOW)])
+    kit = Kit(definitions=[definition_reader.loads(FLOW)])
     hf = holdfast.Holdfast(
         backend.url,
         agents=[asker, payer, mailer],
@@ -134,7 +134,9 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
             await hf.start(agent, *given, run_id=run_id, owner="ann")
             await advance(hf, run_id)
         await hf.runs.cancel("cancelled", by="ann")
-        await hf.workflows.start(reading.loads(FLOW), {"who": "Di"}, run_id="flow", owner="ann")
+        await hf.workflows.start(
+            definition_reader.loads(FLOW), {"who": "Di"}, run_id="flow", owner="ann"
+        )
         await advance(hf, "flow")
         newest = await _save(hf)
         (effect,) = await hf.effects.of_run("lost")

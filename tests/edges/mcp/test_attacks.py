@@ -16,8 +16,8 @@ from holdfast.edges.mcp.access.principals import principal_of
 from holdfast.edges.mcp.catalogue import Catalogue
 from holdfast.edges.mcp.forms import form_of
 from holdfast.edges.mcp.meta import KEY, RUN_ID
-from holdfast.edges.mcp.resources import listening
-from holdfast.edges.mcp.views import MOST_BYTES, Question
+from holdfast.edges.mcp.resources import subscriptions
+from holdfast.edges.mcp.views import MOST_BYTES, QuestionView
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Kit
 from tests.edges.mcp.app import ages, greet
@@ -43,8 +43,8 @@ async def payer(run: holdfast.Run) -> str:
     return await run.call(pay, cents=5)
 
 
-def asking(schema: Any = None, choices: list[Any] | None = None) -> Question:
-    return Question(
+def asking(schema: Any = None, choices: list[Any] | None = None) -> QuestionView:
+    return QuestionView(
         name="q",
         wait_id="w",
         run_id="r",
@@ -121,7 +121,7 @@ async def test_an_operation_that_is_asked_for_again_is_one_run(tmp_path: Path) -
         asking(choices=[True, "true"]),
     ],
 )
-def test_what_a_form_cannot_say_is_not_asked_in_one(question: Question) -> None:
+def test_what_a_form_cannot_say_is_not_asked_in_one(question: QuestionView) -> None:
     assert form_of(question) is None
 
 
@@ -136,7 +136,7 @@ async def test_an_address_that_is_asked_for_at_once_is_watched_once(tmp_path: Pa
         watching = [task for task in asyncio.all_tasks() if "_tell_of_growth" in repr(task)]
         assert len(watching) == 1
         assert len(await hf.runs.list()) == 1
-    assert listening.MOST_OF_ONE < listening.MOST_WATCHES
+    assert subscriptions.MOST_OF_ONE < subscriptions.MOST_WATCHES
 
 
 def test_nobody_is_taken_for_somebody_else() -> None:

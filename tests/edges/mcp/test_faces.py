@@ -410,10 +410,10 @@ async def test_workflows_are_those_of_the_kit_and_of_a_folder(tmp_path: Path) ->
 
 def test_what_must_stay_secret_is_not_asked_in_a_form() -> None:
     from holdfast.edges.mcp.forms import form_of
-    from holdfast.edges.mcp.views import Question
+    from holdfast.edges.mcp.views import QuestionView
 
     for schema in ({"type": "string", "format": "password"}, {"type": "string", "writeOnly": True}):
-        question = Question(
+        question = QuestionView(
             name="token",
             wait_id="w",
             run_id="r",

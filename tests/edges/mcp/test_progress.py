@@ -37,8 +37,8 @@ ENDED = codec.encode({"status": "failed", "seconds": 1.0})
 COST = Amounts(usd_micros=1_500_000, input_tokens=10, output_tokens=5)
 
 LINES: dict[Kind, tuple[msgspec.Struct, str]] = {
-    Kind.RUN_CREATED: (runs.Created("greeter", parent_id="p"), "begun: greeter, for p"),
-    Kind.RUN_LEASED: (runs.Leased("w9"), "worker w9 took it"),
+    Kind.RUN_CREATED: (runs.RunCreated("greeter", parent_id="p"), "begun: greeter, for p"),
+    Kind.RUN_LEASED: (runs.RunLeased("w9"), "worker w9 took it"),
     Kind.RUN_RELEASED: (runs.Released(note="stopping"), "given back for any worker: stopping"),
     Kind.RUN_WAITING: (runs.Suspended("g"), "sleeps until what it waits for is there"),
     Kind.RUN_BLOCKED: (
@@ -46,13 +46,13 @@ LINES: dict[Kind, tuple[msgspec.Struct, str]] = {
         "blocked, an operator must act (budget): spent",
     ),
     Kind.RUN_UNBLOCKED: (runs.Released(), "may go on"),
-    Kind.RUN_COMPLETED: (runs.Ended(), "completed"),
-    Kind.RUN_FAILED: (runs.Ended("no\nluck\x1b[2J"), "failed: no luck\ufffd[2J"),
-    Kind.RUN_CANCELLED: (runs.Ended("x" * 500), f"cancelled: {'x' * 288}…"),
+    Kind.RUN_COMPLETED: (runs.RunFinished(), "completed"),
+    Kind.RUN_FAILED: (runs.RunFinished("no\nluck\x1b[2J"), "failed: no luck\ufffd[2J"),
+    Kind.RUN_CANCELLED: (runs.RunFinished("x" * 500), f"cancelled: {'x' * 288}…"),
     Kind.RUN_REWOUND: (runs.Rewound(3), "goes on from version 3"),
     Kind.LEASE_EXPIRED: (runs.LeaseExpired("w9", 1), "worker w9 was not heard of in time"),
     Kind.CHECKPOINT_CREATED: (
-        checkpoints.Created(EFFECT, 2, 1, 1, phase="plan", label="first"),
+        checkpoints.CheckpointCreated(EFFECT, 2, 1, 1, phase="plan", label="first"),
         "saved version 2: plan first",
     ),
     Kind.CHECKPOINT_CORRUPTED: (
@@ -76,22 +76,25 @@ LINES: dict[Kind, tuple[msgspec.Struct, str]] = {
         effects.Issued(EFFECT, "key", "charge", "c", b"", 0, 1),
         "calls charge",
     ),
-    Kind.EFFECT_COMPLETED: (effects.Settled(EFFECT), "charge is done"),
-    Kind.EFFECT_NOT_DONE: (effects.Settled(EFFECT, "refused"), "charge was not done: refused"),
-    Kind.EFFECT_UNKNOWN: (effects.Settled(EFFECT), "charge may or may not have been done"),
+    Kind.EFFECT_COMPLETED: (effects.EffectSettled(EFFECT), "charge is done"),
+    Kind.EFFECT_NOT_DONE: (
+        effects.EffectSettled(EFFECT, "refused"),
+        "charge was not done: refused",
+    ),
+    Kind.EFFECT_UNKNOWN: (effects.EffectSettled(EFFECT), "charge may or may not have been done"),
     Kind.WAITS_OPENED: (
-        waits.Opened("g", 1, (QUESTION, SIGNAL)),
+        waits.WaitsOpened("g", 1, (QUESTION, SIGNAL)),
         "waits for 1 of an answer: approve, the signal: paid",
     ),
-    Kind.WAIT_RESOLVED: (waits.Settled("w1", "g"), "got an answer: approve"),
-    Kind.WAIT_EXPIRED: (waits.Settled("w1", "g"), "waited too long for an answer: approve"),
-    Kind.WAIT_CANCELLED: (waits.Settled("w3", "g"), "waits no more for what it waited for"),
+    Kind.WAIT_RESOLVED: (waits.WaitSettled("w1", "g"), "got an answer: approve"),
+    Kind.WAIT_EXPIRED: (waits.WaitSettled("w1", "g"), "waited too long for an answer: approve"),
+    Kind.WAIT_CANCELLED: (waits.WaitSettled("w3", "g"), "waits no more for what it waited for"),
     Kind.GROUP_CLOSED: (
         waits.Closed("g", waits.GroupStatus.SATISFIED, wakes=True),
         "what it waited for together is satisfied",
     ),
-    Kind.SIGNAL_RECEIVED: (signals.Received("s", "paid"), "received the signal paid"),
-    Kind.SIGNAL_TAKEN: (signals.Taken("s"), "dealt with a signal"),
+    Kind.SIGNAL_RECEIVED: (signals.SignalReceived("s", "paid"), "received the signal paid"),
+    Kind.SIGNAL_TAKEN: (signals.SignalTaken("s"), "dealt with a signal"),
     Kind.BUDGET_SET: (budgets.Set(Limits(), is_first=True), "has a budget"),
     Kind.BUDGET_RESERVED: (
         budgets.Reserved("r", "run", "model:m", COST),
@@ -116,10 +119,10 @@ LINES: dict[Kind, tuple[msgspec.Struct, str]] = {
     ),
     Kind.HANDOFF_REQUESTED: (runs.Requested("*", "tired"), "is to be handed over: tired"),
     Kind.AGENT_HANDOFF: (
-        runs.Given("h", EFFECT, 2, "ann", "", "context", 0, "full"),
+        runs.AgentHandoff("h", EFFECT, 2, "ann", "", "context", 0, "full"),
         "ann hands it over: full",
     ),
-    Kind.HANDOFF_RECEIVED: (runs.Received("h", 7), "its handoff was received"),
+    Kind.HANDOFF_RECEIVED: (runs.HandoffReceived("h", 7), "its handoff was received"),
     Kind.HANDOFF_VERIFIED: (
         runs.Verified("h", EFFECT, 2, "sha256:0"),
         "its checkpoint 2 was verified",
@@ -175,7 +178,7 @@ def test_steps_are_told_by_what_they_did(name: str, words: str) -> None:
 
 
 def test_what_a_newer_version_wrote_is_said_to_be_so() -> None:
-    newer = msgspec.structs.replace(entry(Kind.RUN_COMPLETED, runs.Ended()), schema=99)
+    newer = msgspec.structs.replace(entry(Kind.RUN_COMPLETED, runs.RunFinished()), schema=99)
     assert lines.line_of(newer) == "cannot be read by this version of Holdfast"
 
 

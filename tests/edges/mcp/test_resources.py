@@ -20,7 +20,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 import holdfast
 from holdfast.agents.definitions.messages import Message, ToolCall, ToolResult
 from holdfast.edges.mcp import McpServer
-from holdfast.edges.mcp.resources import addresses, listening, resources, timelines, transcripts
+from holdfast.edges.mcp.resources import addresses, resources, subscriptions, timelines, transcripts
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.edges.mcp.app import greet
@@ -297,7 +297,7 @@ async def test_listeners_hear_of_what_other_processes_write(backend: Backend) ->
 async def test_a_stream_that_ends_makes_room_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "MOST_WATCHES", 1)
+    monkeypatch.setattr(subscriptions, "MOST_WATCHES", 1)
     uri = addresses.timeline("r")
     async with talking(str(tmp_path / "s.db")) as (hf, server), Client(server) as client:
         await hf.start(talks, run_id="r")

@@ -14,11 +14,11 @@ from holdfast import codec
 from holdfast.edges.mcp import McpServer
 from holdfast.edges.mcp.access.principals import Principal
 from holdfast.edges.mcp.catalogue import Catalogue
-from holdfast.edges.mcp.contract import Begun, Call
+from holdfast.edges.mcp.contract import FollowedRun, McpCall
 from holdfast.edges.mcp.tools import OWN
 from holdfast.engine import effects
 from holdfast.errors import MisuseError, NotFoundError, RunNotFound
-from holdfast.kernel.effects import Status
+from holdfast.kernel.effects import EffectStatus
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Kit
 from tests.agents.crashing import advance
@@ -35,9 +35,9 @@ async def _progress(
     """Nobody listens."""
 
 
-def call_by(made: Scene, name: str, *, is_operator: bool = False) -> Call:
+def call_by(made: Scene, name: str, *, is_operator: bool = False) -> McpCall:
     """A call of somebody who was authenticated."""
-    return Call(
+    return McpCall(
         hf=made.hf,
         catalogue=Catalogue(made.hf.workflows.kit, None),
         principal=Principal(name, is_operator=is_operator),
@@ -268,7 +268,7 @@ async def test_word_on_a_call_is_finished_by_whoever_repeats_it(tmp_path: Path) 
         await made.hf.runs.create("twin")
         await made.hf.runs.block("twin", "unknown_effect", note=f"see effect {made.effect}")
         body = codec.encode("sent")
-        await effects.settle(made.hf._context, effect, Status.COMPLETED, body=body, by="ann")
+        await effects.settle(made.hf._context, effect, EffectStatus.COMPLETED, body=body, by="ann")
         assert (await made.hf.runs.get("lost")).status == "ready"
         assert (await made.hf.runs.get("twin")).status == "blocked"
         said = {"effect_id": made.effect, "outcome": "happened", "result": "sent"}
@@ -284,7 +284,7 @@ async def test_what_is_somebody_elses_is_not_there(tmp_path: Path) -> None:
     async with scene(tmp_path) as made:
         tools, known, before = {tool.name: tool for tool in OWN}, right(made), made.journal()
 
-        async def handled(name: str, call: Call, given: dict[str, Any] | None = None) -> Any:
+        async def handled(name: str, call: McpCall, given: dict[str, Any] | None = None) -> Any:
             tool = tools[name]
             return await tool.handle(
                 call, tool.arguments_of(known[name] if given is None else given)
@@ -310,7 +310,7 @@ async def test_what_is_somebody_elses_is_not_there(tmp_path: Path) -> None:
             ids = [[each.run_id for each in found] for found in listed]
             assert ids[0] == ids[1] != ids[2] == []
         assert made.journal() == before
-        assert await handled("answer", call_by(made, "ann")) == Begun("permitting")
+        assert await handled("answer", call_by(made, "ann")) == FollowedRun("permitting")
         assert (await made.hf.approvals.get(made.request)).answered_by == "ann"
 
 

@@ -18,8 +18,8 @@ from langgraph.types import Command, Send, interrupt
 import holdfast
 from holdfast.errors import MisuseError, ThreadBusy
 from holdfast.integrations.langgraph import HoldfastSaver, durable
+from holdfast.integrations.langgraph.checkpoint_config import TOKEN
 from holdfast.integrations.langgraph.interrupts import RESUME
-from holdfast.integrations.langgraph.places import TOKEN
 from tests import forked_cli
 from tests.integrations.langgraph.durably import Graph, both_faces, interrupts, thread
 

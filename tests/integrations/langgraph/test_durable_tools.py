@@ -19,11 +19,11 @@ from pydantic import BaseModel
 import holdfast.sync
 from holdfast import Happened, NotDone, codec
 from holdfast.cli.effects import command
-from holdfast.engine.effects import EffectRequest
+from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.errors import MisuseError
 from holdfast.integrations.langgraph import HoldfastSaver, durable, durable_tools, holdfast_key
 from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.tools.replies import ToolCall
+from holdfast.integrations.langgraph.tools.replies import GraphToolCall
 from holdfast.integrations.langgraph.tools.tool_calls import ordinal_of
 from tests.integrations.langgraph.durably import (
     Bank,
@@ -139,11 +139,11 @@ def test_number_of_a_call_is_its_place_in_the_message_that_asks_for_it() -> None
     first = asks(("f", args, "a"), ("g", args, "b"), ("f", args, "c"))
     second = asks(("f", args, "a"))
     turn = [*before, first, second]
-    assert ordinal_of([*before, first], ToolCall("f", args, "a")) == 0
-    assert ordinal_of([*before, first], ToolCall("f", args, "c")) == 1
-    assert ordinal_of(turn, ToolCall("f", args, "a")) == 0
-    assert ordinal_of([*turn, *before, first], ToolCall("f", args, "a")) == 0
-    assert ordinal_of([], ToolCall("f", args, "a")) == 0
+    assert ordinal_of([*before, first], GraphToolCall("f", args, "a")) == 0
+    assert ordinal_of([*before, first], GraphToolCall("f", args, "c")) == 1
+    assert ordinal_of(turn, GraphToolCall("f", args, "a")) == 0
+    assert ordinal_of([*turn, *before, first], GraphToolCall("f", args, "a")) == 0
+    assert ordinal_of([], GraphToolCall("f", args, "a")) == 0
 
 
 @both_faces
@@ -371,6 +371,31 @@ def test_async_tool_that_takes_longer_than_its_limit_is_ended_and_unknown(store:
     *too_late, last = statuses(store)  # on a busy machine the time may be over before the call
     assert last == "unknown"
     assert set(too_late) <= {"not_done"}
+
+
+def test_call_that_came_too_late_and_was_settled_meanwhile_is_looked_up_again(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process stood still after the intent; a person has said by then that it happened."""
+    bank = Bank()
+    real_begin = Thread.begin_effects
+
+    async def stand_still(self: Thread, requests: list[EffectRequest]) -> list[Begun]:
+        begun = await real_begin(self, requests)
+        if begun[0].answer == "fresh":
+            await asyncio.sleep(0.3)
+            async with holdfast.open(store) as hf:
+                effect_id = begun[0].effect.effect_id
+                await hf.effects.resolve(effect_id, "happened", result="seen at the bank")
+        return begun
+
+    monkeypatch.setattr(Thread, "begin_effects", stand_still)
+    with HoldfastSaver(store) as saver:
+        graph = agent(saver, [bank.tool("sync")], [charging("c1"), DONE], limit_seconds=0.2)
+        state = run(graph, "sync", human())
+    assert bank.charged == []
+    assert statuses(store) == ["completed"]
+    assert told(state) == [("c1", "seen at the bank")]
 
 
 @both_faces

@@ -22,14 +22,14 @@ from langgraph.types import Command
 from holdfast import sync
 from holdfast.errors import IntegrityError, MisuseError, NotFoundError, TypeNotAllowed
 from holdfast.integrations.langgraph import HoldfastSaver, durable
-from holdfast.integrations.langgraph.importing import (
-    Outcome,
+from holdfast.integrations.langgraph.imports import (
+    ImportOutcome,
     ThreadReport,
     calls_of,
     import_thread,
     parents_first,
 )
-from holdfast.integrations.langgraph.sources import Place, Write, open_source
+from holdfast.integrations.langgraph.sources import SourcePosition, Write, open_source
 from tests.backends import BACKENDS
 from tests.conftest import DATABASE, new_database
 from tests.integrations.langgraph.old_threads import (
@@ -89,7 +89,7 @@ def bring(url: str, saver: Any) -> dict[str, ThreadReport]:
 def test_every_snapshot_is_that_of_the_source(old: str, saver: HoldfastSaver) -> None:
     reports = bring(old, saver)
     assert {thread: report.outcome for thread, report in reports.items()} == dict.fromkeys(
-        GRAPHS, Outcome.IMPORTED
+        GRAPHS, ImportOutcome.IMPORTED
     )
     with old_saver(old) as source:
         for thread_id in GRAPHS:
@@ -101,7 +101,7 @@ def test_every_snapshot_is_that_of_the_source(old: str, saver: HoldfastSaver) ->
 def test_import_again_stores_nothing(old: str, saver: HoldfastSaver) -> None:
     bring(old, saver)
     again = bring(old, saver)
-    assert set(again.values()) == {ThreadReport(thread, Outcome.THERE) for thread in GRAPHS}
+    assert set(again.values()) == {ThreadReport(thread, ImportOutcome.THERE) for thread in GRAPHS}
 
 
 def test_interrupt_is_answered_after_the_import(old: str, saver: HoldfastSaver) -> None:
@@ -159,7 +159,7 @@ def test_what_the_source_got_since_comes_with_the_next_import(
     with old_saver(path) as source:
         talk(source).invoke(Command(resume="yes"), config("talk"))
         say(talk(source), "talk", "b")
-    assert bring(path, saver)["talk"].outcome is Outcome.IMPORTED
+    assert bring(path, saver)["talk"].outcome is ImportOutcome.IMPORTED
     with old_saver(path) as source:
         assert stored(saver, "talk") == stored(source, "talk")
 
@@ -174,13 +174,13 @@ def test_thread_that_went_on_in_both_places_is_left_as_it_is(
     bring(path, saver)
     say(talk(saver), "talk", "only here")
     say(talk(saver), "fork", "only here")
-    assert bring(path, saver)["talk"] == ThreadReport("talk", Outcome.THERE)
+    assert bring(path, saver)["talk"] == ThreadReport("talk", ImportOutcome.THERE)
     with old_saver(path) as source:
         say(talk(source), "talk", "only there")
     before = stored(saver, "talk")
     reports = bring(path, saver)
-    assert reports["talk"] == ThreadReport("talk", Outcome.DIVERGED)
-    assert reports["fork"] == ThreadReport("fork", Outcome.THERE)
+    assert reports["talk"] == ThreadReport("talk", ImportOutcome.DIVERGED)
+    assert reports["fork"] == ThreadReport("fork", ImportOutcome.THERE)
     assert stored(saver, "talk") == before
 
 
@@ -189,7 +189,7 @@ def test_thread_that_went_on_in_both_places_is_left_as_it_is(
 KILLED = """
 import os, signal, sys
 from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.integrations.langgraph.importing import import_thread
+from holdfast.integrations.langgraph.imports import import_thread
 from holdfast.integrations.langgraph.sources import open_source
 
 url, store, verb, number = sys.argv[1:]
@@ -347,10 +347,10 @@ def test_hostile_rows_are_refused_and_the_others_come(tmp_path: Path, saver: Hol
     for thread_id, typed in threads.items():
         insert(path, thread_id, typed, "1")
     reports = bring(str(path), saver)
-    assert reports.pop("talk").outcome is Outcome.IMPORTED
+    assert reports.pop("talk").outcome is ImportOutcome.IMPORTED
     assert reports.keys() == threads.keys()
     for thread_id, report in reports.items():
-        assert (report.outcome, report.checkpoints) == (Outcome.REFUSED, 0)
+        assert (report.outcome, report.checkpoints) == (ImportOutcome.REFUSED, 0)
         assert f"of thread {thread_id!r}" in str(report.error)
         assert isinstance(report.error, TypeNotAllowed | IntegrityError)
         assert stored(saver, thread_id) == {}
@@ -368,8 +368,8 @@ def test_hostile_write_stops_its_thread_only(tmp_path: Path, saver: HoldfastSave
         path, "UPDATE writes SET value = ? WHERE thread_id = 'talk' AND channel = 'turns'", (data,)
     )
     reports = bring(str(path), saver)
-    assert reports["talk"].outcome is Outcome.REFUSED
-    assert reports["fork"].outcome is Outcome.IMPORTED
+    assert reports["talk"].outcome is ImportOutcome.REFUSED
+    assert reports["fork"].outcome is ImportOutcome.IMPORTED
     assert not (tmp_path / "proof").exists()
 
 
@@ -401,7 +401,12 @@ def test_source_is_only_read(old_sqlite: str, store: str) -> None:
 
 
 def test_parents_come_first_whatever_their_ids() -> None:
-    places = [Place("", "1", "3"), Place("", "2", "1"), Place("", "3", None), Place("a", "2", None)]
+    places = [
+        SourcePosition("", "1", "3"),
+        SourcePosition("", "2", "1"),
+        SourcePosition("", "3", None),
+        SourcePosition("a", "2", None),
+    ]
     assert [(p.ns, p.checkpoint_id) for p in parents_first(places)] == [
         ("", "3"),
         ("", "1"),
@@ -411,7 +416,11 @@ def test_parents_come_first_whatever_their_ids() -> None:
 
 
 def test_parents_that_are_gone_or_go_in_circles_lose_nothing() -> None:
-    places = [Place("", "1", "2"), Place("", "2", "1"), Place("", "3", "9")]
+    places = [
+        SourcePosition("", "1", "2"),
+        SourcePosition("", "2", "1"),
+        SourcePosition("", "3", "9"),
+    ]
     assert sorted(parents_first(places)) == places
 
 

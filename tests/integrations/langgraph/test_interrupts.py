@@ -14,13 +14,13 @@ from holdfast.kernel.waits import Wait, WaitStatus
 AT = ("", "c1", "task")
 
 
-def asked(value: Any, interrupt_id: str = "i", **options: Any) -> interrupts.Question:
+def asked(value: Any, interrupt_id: str = "i", **options: Any) -> interrupts.StoredInterrupt:
     found = Interrupt(value=value, id=interrupt_id, **options)
     (question,) = interrupts.questions_of("t", *AT, [found])
     return question
 
 
-def wait_for(question: interrupts.Question, status: WaitStatus = WaitStatus.OPEN) -> Wait:
+def wait_for(question: interrupts.StoredInterrupt, status: WaitStatus = WaitStatus.OPEN) -> Wait:
     return Wait(
         tenant="default",
         wait_id=question.wait_id,
@@ -125,7 +125,7 @@ def test_writes_of_a_task_settle_what_it_asked_before() -> None:
     (second,) = taken.asked
     waits = [wait_for(first), wait_for(second)]
     settled = interrupts.settled_by_task(waits, *AT, taken)
-    assert settled == interrupts.Settled({first.wait_id: 1}, [])
+    assert settled == interrupts.SettledQuestions({first.wait_id: 1}, [])
     done = interrupts.taken_from("t", *AT, [("log", "x"), ("__resume__", [1, 2])])
     assert interrupts.settled_by_task(waits, *AT, done).answered == {
         first.wait_id: 1,
@@ -137,7 +137,7 @@ def test_writes_of_a_task_settle_what_it_asked_before() -> None:
 def test_task_that_failed_keeps_its_question_open() -> None:
     waits = [wait_for(asked("First?"))]
     failed = interrupts.taken_from("t", *AT, [("__error__", "broken"), ("__resume__", [1])])
-    assert interrupts.settled_by_task(waits, *AT, failed) == interrupts.Settled({}, [])
+    assert interrupts.settled_by_task(waits, *AT, failed) == interrupts.SettledQuestions({}, [])
 
 
 def test_question_that_a_task_asks_otherwise_is_withdrawn() -> None:
@@ -145,7 +145,7 @@ def test_question_that_a_task_asks_otherwise_is_withdrawn() -> None:
     writes = [("__interrupt__", [Interrupt(value="How many at 10:05?", id="i")])]
     taken = interrupts.taken_from("t", *AT, writes)
     settled = interrupts.settled_by_task([wait_for(first)], *AT, taken)
-    assert settled == interrupts.Settled({}, [first.wait_id])
+    assert settled == interrupts.SettledQuestions({}, [first.wait_id])
 
 
 def test_checkpoint_withdraws_what_the_step_before_it_asked() -> None:

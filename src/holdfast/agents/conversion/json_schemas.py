@@ -67,7 +67,7 @@ def problems(value: Any, schema: Any) -> Iterator[str]:
     from jsonschema import Draft202012Validator
     from referencing import Registry
 
-    # With a registry of its own it fetches nothing that a schema refers to.
+    # With a separate registry it fetches nothing that a schema refers to.
     registry = cast(Any, Registry)()
     validator: Any = Draft202012Validator(schema, registry=registry, format_checker=_formats())
     found = validator.iter_errors(value)

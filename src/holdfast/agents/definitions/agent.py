@@ -1,4 +1,4 @@
-"""Agents: async functions that advance a run, known by name to whoever works on their runs."""
+"""Agents: async functions that advance a run, known by name to the workers of their runs."""
 
 import functools
 import inspect
@@ -16,12 +16,12 @@ from typing import (
 )
 
 from holdfast import names
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions import cadence as cadences
 from holdfast.agents.definitions.cadence import Cadence
 from holdfast.agents.definitions.handoff_policy import HandoffPolicy, check_handoff
-from holdfast.agents.definitions.peer_tools import Known, Peer, peers_by_tool
-from holdfast.agents.definitions.recovering import RecoveryPolicy, check_policy
+from holdfast.agents.definitions.peer_tools import KnownAgent, Peer, peers_by_tool
+from holdfast.agents.definitions.recovery_policy import RecoveryPolicy, check_policy
 from holdfast.agents.definitions.rules import Permission, Rules
 from holdfast.agents.definitions.tools import Tool, tool
 from holdfast.agents.definitions.versions import OnChange, check_on_change, versions_of
@@ -93,7 +93,7 @@ class Agent(Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, run: "Run", *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
-        """Call the function itself: an agent may go on as another one."""
+        """Call the function itself: an agent may continue as another one."""
         return self.function(run, *args, **kwargs)
 
     def __repr__(self) -> str:
@@ -117,10 +117,10 @@ class Agent(Generic[P, R]):
 
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
-        return shapes.hints_of(self.function, what=f"agent {self.name}")
+        return type_conversion.hints_of(self.function, what=f"agent {self.name}")
 
     def input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The input of a run as it is stored: its arguments by name."""
+        """Return the input of a run in its stored form: its arguments by name."""
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
@@ -163,7 +163,9 @@ class Agent(Generic[P, R]):
         if missing:
             raise UnsupportedValue(f"agent {self.name} needs {', '.join(missing)} as well")
         return {
-            name: shapes.convert(value, self._hints.get(name, Any), what=f"{name} of {self.name}")
+            name: type_conversion.convert(
+                value, self._hints.get(name, Any), what=f"{name} of {self.name}"
+            )
             for name, value in given.items()
         }
 
@@ -179,12 +181,12 @@ class Agent(Generic[P, R]):
         """The arguments of the function for one message, whatever that looks like."""
         name = self.parameters[0]
         kind = self._hints.get(name, Any)
-        return {name: shapes.convert(message, kind, what=f"{name} of {self.name}")}
+        return {name: type_conversion.convert(message, kind, what=f"{name} of {self.name}")}
 
     def result_of(self, stored: object) -> R:
         """A stored result as the type that the function returns."""
         kind = self._hints.get("return", Any)
-        return shapes.convert(stored, kind, what=f"the result of {self.name}")
+        return type_conversion.convert(stored, kind, what=f"the result of {self.name}")
 
     def _is_misnamed(self, stored: Any) -> bool:
         """Whether an input is a dict of names, and the one parameter is not for a dict."""
@@ -202,7 +204,7 @@ class Agent(Generic[P, R]):
 
 
 def _check_signature(function: Callable[..., Any], name: str) -> inspect.Signature:
-    if not shapes.is_async(function):
+    if not type_conversion.is_async(function):
         raise MisuseError(f"agent {name} must be an async function: async def {name}(run, ...)")
     signature = inspect.signature(function)
     if not signature.parameters:
@@ -283,7 +285,7 @@ def agent(
     *,
     name: str | None = None,
     tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
-    peers: Iterable[str | Peer | Known] = (),
+    peers: Iterable[str | Peer | KnownAgent] = (),
     permission: Permission | None = None,
     loop_limit: int = 5,
     cadence: Cadence = "turn",
@@ -305,7 +307,7 @@ def agent(function: Any = None, /, **options: Any) -> Any:
     stored. `version`, `model` and the digest of `prompt` are on record with each turn, and
     `on_change` says what happens to a run under which they or the tools have changed. A run that
     has no budget gets `budget`; `reserve` is what each call of a model may cost, by default the
-    most that one has cost so far. `handoff`, a HandoffPolicy, says when a fresh context goes on.
+    most that one has cost so far. `handoff`, a HandoffPolicy, says when a fresh context continues.
     """
     if function is None:
         return functools.partial(_make, **options)
@@ -321,7 +323,7 @@ def _make(
 def rules_of(
     *,
     tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
-    peers: Iterable[str | Peer | Known] = (),
+    peers: Iterable[str | Peer | KnownAgent] = (),
     permission: Permission | None = None,
     loop_limit: int = 5,
     cadence: Cadence = "turn",

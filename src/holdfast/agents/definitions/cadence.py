@@ -72,7 +72,7 @@ class Pace:
     def keeps_reads(self) -> bool:
         """Whether what tools read is put on record.
 
-        With turns that are passed over as well: a reply that comes back from the record must stand
+        With turns that are passed over as well: a reply that comes back from the record must be
         beside what it was given to.
         """
         return self._cadence != "turn"
@@ -88,7 +88,7 @@ class Pace:
         self.passed = 0
 
     def end_turn(self, *, must: bool) -> bool:
-        """Whether the end of a turn is to be stored; `must`, unless the record goes on beyond."""
+        """Whether the end of a turn is to be stored; `must`, unless the record goes further."""
         is_due = self.passed >= self._on_record and (must or self._is_due())
         self.passed += not is_due
         return is_due

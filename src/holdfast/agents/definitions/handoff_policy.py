@@ -1,4 +1,4 @@
-"""The policy of an agent: when its context ends, who goes on, and how much that one is told."""
+"""The handoff policy of an agent: when its context ends, who continues, and with what prompt."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
@@ -8,8 +8,8 @@ import msgspec
 
 from holdfast import names
 from holdfast.agents.definitions.handoff_triggers import (
+    ContextLimits,
     ContextNumbers,
-    Limits,
     Trigger,
     Wish,
     evaluate,
@@ -24,7 +24,7 @@ Count = Callable[[str], int]
 """How many tokens a text has for the model of the agent."""
 
 Summarize = Callable[[Record, Sequence[Any]], Awaitable[str]]
-"""Told the record and the transcript, writes what else whoever goes on should know."""
+"""From the record and the transcript, writes what else the next context should know."""
 
 PHASE_TYPES: Final[Mapping[str, str]] = {
     "planning": "architecture",
@@ -39,8 +39,8 @@ _LEAST_WINDOW: Final = 1000
 _PROMPT_TOKENS: Final = 8_000
 
 
-class Succession(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known when it is chosen who goes on: the giver, why it ended, and what it left.
+class SuccessorChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The input for choosing a successor: the giver, why its context ended, and its record.
 
     `agents` are those that the choosing process knows, `agent_types` the types of those that have a
     policy, by name.
@@ -55,24 +55,24 @@ class Succession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chosen(NamedTuple):
-    """The agent that is to go on, and why it was chosen."""
+    """The agent that is to continue, and why it was chosen."""
 
     to: str
     reason: str
 
 
-Select = Callable[[Succession], str | Awaitable[str]]
-"""Chooses the agent that goes on, by its name."""
+Select = Callable[[SuccessorChoice], str | Awaitable[str]]
+"""Chooses the agent that continues, by its name."""
 
 
 class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """When a fresh context should go on with a run.
+    """When a fresh context should continue a run.
 
     `context` is the share of the model's `window` of tokens that may be used; a window that is not
     given is that of the agent's model, by its name. More than `errors` failed calls of tools end a
     context (None: never), and so does a finished phase if `phase_complete`. `count` counts the
-    tokens of a text where the model's replies do not tell their usage; unless given, the model's
-    tokenizer does if it is installed, else they are estimated. Who goes on: the agent for the phase
+    tokens of a text where the model's replies do not report usage; unless given, the model's
+    tokenizer does if it is installed, else they are estimated. Successor: the agent for the phase
     that begins, by `by_phase` ({"testing": "inspector"}), if a phase is finished; else `to`; else
     for a phase that begins an agent of the type that `type_by_phase` has for it, and the same agent
     to continue.
@@ -80,7 +80,7 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     and for agents that choose by type.
     `prompt_tokens` is how long the continuation prompt may be (unless given, 8,000 or a quarter of
     what may be used, whichever is less), `summarize` writes more for it.
-    `context_parts` are the logs that a fresh context begins without. Whoever goes on has
+    `context_parts` are the logs that a fresh context begins without. The receiver has
     `acknowledge_seconds` to take over.
     """
 
@@ -165,8 +165,8 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """How many tokens a context may use."""
         return self._limits.tokens
 
-    async def successor(self, succession: Succession) -> Chosen:
-        """Choose who goes on: the same type for a continuation, another for a change of phase."""
+    async def successor(self, succession: SuccessorChoice) -> Chosen:
+        """Choose who continues: the same type for a continuation, another for a change of phase."""
         if self.select is not None:
             to = self.select(succession)
             return Chosen(await to if isawaitable(to) else to, "select chose it")
@@ -180,7 +180,7 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
             return self._of_type(wanted, phase, succession)
         return Chosen(succession.giver, f"the same agent of type {self.agent_type} continues")
 
-    def _of_type(self, wanted: str, phase: str, succession: Succession) -> Chosen:
+    def _of_type(self, wanted: str, phase: str, succession: SuccessorChoice) -> Chosen:
         """Choose an agent of a type: the giver if it is one, else the first by name."""
         if wanted == self.agent_type:
             reason = f"the phase {phase} is for the type {wanted}, which the giver is"
@@ -202,12 +202,12 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def judge(
         self, numbers: ContextNumbers, *, finished_phase: str, wish: Wish | None
     ) -> Trigger | None:
-        """Whether the context should end now, and why."""
+        """Return why the context should end now; None if it should not."""
         return evaluate(numbers, self._limits, finished_phase=finished_phase, wish=wish)
 
     @property
-    def _limits(self) -> Limits:
-        return Limits(
+    def _limits(self) -> ContextLimits:
+        return ContextLimits(
             window=self.window_tokens,
             context=self.context,
             errors=self.errors,

@@ -13,7 +13,7 @@ TriggerKind = Literal["context", "context_hard", "phase_complete", "errors", "ex
 
 
 class Trigger(msgspec.Struct, frozen=True):
-    """Why a context should end; `text` says it to people. `to` is whoever shall go on, if told."""
+    """Why a context should end; `text` is for people. `to` is the agent to continue, if named."""
 
     kind: TriggerKind
     text: str
@@ -21,7 +21,7 @@ class Trigger(msgspec.Struct, frozen=True):
 
 
 class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody asks for a handoff: to an agent, or to whoever the selector finds."""
+    """A request for a handoff: to an agent, or to the one that the selector finds."""
 
     to: str = ""
     note: str = ""
@@ -50,7 +50,7 @@ def asked_for(wish: Wish) -> Trigger:
     return Trigger("explicit", wish.note or "a handoff was asked for", wish.to)
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ContextLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy allows: `context` is the share of `window` that may be used."""
 
     window: int = 200_000
@@ -65,9 +65,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def evaluate(
-    numbers: ContextNumbers, limits: Limits, *, finished_phase: str = "", wish: Wish | None = None
+    numbers: ContextNumbers,
+    limits: ContextLimits,
+    *,
+    finished_phase: str = "",
+    wish: Wish | None = None,
 ) -> Trigger | None:
-    """Whether a context should end before another turn. A request always wins."""
+    """Return why a context should end before another turn, if so. A request always wins."""
     if wish is not None:
         return asked_for(wish)
     share = f"{numbers.used:,} of {limits.window:,} tokens ({numbers.used / limits.window:.0%})"

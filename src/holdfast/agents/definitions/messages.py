@@ -80,19 +80,19 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage_of(reply: object) -> Usage | None:
-    """What a reply says it cost, if it does; any object or dict with the usual names will do."""
+    """Return the usage that a reply reports, if any, as an object or dict with the usual names."""
     used = _field(reply, ("usage",))
     if used is None or isinstance(used, Usage):
         return used
-    told = {name: _field(used, aliases) for name, aliases in _ALIASES.items()}
-    if all(value is None for value in told.values()):
+    fields = {name: _field(used, aliases) for name, aliases in _ALIASES.items()}
+    if all(value is None for value in fields.values()):
         log.warning("a reply's usage has none of the usual names, and was not counted: %r", used)
         return None
     try:
         return Usage(
-            input_tokens=int(told["input_tokens"] or 0),
-            output_tokens=int(told["output_tokens"] or 0),
-            usd=float(told["usd"] or 0.0),
+            input_tokens=int(fields["input_tokens"] or 0),
+            output_tokens=int(fields["output_tokens"] or 0),
+            usd=float(fields["usd"] or 0.0),
         )
     except (TypeError, ValueError, OverflowError) as error:
         log.warning("a reply's usage was not counted: %s", error)

@@ -1,6 +1,6 @@
 """Peers as a model sees them: tools named `peer_NAME`.
 
-They are not called like others: the run is left to the peer's answer, as by `run.peer`.
+They are not called like others: the run waits for the peer's answer, as with `run.peer`.
 """
 
 import inspect
@@ -26,7 +26,7 @@ class Peer(msgspec.Struct, frozen=True):
     queue_timeout: float | None = None
 
 
-class Known(Protocol):
+class KnownAgent(Protocol):
     """An agent whose parameters are known here."""
 
     @property
@@ -46,7 +46,7 @@ class PeerTool(msgspec.Struct, frozen=True):
     tool: Tool[..., Any]
 
 
-def peers_by_tool(peers: Iterable[str | Peer | Known]) -> dict[str, PeerTool]:
+def peers_by_tool(peers: Iterable[str | Peer | KnownAgent]) -> dict[str, PeerTool]:
     """Peers under the names of their tools."""
     if isinstance(peers, str) or not isinstance(peers, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
         raise MisuseError("peers is a list of names and agents; give [peer]")
@@ -59,7 +59,7 @@ def peers_by_tool(peers: Iterable[str | Peer | Known]) -> dict[str, PeerTool]:
     return found
 
 
-def _made(given: str | Peer | Known) -> PeerTool:
+def _made(given: str | Peer | KnownAgent) -> PeerTool:
     types: Mapping[str, tuple[Any, Any]] = {"request": (Any, inspect.Parameter.empty)}
     if isinstance(given, str):
         peer = Peer(given)

@@ -1,4 +1,4 @@
-"""Tools by which a model tells of its work: `AgentLoop(model, tools=[*holdfast.progress_tools])`.
+"""Tools by which a model reports its work: `AgentLoop(model, tools=[*holdfast.progress_tools])`.
 
 They are not called like others: they change the run's progress in memory, cost no entry and need
 nobody's approval. `hand_over` asks for a fresh context at the end of the turn.
@@ -72,7 +72,7 @@ progress_tools: Final[list[Tool[..., Any]]] = [
     progress_report,
     progress_phase,
 ]
-"""All by which a model tells of its work."""
+"""All tools by which a model reports its work."""
 
 _NOTING: Final = frozenset({*progress_tools, hand_over})
 UNCOUNTED: Final = frozenset({*_NOTING, ask_person})
@@ -80,5 +80,5 @@ UNCOUNTED: Final = frozenset({*_NOTING, ask_person})
 
 
 def is_noting(called: Tool[..., Any]) -> bool:
-    """Whether a call of it only changes what the run tells of itself."""
+    """Whether a call of it only changes what the run reports of itself."""
     return called in _NOTING

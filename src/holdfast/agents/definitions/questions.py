@@ -1,4 +1,4 @@
-"""What a person is asked, as it is stored with its wait; and whether an answer fits.
+"""What a person is asked, as stored with its wait; and whether an answer fits.
 
 A question carries its JSON Schema, so that any process can check an answer: the agent's code need
 not be there.
@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from holdfast import codec
-from holdfast.agents.conversion import json_schemas, shapes
+from holdfast.agents.conversion import json_schemas, type_conversion
 from holdfast.agents.conversion.json_schemas import as_json, shown
 from holdfast.errors import AnswerRefused, MisuseError
 
@@ -20,7 +20,7 @@ TIMER: Final = "timer"
 FOR_PEOPLE: Final = frozenset({QUESTION, APPROVAL})
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class WaitPosition(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored with a wait of an agent that nobody reads but the agent itself: where in its
     turn it was asked for, and what that was, in whatever turn it is asked for again."""
 
@@ -28,7 +28,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     asked: bytes = b""
 
 
-class Question(Place, frozen=True, kw_only=True, omit_defaults=True):
+class Question(WaitPosition, frozen=True, kw_only=True, omit_defaults=True):
     """What a person is asked. `problem` is why the answer before this one could not be used."""
 
     prompt: str
@@ -37,7 +37,7 @@ class Question(Place, frozen=True, kw_only=True, omit_defaults=True):
     problem: str = ""
 
 
-class ApprovalRequest(Place, frozen=True, kw_only=True, omit_defaults=True):
+class ApprovalRequest(WaitPosition, frozen=True, kw_only=True, omit_defaults=True):
     """A call that a person is to approve: just this tool, with just these arguments."""
 
     prompt: str
@@ -48,7 +48,7 @@ class ApprovalRequest(Place, frozen=True, kw_only=True, omit_defaults=True):
     call_id: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ApprovalVerdict(msgspec.Struct, frozen=True):
     """The answer to an approval request."""
 
     approved: bool
@@ -56,7 +56,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def schema_of(schema: object) -> dict[str, Any] | None:
-    """The JSON Schema of what was given for one: a type, or a schema as it is."""
+    """Return the JSON Schema of a type; a schema is returned unchanged."""
     if schema is None:
         return None
     if isinstance(schema, Mapping):
@@ -64,25 +64,25 @@ def schema_of(schema: object) -> dict[str, Any] | None:
         json_schemas.check_schema(given)
         return given
     try:
-        return shapes.schema(cast("type[Any]", schema))
+        return type_conversion.schema(cast("type[Any]", schema))
     except TypeError as error:
         raise MisuseError(
-            f"{shapes.shown(schema)} has no JSON Schema: {error}. Give a plain type, a dataclass, "
-            "a msgspec Struct, a Pydantic model or a JSON Schema"
+            f"{type_conversion.shown(schema)} has no JSON Schema: {error}. Give a plain "
+            "type, a dataclass, a msgspec Struct, a Pydantic model or a JSON Schema"
         ) from error
 
 
 def check_answer(value: object, *, schema: Any, choices: Sequence[Any] | None) -> None:
     """Raise AnswerRefused, in words for a person, unless the value answers a question."""
     plain = codec.decode(codec.encode(value, name="answer"))
-    told = as_json(plain)
-    if choices is not None and not any(_is_same(told, as_json(choice)) for choice in choices):
+    answer = as_json(plain)
+    if choices is not None and not any(_is_same(answer, as_json(choice)) for choice in choices):
         raise AnswerRefused(
             f"{shown(plain)} is not one of the choices: {', '.join(map(shown, choices))}"
         )
     if schema is not None:
         try:
-            problems = list(json_schemas.problems(told, schema))
+            problems = list(json_schemas.problems(answer, schema))
         except Exception as error:  # such as a reference that leads nowhere
             raise AnswerRefused(f"the schema of this question cannot be used: {error}") from error
         if problems:

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.agents.definitions.cadence import Cadence
 from holdfast.agents.definitions.handoff_policy import HandoffPolicy
 from holdfast.agents.definitions.peer_tools import Peer
-from holdfast.agents.definitions.recovering import RecoveryPolicy
+from holdfast.agents.definitions.recovery_policy import RecoveryPolicy
 from holdfast.agents.definitions.tools import Arguments, Tool
 from holdfast.agents.definitions.versions import OnChange
 from holdfast.engine.budgets.costs import Budget, Cost
@@ -20,10 +20,10 @@ from holdfast.errors import UnsupportedValue
 from holdfast.kernel.versions import Versions
 
 Permission = Callable[[Tool[..., Any], Mapping[str, Any]], Any]
-"""Told the tool and its arguments; False or a text (the reason) refuses the call."""
+"""Gets the tool and its arguments; returns False or a text (the reason) to refuse the call."""
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """The call is not made; the message tells the model why."""
 
 
@@ -62,7 +62,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fixed_text(self) -> str:
-        """What a model is told with every call: the prompt, and the schemas of the tools."""
+        """What every call sends to the model: the prompt, and the schemas of the tools."""
         tools = [[t.name, t.description, t.input_schema] for t in self.tools.values()]
         return f"{self.prompt}\n{msgspec.json.encode(tools).decode()}" if tools else self.prompt
 
@@ -70,14 +70,14 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         tool = self.tools.get(name)
         if tool is None:
             known = ", ".join(sorted(self.tools)) or "none"
-            raise Refused(f"there is no tool {name!r}; the tools are: {known}")
+            raise CallRefused(f"there is no tool {name!r}; the tools are: {known}")
         return tool
 
     def parse(self, tool: Tool[..., Any], args: Mapping[str, Any] | str) -> Arguments:
         try:
             return tool.parse(args)
         except (msgspec.MsgspecError, UnsupportedValue, TypeError) as error:
-            raise Refused(
+            raise CallRefused(
                 f"{tool.name} was not called: its arguments are not valid: {error}"
             ) from error
 
@@ -88,11 +88,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         if inspect.isawaitable(answer):
             answer = await answer
         if answer is False or isinstance(answer, str):
-            raise Refused(f"{tool.name} was not called: {answer or 'it is not permitted'}")
+            raise CallRefused(f"{tool.name} was not called: {answer or 'it is not permitted'}")
 
     def check_repeats(self, repeats: Repeats) -> None:
         if self.loop_limit and repeats.times > self.loop_limit:
-            raise Refused(
+            raise CallRefused(
                 f"{repeats.tool} was not called: the same call was made {self.loop_limit} times in "
                 "a row, and its result does not change. Do something else"
             )

@@ -1,6 +1,6 @@
 """How many tokens a text has: by a tokenizer that is installed and knows the model, else a guess.
 
-A tokenizer may have to fetch its tables the first time. It does so in a thread of its own: until
+A tokenizer may have to fetch its tables the first time. It does so in a separate thread: until
 it is ready, and for ever where that fails or hangs, the guess counts.
 """
 

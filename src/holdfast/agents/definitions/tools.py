@@ -17,9 +17,9 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, cast, overl
 import msgspec
 
 from holdfast import codec, names
-from holdfast.agents.conversion import shapes
-from holdfast.agents.definitions.takes import Key, Signature, Takes
-from holdfast.agents.exits.containing import contained
+from holdfast.agents.conversion import type_conversion
+from holdfast.agents.definitions.tool_arguments import Key, SignatureArguments, ToolArguments
+from holdfast.agents.exits.containment import contained
 from holdfast.agents.exits.threads import call_in_thread
 from holdfast.engine.budgets.costs import Cost
 from holdfast.errors import MisuseError, NotDone
@@ -52,7 +52,7 @@ Verdict = Happened[Any] | NotDone
 class Arguments(msgspec.Struct, frozen=True):
     """Arguments that fit a tool's signature: as its function takes them, and their digest.
 
-    Whoever asks for the values gets a copy of its own: what was approved and recorded is what the
+    Each reader of the values gets a separate copy: what was approved and recorded is what the
     tool is given, whatever others do to theirs.
     """
 
@@ -64,8 +64,8 @@ class Arguments(msgspec.Struct, frozen=True):
         return copy.deepcopy(self.given)
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where in its lineage a call stands: the same place again after a crash, and in every run that
+class CallPosition(msgspec.Struct, frozen=True):
+    """Where in its lineage a call is: the same place again after a crash, and in every run that
     goes back to before it."""
 
     root_id: str
@@ -80,7 +80,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     `when` is a rule over the arguments, by name; without one every call is asked for. `prompt`
     makes the question of the arguments. A request that nobody answers in `expires_seconds` is
     rejected; a verdict that was not used in `valid_seconds` is asked for again. `name` names the
-    request for whoever answers it, instead of the tool.
+    request for those who answer it, instead of the tool.
     """
 
     when: Callable[..., Any] | None = None
@@ -90,7 +90,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How calls of a tool are made safe."""
 
     effect: EffectClass = "mutate"
@@ -109,7 +109,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     undo: UndoPolicy = ""
     is_failure: Callable[[Any], bool] | None = None
     """Whether a result, or the text of one, is the tool's own word that it failed: it is on record
-    as any other, and never asked for again, but told as an error."""
+    as any other, and never asked for again, but reported as an error."""
 
 
 class Tool(Generic[P, R]):
@@ -122,15 +122,15 @@ class Tool(Generic[P, R]):
         *,
         name: str,
         description: str,
-        policy: Policy,
-        takes: Takes | None = None,
+        policy: ToolPolicy,
+        takes: ToolArguments | None = None,
     ) -> None:
         self.function = function
         self.name = names.check(name, what="the name of a tool")
         self.description = description
         self.policy = policy
-        self.is_blocking = not shapes.is_async(function)
-        self.takes: Takes = takes or Signature(function, name)
+        self.is_blocking = not type_conversion.is_async(function)
+        self.takes: ToolArguments = takes or SignatureArguments(function, name)
         _check(self, policy)
         functools.update_wrapper(self, function, updated=())
         self.input_schema = self.takes.schema
@@ -144,7 +144,7 @@ class Tool(Generic[P, R]):
     @functools.cached_property
     def returns(self) -> Any:
         """The type of its result; Any if it is not declared."""
-        hints = shapes.hints_of(self.function, what=f"tool {self.name}")
+        hints = type_conversion.hints_of(self.function, what=f"tool {self.name}")
         return hints.get("return", Any)
 
     @functools.cached_property
@@ -167,12 +167,12 @@ class Tool(Generic[P, R]):
         return self._arguments(self.takes.bind(args, kwargs))
 
     def _arguments(self, values: dict[str, Any]) -> Arguments:
-        """A parameter that has its default is not told: one that is added later changes no key."""
+        """Leave defaults out of the digest: a parameter that is added later changes no key."""
         own = copy.deepcopy(values)
-        told = {name: v for name, v in own.items() if not self.takes.is_default(name, v)}
-        return Arguments(own, codec.canonical_digest(told, name=f"arguments of {self.name}"))
+        explicit = {name: v for name, v in own.items() if not self.takes.is_default(name, v)}
+        return Arguments(own, codec.canonical_digest(explicit, name=f"arguments of {self.name}"))
 
-    def key_for(self, arguments: Arguments, place: Place) -> str:
+    def key_for(self, arguments: Arguments, place: CallPosition) -> str:
         """The key that names the operation: nothing else with this key is ever done."""
         policy = self.policy.key or ("call" if self.policy.effect == "idempotent" else "args")
         if callable(policy):
@@ -205,7 +205,9 @@ class Tool(Generic[P, R]):
         given = arguments.values | {"key": Key(key)}
         try:
             verdict = await _call(
-                function, _wanted(function, given), is_blocking=not shapes.is_async(function)
+                function,
+                _wanted(function, given),
+                is_blocking=not type_conversion.is_async(function),
             )
         except NotDone as not_done:
             return not_done
@@ -217,10 +219,10 @@ class Tool(Generic[P, R]):
         return cast(Verdict, verdict)
 
     def undo_of(self, arguments: object, result: object = None) -> str:
-        """How to undo a call, as far as the tool tells; empty if nobody can say.
+        """Return how to undo a call, according to its tool; empty if that is unknown.
 
-        `arguments` and `result` are as the record has them. A hint that fails is no hint: it must
-        not keep anybody from going on.
+        `arguments` and `result` are as the record has them. A hint that fails is ignored: it must
+        not keep anybody from continuing.
         """
         undo = self.policy.undo
         if isinstance(undo, str):
@@ -302,7 +304,7 @@ def _check_approval(tool: Tool[..., Any], approval: Approval) -> None:
             raise MisuseError(f"the seconds of the approval of {tool.name} must be above 0")
 
 
-def _check(tool: Tool[..., Any], policy: Policy) -> None:
+def _check(tool: Tool[..., Any], policy: ToolPolicy) -> None:
     function = tool.function
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise MisuseError(f"tool {tool.name} yields; a tool returns its result")
@@ -380,7 +382,7 @@ def make_tool(
     effect: EffectClass | None = None,
     side_effects: Collection[str] | None = None,
     approval: bool | Callable[..., Any] | Approval = False,
-    takes: Takes | None = None,
+    takes: ToolArguments | None = None,
     **policy: Any,
 ) -> Tool[..., Any]:
     """A tool of a function; what it takes is its signature unless that is given."""
@@ -394,7 +396,7 @@ def make_tool(
         function,
         name=name or function.__name__,
         description=inspect.cleandoc(description or function.__doc__ or ""),
-        policy=Policy(effect=effect or "mutate", approval=_approval(approval), **policy),
+        policy=ToolPolicy(effect=effect or "mutate", approval=_approval(approval), **policy),
         takes=takes,
     )
 
@@ -410,7 +412,7 @@ def _approval(given: object) -> Approval | None:
 
 
 def text_of(result: object) -> str:
-    """A result as a model reads it: a string as it is, anything else as JSON."""
+    """Return a result as a model reads it: a string unchanged, anything else as JSON."""
     if isinstance(result, str):
         return result
     if result is None:

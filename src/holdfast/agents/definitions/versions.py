@@ -13,7 +13,7 @@ import msgspec
 from holdfast import codec, names
 from holdfast.agents.definitions.questions import QUESTION
 from holdfast.agents.definitions.tools import Tool
-from holdfast.agents.exits.leaving import Block, Suspend, Wait
+from holdfast.agents.exits.exit_reasons import BlockExit, Suspend, WaitExit
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import MisuseError
@@ -45,14 +45,14 @@ def versions_of(
 
 
 def _digest_of(tools: Mapping[str, Tool[..., Any]]) -> str:
-    """What a model is told of tools, and what Holdfast does about their calls."""
+    """Return the digest of what a model sees of its tools, and of their effect classes."""
     if not tools:
         return ""
-    told = [
+    rows = [
         [tool.name, tool.description, tool.policy.effect, tool.input_schema]
         for _, tool in sorted(tools.items())
     ]
-    return codec.canonical_digest(told, name="tools").hex()
+    return codec.canonical_digest(rows, name="tools").hex()
 
 
 def check_on_change(on_change: OnChange) -> OnChange:
@@ -67,7 +67,7 @@ def part_of(versions: Versions) -> dict[str, str]:
 
 
 class InFlight:
-    """What the entries of a turn tell of versions, and what was answered about a change."""
+    """The versions in the entries of a turn, and the answers about a change."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.versions: Versions | None = None
@@ -78,18 +78,18 @@ class InFlight:
             self._read(entry)
 
     def recorded(self, held: LeasedRun) -> Versions | None:
-        """What the run was worked on with last; None if nobody knows, as of a new fork."""
+        """Return the versions that last worked on the run; None if unknown, as for a new fork."""
         if self.versions is not None:
             return self.versions
         stored = held.part(PART)
         return None if stored is None else Versions(**stored)
 
     def answer_about(self, versions: Versions) -> object:
-        """What was answered to the question whether to go on with these; None if nothing."""
+        """Return the answer to whether to continue with these; None if there is no answer."""
         return self._answers.get(versions)
 
     def group_about(self, versions: Versions) -> str | None:
-        """The group of the question whether to go on with these, if it is open."""
+        """Return the group of the question whether to continue with these, if it is open."""
         return self._open.get(versions)
 
     def _read(self, entry: Entry) -> None:
@@ -97,9 +97,9 @@ class InFlight:
         match facts:
             case Versions():
                 self.versions = facts
-            case waits.Opened():
+            case waits.WaitsOpened():
                 self._read_questions(entry, facts)
-            case waits.Settled(wait_id) if wait_id in self._asked:
+            case waits.WaitSettled(wait_id) if wait_id in self._asked:
                 self._open.pop(self._asked[wait_id], None)
                 if entry.kind == Kind.WAIT_RESOLVED:
                     answer = codec.decode(journal.body_of(entry))
@@ -108,7 +108,7 @@ class InFlight:
                 if entry.kind == Kind.RUN_UNBLOCKED:
                     self._answers = {v: a for v, a in self._answers.items() if a != "stop"}
 
-    def _read_questions(self, entry: Entry, facts: waits.Opened) -> None:
+    def _read_questions(self, entry: Entry, facts: waits.WaitsOpened) -> None:
         ids = [w.wait_id for w in facts.waits if (w.kind, w.name) == (QUESTION, _NAME)]
         if not ids:
             return
@@ -119,7 +119,7 @@ class InFlight:
             self._open[versions] = facts.group_id
 
 
-class Change(msgspec.Struct, frozen=True):
+class DefinitionChange(msgspec.Struct, frozen=True):
     """An agent is not what a run was worked on with."""
 
     agent: str
@@ -128,28 +128,30 @@ class Change(msgspec.Struct, frozen=True):
     after: Versions
 
     def __str__(self) -> str:
-        told = [
+        differences = [
             f"{name} was {_shown(old)}, and is {_shown(new)}"
             for name, (old, new) in changes(self.before, self.after).items()
         ]
-        return f"the agent {self.agent} has changed under run {self.run_id}: {'; '.join(told)}"
+        return (
+            f"the agent {self.agent} has changed under run {self.run_id}: {'; '.join(differences)}"
+        )
 
 
-def judge(change: Change, on_change: OnChange, in_flight: InFlight) -> None:
-    """Return if the run goes on with what the agent is now; else leave it."""
+def judge(change: DefinitionChange, on_change: OnChange, in_flight: InFlight) -> None:
+    """Return if the run continues with what the agent is now; else leave it."""
     if on_change == "refuse":
         raise Suspend(_stopped(change))
     if on_change == "ask":
         answer = in_flight.answer_about(change.after)
         if answer not in CHOICES:
             group = in_flight.group_about(change.after)
-            raise Suspend(Wait(groups=(group,)) if group else ask_about(change))
+            raise Suspend(WaitExit(groups=(group,)) if group else ask_about(change))
         if answer == "stop":
             raise Suspend(_stopped(change))
     log.info("%s; it goes on", change)
 
 
-def ask_about(change: Change) -> Wait:
+def ask_about(change: DefinitionChange) -> WaitExit:
     """Leave the run to somebody who decides."""
     payload = {
         "prompt": f"{change}. Go on with it?",
@@ -157,15 +159,15 @@ def ask_about(change: Change) -> Wait:
         "versions": part_of(change.after),
         "before": part_of(change.before),
     }
-    return Wait((WaitSpec(kind=QUESTION, name=_NAME, payload=payload),))
+    return WaitExit((WaitSpec(kind=QUESTION, name=_NAME, payload=payload),))
 
 
-def _stopped(change: Change) -> Block:
+def _stopped(change: DefinitionChange) -> BlockExit:
     note = (
         f"{change}. Put back what it was and unblock the run (`holdfast runs unblock`), or go on "
         "with the new one in a fork (`holdfast runs fork`)"
     )
-    return Block(BlockedReason.NO_AGENT, note)
+    return BlockExit(BlockedReason.NO_AGENT, note)
 
 
 def _shown(text: str) -> str:

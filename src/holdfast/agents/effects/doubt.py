@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import clock
-from holdfast.agents.definitions.tools import Happened, Policy, Verdict
+from holdfast.agents.definitions.tools import Happened, ToolPolicy, Verdict
 from holdfast.errors import NotDone
 from holdfast.kernel.effects import Effect
 from holdfast.telemetry import log
@@ -32,7 +32,7 @@ class TooEarly(msgspec.Struct, frozen=True):
 
 
 class DidNot(msgspec.Struct, frozen=True):
-    """It did not happen, and whoever called it has seen the error."""
+    """It did not happen, and the caller has seen the error."""
 
     error: str
 
@@ -44,7 +44,7 @@ class TryAgain(msgspec.Struct, frozen=True):
 
 
 class Undecided(msgspec.Struct, frozen=True):
-    """It stays unknown: the model is told if that is the policy, else a person is asked.
+    """Unknown outcome: report it to the model if that is the policy, else ask a person.
 
     `reason` is why `verify` could not tell, if it was asked.
     """
@@ -72,7 +72,7 @@ Answer = Verdict | CannotTell | None
 
 
 def judge(
-    verdict: Answer, policy: Policy, *, error: str | None, is_over: bool, attempts: int
+    verdict: Answer, policy: ToolPolicy, *, error: str | None, is_over: bool, attempts: int
 ) -> Judgement:
     """What follows from an answer of `verify`, or from none.
 
@@ -98,7 +98,7 @@ def over_at(effect: Effect, *, now: int) -> int:
     return now + _pause(now - effect.limit_at)
 
 
-def ask_again_at(policy: Policy, *, since: int, now: int) -> int | None:
+def ask_again_at(policy: ToolPolicy, *, since: int, now: int) -> int | None:
     """When to ask `verify` again that could not tell since a moment; None if it was long enough.
 
     The pauses double, from the time that has passed alone: there is no count to keep.

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.agents.definitions.tools import Happened, Policy
+from holdfast.agents.definitions.tools import Happened, ToolPolicy
 from holdfast.agents.effects import doubt
 from holdfast.agents.effects.doubt import Adopt, Answer, AskAgain, DidNot, TooEarly, TryAgain
 from holdfast.engine.effects import Begun
 from holdfast.errors import NotDone
-from holdfast.kernel.effects import Status
+from holdfast.kernel.effects import EffectStatus
 
 STOOD_STILL: Final = "the process stood still too long before the call, and did not make it"
 
@@ -95,7 +95,7 @@ class Settle(_StepOfEffect, frozen=True):
     returned, or the text of its error; `error` is the exception that shows that nothing was done.
     """
 
-    status: Status
+    status: EffectStatus
     result: Any = None
     note: str = ""
     retry: bool = False
@@ -151,7 +151,7 @@ class VerifyAnswer(msgspec.Struct, frozen=True):
 class EffectFlow(msgspec.Struct, frozen=True):
     """The protocol for one call of a tool; the flags are where its drivers differ on purpose."""
 
-    policy: Policy
+    policy: ToolPolicy
     reuses_intent: bool = False
     """Call an idempotent tool again under an open intent that this turn did not record."""
     records_doubt_first: bool = False
@@ -181,7 +181,7 @@ class EffectFlow(msgspec.Struct, frozen=True):
             if begun.answer == "fresh" or may_repeat:
                 seen = yield CallTool(begun)
                 if isinstance(seen, Returned):
-                    reply = yield Settle(begun, Status.COMPLETED, seen.result)
+                    reply = yield Settle(begun, EffectStatus.COMPLETED, seen.result)
                 else:
                     reply = yield from self._after_failure(begun, seen)
             elif is_idempotent:
@@ -195,7 +195,7 @@ class EffectFlow(msgspec.Struct, frozen=True):
             begun, error, is_recorded = (yield BeginEffect()), None, False
 
     def _after_failure(self, begun: Begun, seen: Raised | Interrupted | TooLate) -> EffectSteps:
-        """Settle a call that did not return, or find out what became of it."""
+        """Settle a call that did not return, or find out its outcome."""
         if isinstance(seen, TooLate):
             yield _not_done(begun, seen.note)
             if seen.until is not None:
@@ -205,9 +205,9 @@ class EffectFlow(msgspec.Struct, frozen=True):
             yield from self._settle_interrupted(begun, seen)
             raise seen.error
         if self.policy.effect != "mutate" or seen.is_not_done or self._shows_not_done(seen.error):
-            return (yield Settle(begun, Status.NOT_DONE, seen.text, error=seen.error))
+            return (yield Settle(begun, EffectStatus.NOT_DONE, seen.text, error=seen.error))
         if self.records_doubt_first:
-            recorded = yield Settle(begun, Status.UNKNOWN, error=seen.error)
+            recorded = yield Settle(begun, EffectStatus.UNKNOWN, error=seen.error)
             if recorded is None:
                 return None
         return (yield from self._resolve_doubt(begun, seen.text, seen.error))
@@ -220,22 +220,24 @@ class EffectFlow(msgspec.Struct, frozen=True):
         ended, error, note = seen.ended, seen.error, "the call was cancelled"
         result = None
         if isinstance(ended, Returned):
-            yield Settle(begun, Status.COMPLETED, ended.result, is_interrupted=True)
+            yield Settle(begun, EffectStatus.COMPLETED, ended.result, is_interrupted=True)
             return
         if ended is not None:
             result, error, note = ended.text, ended.error, "it raised"
         is_doubtful = self.policy.effect == "mutate" or self.doubts_interrupted
         if self._shows_not_done(error):
             cause = None if ended is None else error
-            yield Settle(begun, Status.NOT_DONE, result, note, error=cause, is_interrupted=True)
+            yield Settle(
+                begun, EffectStatus.NOT_DONE, result, note, error=cause, is_interrupted=True
+            )
         elif is_doubtful or ended is None:
-            status = Status.UNKNOWN if is_doubtful else Status.NOT_DONE
+            status = EffectStatus.UNKNOWN if is_doubtful else EffectStatus.NOT_DONE
             yield Settle(begun, status, result, note, is_interrupted=True)
 
     def _resolve_doubt(
         self, begun: Begun, error: str | None, cause: BaseException | None = None
     ) -> EffectSteps:
-        """Find out what became of a call whose end nobody saw. Returns None to begin again."""
+        """Find out the outcome of a call whose end nobody saw. Returns None to begin again."""
         asked = yield AskVerify(begun, error, cause)
         if isinstance(asked, Interrupted):
             if error is not None:
@@ -246,9 +248,9 @@ class EffectFlow(msgspec.Struct, frozen=True):
             asked.verdict, self.policy, error=error, is_over=is_over, attempts=attempts
         ):
             case Adopt(result):
-                return (yield Settle(begun, Status.COMPLETED, result, "verified"))
+                return (yield Settle(begun, EffectStatus.COMPLETED, result, "verified"))
             case DidNot(text):
-                return (yield Settle(begun, Status.NOT_DONE, text, "verified"))
+                return (yield Settle(begun, EffectStatus.NOT_DONE, text, "verified"))
             case TryAgain(note):
                 yield _not_done(begun, note)
             case TooEarly():
@@ -277,15 +279,15 @@ class EffectFlow(msgspec.Struct, frozen=True):
             return (yield ReportUnknown(begun, error, reason))
         if isinstance(said, Happened):
             note = "a person said that it happened"
-            return (yield Settle(begun, Status.COMPLETED, said.result, note))
+            return (yield Settle(begun, EffectStatus.COMPLETED, said.result, note))
         yield _not_done(begun, "a person said that it did not happen")
         return None
 
     def _record_doubt(self, begun: Begun, error: str | None) -> EffectSteps:
-        if begun.effect.status is Status.ISSUED and not self.records_doubt_first:
+        if begun.effect.status is EffectStatus.ISSUED and not self.records_doubt_first:
             note = "it raised" if error else "its worker was lost"
-            yield Settle(begun, Status.UNKNOWN, error, note)
+            yield Settle(begun, EffectStatus.UNKNOWN, error, note)
 
 
 def _not_done(begun: Begun, note: str) -> Settle:
-    return Settle(begun, Status.NOT_DONE, note=note, retry=True)
+    return Settle(begun, EffectStatus.NOT_DONE, note=note, retry=True)

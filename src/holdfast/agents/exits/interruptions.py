@@ -1,7 +1,7 @@
-"""Code that commits, in a task that is cancelled meanwhile: by a time limit, or whoever waits.
+"""Code that commits, in a task that is cancelled meanwhile: by a time limit, or its caller.
 
 A commit that was sent cannot be withdrawn. What follows from it is finished before the cancellation
-goes on, so that nobody meets a run half changed.
+continues, so that nobody meets a run half changed.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-from holdfast.agents.exits.containing import Exited, carried
+from holdfast.agents.exits.containment import CodeExited, carried
 
 T = TypeVar("T")
 FINISH_SECONDS: Final = 5.0
@@ -48,7 +48,7 @@ async def finish_first(
     task = asyncio.ensure_future(carried(code))
     try:
         return await asyncio.shield(task)
-    except Exited as exited:
+    except CodeExited as exited:
         raise exited.error from None
     except asyncio.CancelledError:
         await _end(asyncio.ensure_future(_finish(task, undo)))
@@ -62,7 +62,7 @@ async def _finish(task: "asyncio.Task[T]", undo: Callable[[T], Awaitable[None]] 
 
 
 async def _end(finishing: "asyncio.Task[None]") -> None:
-    """Wait for a task for a while, whoever cancels the present one; what it raises is dropped."""
+    """Wait for a task for a while, even if the present one is cancelled; drop what it raises."""
     loop = asyncio.get_running_loop()
     until = loop.time() + FINISH_SECONDS
     while not finishing.done():

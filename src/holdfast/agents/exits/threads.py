@@ -1,4 +1,4 @@
-"""Functions that block, each in a thread of its own: one that hangs holds up nobody else.
+"""Functions that block, each in a separate thread: one that hangs holds up nobody else.
 
 What a thread does cannot be stopped, so it is waited for, and how it ended is not forgotten. Only
 a process that ends does not wait longer than its `shutdown_seconds`.
@@ -17,7 +17,7 @@ from holdfast.agents.exits.interruptions import ABANDONED, EndedLate, StillRunni
 async def call_in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function in a thread.
 
-    A cancellation goes on when the function has ended, and has EndedLate as its cause.
+    A cancellation continues when the function has ended, and has EndedLate as its cause.
     """
     ended: Future[Any] = Future()
     context = contextvars.copy_context()

@@ -1,1 +1,1 @@
-"""Handoff: one context of a run ends and another goes on, with what it must know."""
+"""Handoff: one context of a run ends and another continues, with what it must know."""

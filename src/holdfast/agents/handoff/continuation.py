@@ -1,4 +1,4 @@
-"""The continuation prompt: what a fresh context is told of the work it goes on with. Pure.
+"""The continuation prompt: what a fresh context gets to know of the work it continues. Pure.
 
 It is built from a checkpoint's record, fitted into the receiver's room, and rendered as a message
 of the user that quotes data and says where that comes from; never as text of the system.
@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.agents.definitions.messages import Message
 from holdfast.agents.definitions.tokens import estimate
-from holdfast.agents.handoff.framing import Section, frame
+from holdfast.agents.handoff.quoted_text import Section, frame
 from holdfast.errors import ContextTooSmall
 from holdfast.kernel.budgets import MICRO, Account
 from holdfast.kernel.effects import Effect
@@ -79,7 +79,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):
-    """What whoever goes on is told. `parts` are lists of data by name, `left_out` how many of each
+    """What the next context gets. `parts` are lists of data by name, `left_out` how many of each
     did not fit."""
 
     origin: tuple[tuple[str, str], ...]
@@ -102,7 +102,7 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
         return Message.user(self.text)
 
     def fitted(self, tokens: int, count: Count = estimate) -> "Continuation":
-        """The most important of it that has at most so many tokens.
+        """Return the most important of it that has at most so many tokens.
 
         Raises ContextTooSmall if what can never be left out has more.
         """
@@ -125,7 +125,7 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def _with_most_of(self, name: str, tokens: int, count: Count) -> "Continuation":
-        """As much of a section as fits; nothing of it if others are too long already."""
+        """Keep as much of a section as fits; nothing of it if others are too long already."""
         nothing = self._keeping(name, 0)
         if count(nothing.text) > tokens:
             return nothing
@@ -165,12 +165,12 @@ def continuation_of(
     risks: Sequence[str] = (),
     summary: str = "",
 ) -> Continuation:
-    """What a record says to whoever goes on; `effects` are those that are open or in doubt.
+    """Return what a record says to the next context; `effects` are those open or in doubt.
 
     `risks` are those that the giver has named; those that the record shows are added.
     """
     state, known, metrics = record.execution_state, record.context_summary, record.metrics
-    remains = tuple(_told(item) for item in state.pending_items)
+    remains = tuple(_item_text(item) for item in state.pending_items)
     decisions = (
         f"{d.text} (because {d.reason})" if d.reason else d.text for d in known.key_decisions
     )
@@ -179,11 +179,11 @@ def continuation_of(
         "why": (why,) if why else (),
         "effects": tuple(f"{e.tool} ({e.status}, effect {e.effect_id})" for e in effects),
         "pending": tuple(f"{p.text or 'a request'} (wait {p.wait_id})" for p in pending),
-        "blockers": tuple(f"{_told(item)}: {item.blocker}" for item in state.blocked_items),
+        "blockers": tuple(f"{_item_text(item)}: {item.blocker}" for item in state.blocked_items),
         "risks": (*risks, *evident_risks(record, effects=effects)),
         "next": next_steps(record, effects=effects, pending=pending),
         "remains": remains,
-        "accomplished": tuple(_told(item) for item in state.completed_items),
+        "accomplished": tuple(_item_text(item) for item in state.completed_items),
         "calls": tuple(calls),
         "decisions": tuple(decisions),
         "constraints": known.constraints,
@@ -194,23 +194,24 @@ def continuation_of(
         "summary": tuple(line for line in summary.splitlines() if line.strip()),
     }
     return Continuation(
-        origin=_origin(record, version), parts={name: told for name, told in parts.items() if told}
+        origin=_origin(record, version),
+        parts={name: lines for name, lines in parts.items() if lines},
     )
 
 
 def next_steps(
     record: Record, *, effects: Sequence[Effect] = (), pending: Sequence[Pending] = ()
 ) -> tuple[str, ...]:
-    """What to do first: settle what is in doubt, go on with the focus, then what is pending in its
-    order, and what is blocked last."""
+    """Return what to do first: settle what is in doubt, continue the focus, then what is pending in
+    its order, and what is blocked last."""
     state = record.execution_state
     steps = [f"find out whether {e.tool} happened (effect {e.effect_id})" for e in effects]
     steps += [f"see whether there is an answer: {p.text or p.wait_id}" for p in pending]
     focus = state.current_focus
     todo = sorted(state.pending_items, key=lambda item: item.id != focus)
-    steps += [f"{'go on with' if i.id == focus else 'do'} {_told(i)}" for i in todo]
+    steps += [f"{'go on with' if i.id == focus else 'do'} {_item_text(i)}" for i in todo]
     blocked = sorted(state.blocked_items, key=lambda item: item.id != focus)
-    steps += [f"see whether {_told(i)} can go on now" for i in blocked]
+    steps += [f"see whether {_item_text(i)} can go on now" for i in blocked]
     if not todo:
         steps.append(f"finish the phase {state.phase}, or say what is left of it")
     return tuple(steps[:_MAX_STEPS])
@@ -219,34 +220,34 @@ def next_steps(
 def evident_risks(record: Record, *, effects: Sequence[Effect] = ()) -> tuple[str, ...]:
     """Return what may go wrong by the record itself: calls in doubt, failing tests, blockers."""
     tests = record.metrics.tests_status
-    told = [
+    lines = [
         f"{e.tool} may have happened (effect {e.effect_id}): called again, it may happen twice"
         for e in effects
     ]
     if tests.failed:
-        told.append(f"{tests.failed} of {tests.failed + tests.passed} tests fail")
+        lines.append(f"{tests.failed} of {tests.failed + tests.passed} tests fail")
     if record.execution_state.blocked_items:
         many = len(record.execution_state.blocked_items)
-        told.append(f"{many} of the items cannot go on until their blockers are gone")
-    return tuple(told)
+        lines.append(f"{many} of the items cannot go on until their blockers are gone")
+    return tuple(lines)
 
 
 def budget_left(account: Account, *, now: int) -> tuple[str, ...]:
-    """What is left of each limit of a budget; what is reserved is gone."""
+    """Return what is left of each limit of a budget; what is reserved is gone."""
     used = account.spent + account.reserved
     limits = account.limits
-    told: list[str] = []
+    lines: list[str] = []
     if limits.usd_micros is not None:
         left, most = limits.usd_micros - used.usd_micros, limits.usd_micros
-        told.append(f"{max(0, left) / MICRO:.2f} of {most / MICRO:.2f} USD")
+        lines.append(f"{max(0, left) / MICRO:.2f} of {most / MICRO:.2f} USD")
     if limits.tokens is not None:
-        told.append(f"{max(0, limits.tokens - used.tokens):,} of {limits.tokens:,} tokens")
+        lines.append(f"{max(0, limits.tokens - used.tokens):,} of {limits.tokens:,} tokens")
     if limits.turns is not None:
-        told.append(f"{max(0, limits.turns - used.turns)} of {limits.turns} turns")
+        lines.append(f"{max(0, limits.turns - used.turns)} of {limits.turns} turns")
     if limits.microseconds is not None:
         left = limits.microseconds - (now - account.began_at)
-        told.append(f"{max(0, left) // MICRO} of {limits.microseconds // MICRO} seconds")
-    return tuple(told)
+        lines.append(f"{max(0, left) // MICRO} of {limits.microseconds // MICRO} seconds")
+    return tuple(lines)
 
 
 def _origin(record: Record, version: int) -> tuple[tuple[str, str], ...]:
@@ -265,15 +266,15 @@ def _origin(record: Record, version: int) -> tuple[tuple[str, str], ...]:
 
 def _touched(record: Record) -> tuple[str, ...]:
     tests = record.metrics.tests_status
-    told = [f"changed: {path}" for path in record.metrics.files_modified]
+    lines = [f"changed: {path}" for path in record.metrics.files_modified]
     if tests != type(tests)():
-        told.insert(
+        lines.insert(
             0,
             f"tests: {tests.passed} passed, {tests.failed} failed, {tests.skipped} skipped; "
             f"coverage {tests.coverage_percent:g} %",
         )
-    return tuple(told)
+    return tuple(lines)
 
 
-def _told(item: Item) -> str:
+def _item_text(item: Item) -> str:
     return f"{item.id}: {item.text}" if item.text else item.id

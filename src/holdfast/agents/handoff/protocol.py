@@ -2,7 +2,7 @@
 
     giver          1 trigger  2 continuation prompt  3 last checkpoint  4 AGENT_HANDOFF
     orchestrator   5 receives it  6 verifies  7 selects  8, 9 assigns: the run is the receiver's
-    receiver      10 reads  11 acknowledges  12 goes on  13 checkpoint of its own
+    receiver      10 reads  11 acknowledges  12 continues  13 its own checkpoint
 
 Steps 3 and 4 are one commit, and so are 11 and the checkpoint that begins the fresh context. At
 every point between them the journal says whose the run is.
@@ -15,13 +15,13 @@ import msgspec
 
 from holdfast import codec, faults, ids, names
 from holdfast.agents.definitions.agent import Agents
-from holdfast.agents.definitions.handoff_policy import Chosen, HandoffPolicy, Succession
+from holdfast.agents.definitions.handoff_policy import Chosen, HandoffPolicy, SuccessorChoice
 from holdfast.agents.definitions.handoff_triggers import Trigger
 from holdfast.agents.definitions.model_windows import window_of
 from holdfast.agents.definitions.session_input import is_session
 from holdfast.agents.definitions.versions import PART as VERSIONS
-from holdfast.agents.exits.containing import contained
-from holdfast.agents.handoff.giving import Leaving, summary_of
+from holdfast.agents.exits.containment import contained
+from holdfast.agents.handoff.handoff_record import HandoffRecorder, summary_of
 from holdfast.agents.run import Run as AgentRun
 from holdfast.agents.run import items_of, turn_of
 from holdfast.agents.turn.calls import describe, storable_text
@@ -31,7 +31,7 @@ from holdfast.agents.turn.progress import PART as WORK
 from holdfast.agents.turn.progress import Progress, work_of
 from holdfast.agents.turn.turn import Turn
 from holdfast.engine.context import Context
-from holdfast.engine.handoffs import Given, Handoffs, Offering
+from holdfast.engine.handoffs import HandoffReceipt, Handoffs, Offering
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.messages.outbox import NotHere
 from holdfast.engine.messages.replies import intact_entry
@@ -48,10 +48,10 @@ from holdfast.errors import (
     UnsupportedValue,
 )
 from holdfast.kernel import indexes, record_proofs, record_schema, records, runs
-from holdfast.kernel.handoffs import Findings, Selection, Verification
+from holdfast.kernel.handoffs import HandoffProgress, Selection, Verification
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.records import Record
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.travel import FRESH
 from holdfast.telemetry import log
 
@@ -60,7 +60,7 @@ _DEFAULT: Final = HandoffPolicy()
 
 
 class HandoffProtocol:
-    """Gives runs away, takes them over, and decides between who goes on."""
+    """Hands runs over, takes them over, and decides in between which agent continues."""
 
     def __init__(self, context: Context, agents: Agents) -> None:
         self._context = context
@@ -76,10 +76,10 @@ class HandoffProtocol:
         turn = turn_of(giver)
         held, usage = turn.held, turn.context_usage
         policy = usage.rules or _DEFAULT
-        # What tools of this turn have done is told as done.
+        # The record must show what tools of this turn have done.
         await retry_while_unavailable(self._context, held.stage.flush)
         checkpoint_id = ids.uuid7()
-        leaving = Leaving(giver, policy, why=trigger.text)
+        leaving = HandoffRecorder(giver, policy, why=trigger.text)
         record = await retry_while_unavailable(self._context, lambda: leaving.record(checkpoint_id))
         faults.point("handoff.prompted")
         talk = [item for name in policy.context_parts for item in items_of(giver, name)]
@@ -94,7 +94,7 @@ class HandoffProtocol:
         held.set(records.PART, record_schema.fields_of(record))
         held.set(PART, left)
         if held.part(TAKEN):
-            held.drop(TAKEN)  # if nobody takes it, the giver does not go on from its own words
+            held.drop(TAKEN)  # if nobody takes it, the giver does not resume from its own words
         offering = Offering(
             checkpoint_id=checkpoint_id,
             trigger=trigger.kind,
@@ -119,15 +119,15 @@ class HandoffProtocol:
             return rules.window_tokens
         return window_of(turn.rules.versions.model, self._context.settings.windows)
 
-    async def _orchestrate_at_once(self, run_id: str, given: Given) -> None:
-        """Whoever gives knows the agent, so nobody need wait; if it fails, the message is left."""
+    async def _orchestrate_at_once(self, run_id: str, given: HandoffReceipt) -> None:
+        """The giver knows the agent, so nobody need wait; if it fails, the message is left."""
         try:
             await self.orchestrate(run_id, given.handoff_id, given.seq)
         except HoldfastError as error:
             log.warning("who goes on with run %s is decided later: %s", run_id, error)
 
     async def take(self, held: LeasedRun) -> None:
-        """Steps 10 and 11, by whoever was given the run."""
+        """Do steps 10 and 11, in the receiver of the run."""
         faults.point("handoff.read")
         await self._refuse_unless_fit(held)
         stored = held.part(PART)
@@ -144,7 +144,7 @@ class HandoffProtocol:
         faults.point("handoff.acknowledged")
 
     async def _refuse_unless_fit(self, held: LeasedRun) -> None:
-        """Give back what this agent cannot go on with: whoever chose it may not have known it."""
+        """Give back a run that this agent cannot continue: its chooser may not have known it."""
         run = held.run
         try:
             await self._check_takes(run, run.agent)
@@ -153,17 +153,17 @@ class HandoffProtocol:
             raise Fenced(f"run {run.run_id} was given back to {run.giver!r}: {error}") from error
 
     async def orchestrate(self, run_id: str, handoff_id: str, seq: int) -> None:
-        """Steps 5 to 9, by any process that serves the giver's agent; again is harmless."""
+        """Do steps 5 to 9, in any process that serves the giver's agent; repeating is harmless."""
         faults.point("handoff.received")
         run = await self._context.store.runs.get(run_id)
-        if run is None or run.handoff != handoff_id or run.status is not Status.WAITING:
+        if run is None or run.handoff != handoff_id or run.status is not RunStatus.WAITING:
             return
         given = await self._given(run_id, handoff_id, seq)
         if not given.giver and not given.to:
             return  # a task that is worked on outside: somebody there acknowledges it
         if run.agent and not given.to and run.agent not in self._agents:
             raise NotHere(f"agent {run.agent!r} is not known here")
-        findings = Findings(received_at=self._context.now())
+        findings = HandoffProgress(received_at=self._context.now())
         try:
             record = await self._verified(run_id, given, findings)
             faults.point("handoff.verified")
@@ -178,15 +178,17 @@ class HandoffProtocol:
         await self._handoffs.assign(run_id, handoff_id, to, findings=findings)
         faults.point("handoff.assigned")
 
-    async def _given(self, run_id: str, handoff_id: str, seq: int) -> runs.Given:
+    async def _given(self, run_id: str, handoff_id: str, seq: int) -> runs.AgentHandoff:
         entry = await intact_entry(self._context, run_id, seq)
         facts: Any = indexes.facts_of(entry)
         if entry.kind != Kind.AGENT_HANDOFF or facts.handoff_id != handoff_id:
             raise IntegrityError(f"entry {seq} of run {run_id} does not tell of this handoff")
         return facts
 
-    async def _verified(self, run_id: str, given: runs.Given, findings: Findings) -> Record | None:
-        """The giver's record, if its checkpoint is what was stored."""
+    async def _verified(
+        self, run_id: str, given: runs.AgentHandoff, findings: HandoffProgress
+    ) -> Record | None:
+        """Return the giver's record, if its checkpoint is what was stored."""
         checkpoint = await self._context.store.checkpoints.get(run_id, given.version)
         if checkpoint is None or checkpoint.checkpoint_id != UUID(str(given.checkpoint_id)):
             raise CheckpointNotFound(f"run {run_id} has no version {given.version} any more")
@@ -199,15 +201,19 @@ class HandoffProtocol:
         findings.verified = None
         record = record_proofs.verified(codec.encode(fields))
         findings.verified = msgspec.structs.replace(seen, hash=record.compliance.hash)
-        # That of the checkpoint is `handoff`; whoever is chosen goes on with that of the work.
+        # The phase of the checkpoint is `handoff`; the receiver continues with that of the work.
         work = work_of(parts.decode_part(WORK))
         state = msgspec.structs.replace(record.execution_state, phase=work.execution_state.phase)
         return msgspec.structs.replace(record, execution_state=state)
 
     async def _select(
-        self, run: Run, given: runs.Given, record: Record | None, findings: Findings
+        self,
+        run: RunRow,
+        given: runs.AgentHandoff,
+        record: Record | None,
+        findings: HandoffProgress,
     ) -> str:
-        """Choose who goes on, and note why."""
+        """Choose the agent that continues, and note why."""
         if given.to:
             chosen = Chosen(given.to, "it was asked for by name")
         else:
@@ -216,9 +222,11 @@ class HandoffProtocol:
         findings.selected = Selection(to, chosen.reason, self._types.get(to, ""))
         return to
 
-    async def _chosen_by_policy(self, run: Run, given: runs.Given, record: Record | None) -> Chosen:
+    async def _chosen_by_policy(
+        self, run: RunRow, given: runs.AgentHandoff, record: Record | None
+    ) -> Chosen:
         policy = self._agents.get(run.agent).rules.handoff or _DEFAULT
-        succession = Succession(
+        succession = SuccessorChoice(
             run_id=run.run_id,
             giver=given.giver,
             trigger=given.trigger,
@@ -230,8 +238,8 @@ class HandoffProtocol:
             with contained():
                 return await policy.successor(succession)
         except Exception as error:
-            told = f"who goes on could not be chosen: {describe(error)}"
-            raise UnsupportedValue(storable_text(told)) from error
+            message = f"who goes on could not be chosen: {describe(error)}"
+            raise UnsupportedValue(storable_text(message)) from error
 
     @property
     def _types(self) -> dict[str, str]:
@@ -240,7 +248,7 @@ class HandoffProtocol:
         return {name: policy.agent_type for name, policy in rules.items() if policy is not None}
 
     def _check_fits(self, to: str, record: Record | None) -> None:
-        """Raise if what the receiver is told leaves it no room, as far as its policy is known."""
+        """Raise if the prompt leaves the receiver no room, as far as its policy is known."""
         agent = self._agents.get(to).rules if to in self._agents else None
         if record is None or agent is None or agent.handoff is None:
             return
@@ -250,8 +258,8 @@ class HandoffProtocol:
                 fixed = rules.tokens_of(agent.fixed_text)
                 needed = rules.tokens_of(record.recovery.continuation_prompt) + fixed
         except Exception as error:
-            told = f"the tokens of its prompt could not be counted: {describe(error)}"
-            raise UnsupportedValue(storable_text(told)) from error
+            message = f"the tokens of its prompt could not be counted: {describe(error)}"
+            raise UnsupportedValue(storable_text(message)) from error
         if needed >= rules.limit_tokens:
             raise ContextTooSmall(
                 f"the continuation prompt, with the system prompt and tools of agent {to!r}, has "
@@ -259,7 +267,7 @@ class HandoffProtocol:
                 "or its giver fewer prompt_tokens"
             )
 
-    async def _check_takes(self, run: Run, to: str) -> None:
+    async def _check_takes(self, run: RunRow, to: str) -> None:
         """Raise if the receiver is known here and cannot be started with the run's input."""
         if to not in self._agents:
             return

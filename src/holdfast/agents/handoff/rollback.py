@@ -1,6 +1,6 @@
 """How to undo what was done outside since a checkpoint: instructions, for people. Pure.
 
-Nothing is undone by itself: going back in the journal leaves the world as it is.
+Nothing is undone automatically: going back in the journal does not change the world outside.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from holdfast.agents.definitions.tools import Tool
 from holdfast.clock import to_datetime
 from holdfast.errors import BodyErased
 from holdfast.kernel import effects, indexes, journal
-from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.effects import Effect, EffectStatus
 from holdfast.kernel.journal import Entry
 
 CANNOT: Final = "cannot be undone"
@@ -39,7 +39,7 @@ def consequence(
 def consequences(
     entries: Iterable[Entry], tools: Mapping[str, Tool[..., Any]]
 ) -> list[Consequence]:
-    """The effects that entries of a journal tell of, such as those since a checkpoint.
+    """Return the effects in entries of a journal, such as those since a checkpoint.
 
     An effect whose intent is not among them belongs to an earlier checkpoint.
     """
@@ -50,7 +50,7 @@ def consequences(
             (change,) = indexes.changes_of(entry, facts)
             assert isinstance(change, indexes.AddEffect), "an intent makes an effect"
             found[facts.effect_id] = (change.effect, _body_of(entry), None)
-        elif isinstance(facts, effects.Settled) and facts.effect_id in found:
+        elif isinstance(facts, effects.EffectSettled) and facts.effect_id in found:
             effect, arguments, _ = found[facts.effect_id]
             status = effects.STATUS_OF[journal.Kind(entry.kind)]
             settled = msgspec.structs.replace(effect, status=status)
@@ -62,12 +62,12 @@ def consequences(
 
 
 def rollback_instructions(consequences: Iterable[Consequence]) -> str:
-    """What to do to undo effects, the newest first; what did not happen needs nothing."""
-    there = [each for each in consequences if each.effect.status is not Status.NOT_DONE]
+    """Return how to undo effects, the newest first; what did not happen needs nothing."""
+    there = [each for each in consequences if each.effect.status is not EffectStatus.NOT_DONE]
     if not there:
         return NOTHING
     there.sort(key=lambda each: each.effect.issued_seq, reverse=True)
-    lines = [f"{at}. {_told(each)}" for at, each in enumerate(there, 1)]
+    lines = [f"{at}. {_undo_step(each)}" for at, each in enumerate(there, 1)]
     return "\n".join(["Undo in this order, the newest first:", *lines])
 
 
@@ -80,14 +80,14 @@ def _body_of(entry: Entry) -> Any:
     return codec.decode(body) if body else None
 
 
-def _told(each: Consequence) -> str:
+def _undo_step(each: Consequence) -> str:
     effect = each.effect
     hint = " ".join(each.undo.split())[:_MAX_HINT] or CANNOT
     at = to_datetime(effect.issued_at).isoformat(timespec="seconds")
-    told = f"{effect.tool} at {at} (effect {effect.effect_id})"
-    if effect.status is Status.COMPLETED:
-        return f"{told}: {hint}"
+    call = f"{effect.tool} at {at} (effect {effect.effect_id})"
+    if effect.status is EffectStatus.COMPLETED:
+        return f"{call}: {hint}"
     return (
-        f"{told}: nobody knows whether it happened. Find out, and `holdfast effects resolve "
+        f"{call}: nobody knows whether it happened. Find out, and `holdfast effects resolve "
         f"{effect.effect_id}`; if it did: {hint}"
     )

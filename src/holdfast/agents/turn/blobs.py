@@ -13,7 +13,7 @@ _PREFIX: Final = "blob:"
 class Blobs:
     """The long results of one run, and of those it was forked from.
 
-    A blob's id is the seq of its entry; in a fork its run's id stands before it.
+    A blob's id is the seq of its entry; in a fork its run's id precedes it.
     """
 
     def __init__(self, turn: Turn) -> None:

@@ -1,4 +1,4 @@
-"""One call of a tool: what it asks for, what it came to, and how a tool is tried."""
+"""One call of a tool: its request, its outcome, and how the tool is tried."""
 
 import asyncio
 import hashlib
@@ -7,12 +7,12 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import names
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.tools import Arguments, Tool, text_of
 from holdfast.agents.effects.doubt import Answer, CannotTell
 from holdfast.agents.effects.effect_flow import Interrupted, Raised, Returned
+from holdfast.agents.exits.exit_reasons import Suspend, Way
 from holdfast.agents.exits.interruptions import EndedLate
-from holdfast.agents.exits.leaving import Suspend, Way
 from holdfast.agents.turn.memo import RecordedCall
 from holdfast.engine.budgets.purse import Ticket
 from holdfast.engine.effects import Begun, EffectRequest
@@ -22,8 +22,8 @@ from holdfast.telemetry import log
 _LONGEST_TEXT: Final = 100_000
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What a call came to: a value, or the text of an error; `replay_of` names an earlier call."""
+class CallOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a call: a value or an error text; `replay_of` names an earlier call."""
 
     value: Any = None
     error: str | None = None
@@ -38,15 +38,15 @@ class Flight:
         self.call_id = call_id
         self.args_digest = args_digest
         self.ended = asyncio.Event()
-        self.outcome: Outcome | None = None
+        self.outcome: CallOutcome | None = None
         self.error: BaseException | None = None
 
     def end(self, error: BaseException | None = None) -> None:
         self.error = error
         self.ended.set()
 
-    async def follow(self) -> Outcome | None:
-        """What came of it, as a replay; None if it was given up, and is to be done anew."""
+    async def follow(self) -> CallOutcome | None:
+        """Return its outcome as a replay; None if it was given up and must be done anew."""
         await self.ended.wait()
         if isinstance(self.error, Suspend):
             raise Suspend(self.error.way)
@@ -60,8 +60,8 @@ class Flight:
         return msgspec.structs.replace(self.outcome, replay_of=replay_of)
 
 
-class Call(msgspec.Struct):
-    """One call of a tool, wherever it stands."""
+class TurnCall(msgspec.Struct):
+    """One call of a tool, in any state."""
 
     tool: Tool[..., Any]
     arguments: Arguments
@@ -74,7 +74,7 @@ class Call(msgspec.Struct):
     leader: Flight | None = None
     approval: str = ""
     place: bytes = b""
-    seen: Outcome | None = None
+    seen: CallOutcome | None = None
     ticket: Ticket | None = None
     refused: Way | None = None
 
@@ -105,7 +105,7 @@ class Call(msgspec.Struct):
         )
 
 
-def check_key(call: Call, digest: bytes, holder: str) -> None:
+def check_key(call: TurnCall, digest: bytes, holder: str) -> None:
     """Raise KeyReused if the tool's own key is used by a call with other arguments already."""
     if callable(call.tool.policy.key) and digest != call.arguments.digest:
         raise KeyReused(
@@ -115,13 +115,13 @@ def check_key(call: Call, digest: bytes, holder: str) -> None:
         )
 
 
-def judged(tool: Tool[..., Any], outcome: Outcome) -> Outcome:
+def judged(tool: Tool[..., Any], outcome: CallOutcome) -> CallOutcome:
     """An outcome, as an error if the tool says so in its result."""
     is_failure = tool.policy.is_failure
     if is_failure is None or outcome.error is not None or not is_failure(outcome.value):
         return outcome
     again = f"[idempotent replay of {outcome.replay_of}]: " if outcome.replay_of else ""
-    return Outcome(error=f"{again}{text_of(outcome.value)}")
+    return CallOutcome(error=f"{again}{text_of(outcome.value)}")
 
 
 async def attempt(
@@ -187,7 +187,7 @@ def is_being_cancelled() -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one text, whatever its own makes of it."""
+    """Return an exception as one text, even if its `__str__` raises."""
     try:
         return storable_text(f"{type(error).__name__}: {error}")
     except Exception:
@@ -195,19 +195,21 @@ def describe(error: BaseException) -> str:
 
 
 def details_of(error: BaseException) -> dict[str, Any]:
-    """What an exception says of itself for the record of the run it ends: `failure_details`.
+    """Return the `failure_details` of an exception, for the record of the run it ends.
 
-    That is plain data of a moderate size; what is not is left out, for the run must end.
+    They are plain data of a moderate size; anything else is left out, for the run must end.
     """
     try:
-        told = dict(getattr(error, "failure_details", {}))
-        return shapes.plain(told) if shapes.size(told) <= _LONGEST_TEXT else {}
+        details = dict(getattr(error, "failure_details", {}))
+        return (
+            type_conversion.plain(details) if type_conversion.size(details) <= _LONGEST_TEXT else {}
+        )
     except Exception:
         return {}
 
 
 def error_text(tool: Tool[..., Any], error: BaseException) -> str:
-    """What a model is told of an exception."""
+    """Return the text that a model gets for an exception."""
     return f"{tool.name} raised {describe(error)}"
 
 
@@ -216,14 +218,14 @@ def type_of(error: BaseException) -> str:
 
 
 def storable(tool: str, result: object, *, max_bytes: int) -> Any:
-    """A result as it comes back from the record; what cannot be stored as a text in its place.
+    """Return a result as it comes back from the record; a text replaces what cannot be stored.
 
     That something happened must be on record, whatever it returned.
     """
     try:
-        size = shapes.size(result)
+        size = type_conversion.size(result)
         if size <= max_bytes:
-            return shapes.plain(result)
+            return type_conversion.plain(result)
         remark = f"{size:,} bytes, at most {max_bytes:,} are stored (max_body_bytes)"
     except UnsupportedValue as error:
         remark = str(error)

@@ -1,4 +1,4 @@
-"""When a context should end and another go on: what is counted for that, and who asked for it.
+"""When a context should end and another continue: what counts for that, and who asked for it.
 
 A context is what a model sees of a run: its numbers are the part `holdfast.context` of the state,
 for agents with a policy only; a wish to hand over is the part `holdfast.wish`. Both change in
@@ -63,7 +63,7 @@ class ContextUsage:
         *,
         fixed: Callable[[], str] = str,
     ) -> None:
-        """`fixed` gives what the model is told with every call: system prompt and tool schemas."""
+        """`fixed` returns what every call sends to the model: system prompt and tool schemas."""
         self._held = held
         self.rules = rules
         self._progress = progress
@@ -104,7 +104,7 @@ class ContextUsage:
         return self._fixed
 
     def projected(self, *given: object) -> int:
-        """How many tokens a model sees that is given this."""
+        """Return how many tokens a model sees that is given this."""
         return self.fixed + sum(map(self._tokens, given))
 
     def used(self, talk: Sequence[object]) -> int:
@@ -130,7 +130,7 @@ class ContextUsage:
         return self._count(text)
 
     def begin_context(self) -> None:
-        """Count anew: a fresh context goes on from the next version."""
+        """Reset the counts: a fresh context continues from the next version."""
         self.wish.drop()
         self._progress.begin_context()
         if self.rules is not None:
@@ -139,16 +139,16 @@ class ContextUsage:
     def count_reply(
         self, reply: object, usage: Usage | None, given: Sequence[Any], named: Mapping[str, Any]
     ) -> None:
-        """A model has replied to what it was given."""
-        told = usage.input_tokens + usage.output_tokens if usage is not None else 0
-        self._progress.count(tokens=told)
+        """Count the reply of a model to what it was given."""
+        reported = usage.input_tokens + usage.output_tokens if usage is not None else 0
+        self._progress.count(tokens=reported)
         if self.rules is None:
             return
-        said = usage.output_tokens if told and usage is not None else self._tokens(reply)
+        said = usage.output_tokens if reported and usage is not None else self._tokens(reply)
         counted = self.projected(*given, *named.values()) + said
-        used = told if told * _IMPLAUSIBLE >= counted else counted
+        used = reported if reported * _IMPLAUSIBLE >= counted else counted
         numbers = self.numbers
-        # What the first reply was given is no turn: every context begins with it.
+        # What the first reply was given is not a turn: every context begins with it.
         began_at = numbers.turn_began_at if numbers.replies else max(0, used - said)
         # Of several replies in a turn the largest counts: some may be about something small.
         most = max(used, numbers.used) if numbers.turn_replies else used
@@ -176,7 +176,7 @@ class ContextUsage:
             self._note(errors=self.numbers.errors + 1)
 
     def end_turn(self) -> None:
-        """A turn is over: how much it has added."""
+        """Record how much the turn that has ended added."""
         if self.rules is None:
             return
         numbers = self.numbers
@@ -198,7 +198,7 @@ class ContextUsage:
         return estimate(text) if self.rules is None else self.rules.tokens_of(text)
 
     def _tokens(self, value: object) -> int:
-        """Tokens of what a model was given or said; what is no data is not told to it."""
+        """Count the tokens of what a model was given or said; what is not data counts 0."""
         if isinstance(value, str):
             return self._count(value)
         if isinstance(value, Message):

@@ -10,17 +10,25 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast import clock, codec, faults
-from holdfast.agents.definitions.takes import Key
-from holdfast.agents.definitions.tools import Place, text_of
+from holdfast.agents.definitions.tool_arguments import Key
+from holdfast.agents.definitions.tools import CallPosition, text_of
 from holdfast.agents.effects import doubt
 from holdfast.agents.effects import effect_flow as flow
-from holdfast.agents.exits.containing import carried, first_error
+from holdfast.agents.exits.containment import carried, first_error
+from holdfast.agents.exits.exit_reasons import (
+    BlockExit,
+    DelayExit,
+    Suspend,
+    end_all,
+    first_of,
+    ways_of,
+)
 from holdfast.agents.exits.interruptions import StillRunning, finish_first
-from holdfast.agents.exits.leaving import Block, Delay, Suspend, end_all, first_of, ways_of
+from holdfast.agents.turn.call_budget import CallBudget
 from holdfast.agents.turn.calls import (
-    Call,
+    CallOutcome,
     Flight,
-    Outcome,
+    TurnCall,
     ask_verify,
     attempt,
     check_key,
@@ -33,28 +41,30 @@ from holdfast.agents.turn.calls import (
 )
 from holdfast.agents.turn.memo import RecordedCall
 from holdfast.agents.turn.reads import Reads
-from holdfast.agents.turn.spending import Spending
+from holdfast.agents.turn.running_calls import is_under_way, under_way
 from holdfast.agents.turn.turn import Turn
-from holdfast.agents.turn.under_way import is_under_way, under_way
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.effects import Begun
 from holdfast.errors import KeyReused, NotDone
-from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.effects import Effect, EffectStatus
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.runs import BlockedReason
 from holdfast.telemetry import log
 
-_ANSWERS: Final[dict[Status, Any]] = {Status.ISSUED: "in_flight", Status.UNKNOWN: "unknown"}
+_ANSWERS: Final[dict[EffectStatus, Any]] = {
+    EffectStatus.ISSUED: "in_flight",
+    EffectStatus.UNKNOWN: "unknown",
+}
 _MOST_LATE: Final = 3
 _LATE_PAUSE: Final = clock.MICROSECONDS
 _VERIFY: Final = "holdfast.verify"
 _UNKNOWN: Final = "(whether it happened is not known)"
 
 
-class Effects:
+class TurnEffects:
     """The calls of one pass over a run."""
 
-    def __init__(self, turn: Turn, spending: Spending) -> None:
+    def __init__(self, turn: Turn, spending: CallBudget) -> None:
         self._turn = turn
         self._context = turn.context
         self._held = turn.held
@@ -65,16 +75,16 @@ class Effects:
         self._reads = Reads(turn)
         self._flights: dict[str, Flight] = {}
 
-    def place(self, call: Call, beside: Sequence[Call] = ()) -> None:
+    def place(self, call: TurnCall, beside: Sequence[TurnCall] = ()) -> None:
         """Give a call its key, and what is on record of it; raises MisuseError for a bad key.
 
-        Of the calls beside it in a batch, the first with a key stands for all.
+        Of the calls beside it in a batch, the first with a key represents all.
         """
         if call.only_reads:
             self._reads.place(call)
             return
         number = self._turn.places.number("call", call.tool.name, call.arguments.digest)
-        where = Place(self._held.run.root_id, self._past.turn, call.call_id, number)
+        where = CallPosition(self._held.run.root_id, self._past.turn, call.call_id, number)
         own_key = call.tool.key_for(call.arguments, where)
         call.key = self._past.key_for(call.tool.name, call.arguments.digest, own_key)
         if any(other.key == call.key for other in beside):
@@ -84,14 +94,14 @@ class Effects:
             call.attempts = call.recorded.attempts
             call.begun = _begun_of(call.recorded)
 
-    def displace(self, call: Call) -> None:
-        """A call that was placed is not made: what is on record of it may be another's."""
+    def displace(self, call: TurnCall) -> None:
+        """Undo `place()`: release its recorded effect so that another call can claim it."""
         self._past.give_up(call.key)
         if call.recorded is not None:
             self._turn.memo.give_back(call.key, call.recorded)
             call.recorded = call.begun = None
 
-    async def carry_out(self, calls: Sequence[Call]) -> list[Outcome]:
+    async def carry_out(self, calls: Sequence[TurnCall]) -> list[CallOutcome]:
         """Make the calls, those with an outcome on record not again; in their order."""
         for call in calls:
             self._past.use(call.key)
@@ -107,7 +117,7 @@ class Effects:
             return await self._finish_all(calls)
         return [await self._finish(call) for call in calls]
 
-    async def _begin(self, calls: Sequence[Call]) -> None:
+    async def _begin(self, calls: Sequence[TurnCall]) -> None:
         """Pay for the calls that are new, and put their intents on record."""
         to_issue = [call for call in calls if call.is_to_be_issued]
         if self._turn.memo.has_claims and not self._gate.is_concurrent:
@@ -116,21 +126,23 @@ class Effects:
         await self._spending.begin_calls([*to_issue, *reading])
         await self._issue(to_issue)
 
-    async def _withdraw(self, calls: Sequence[Call]) -> None:
+    async def _withdraw(self, calls: Sequence[TurnCall]) -> None:
         """Record of calls that were cancelled before their tools were called: nothing happened."""
         for call in calls:
             begun = call.begun
             if begun is not None and call.recorded is None and begun.answer == "fresh":
                 note = "it was cancelled before it was made"
-                await self._settle(call, flow.Settle(begun, Status.NOT_DONE, note=note, retry=True))
+                await self._settle(
+                    call, flow.Settle(begun, EffectStatus.NOT_DONE, note=note, retry=True)
+                )
             await self._spending.end_call(call, is_free=True)
 
-    async def _not_done_before(self, calls: Sequence[Call]) -> list[Call]:
+    async def _not_done_before(self, calls: Sequence[TurnCall]) -> list[TurnCall]:
         """Those that are new; raises TurnDiverged if one comes before what is on record.
 
         What is known from before this turn is not on its record, and was not when it first came.
         """
-        new: list[Call] = []
+        new: list[TurnCall] = []
         for call in calls:
             found = await engine_effects.find(self._context, call.key)
             if found is None:
@@ -141,7 +153,7 @@ class Effects:
             self._turn.check_claimed()
         return new
 
-    def _take_off(self, calls: Sequence[Call]) -> None:
+    def _take_off(self, calls: Sequence[TurnCall]) -> None:
         """Each operation is led by one call; others that are under way are followed."""
         for call in calls:
             if call.only_reads:
@@ -151,7 +163,7 @@ class Effects:
             else:
                 call.flight = self._flights[call.key] = Flight(call.call_id, call.arguments.digest)
 
-    def _land(self, call: Call, error: BaseException | None = None) -> None:
+    def _land(self, call: TurnCall, error: BaseException | None = None) -> None:
         flight = call.flight
         if flight is None:
             return
@@ -159,7 +171,7 @@ class Effects:
         if self._flights.get(call.key) is flight:
             del self._flights[call.key]
 
-    async def _issue(self, calls: Sequence[Call]) -> None:
+    async def _issue(self, calls: Sequence[TurnCall]) -> None:
         """Put the intents on record of those that can be paid for."""
         await self._spending.begin_calls([call for call in calls if call.refused is None])
         calls = [call for call in calls if call.refused is None]
@@ -176,13 +188,13 @@ class Effects:
             if answer.answer != "fresh":
                 await self._spending.end_call(call, is_free=True)
 
-    async def _issue_one(self, call: Call) -> None:
+    async def _issue_one(self, call: TurnCall) -> None:
         with self._held.stage.joining():
             await finish_first(self._issue([call]), undo=lambda _: self._withdraw([call]))
         if call.refused is not None:
             raise Suspend(call.refused)
 
-    async def _finish_all(self, calls: Sequence[Call]) -> list[Outcome]:
+    async def _finish_all(self, calls: Sequence[TurnCall]) -> list[CallOutcome]:
         tasks = [asyncio.create_task(carried(self._finish(call))) for call in calls]
         errors = await end_all(tasks)
         if broken := [error for error in errors if not isinstance(error, Suspend)]:
@@ -191,14 +203,14 @@ class Effects:
             raise Suspend(first_of(ways_of(errors)))
         return [task.result() for task in tasks]
 
-    async def _finish(self, call: Call) -> Outcome:
+    async def _finish(self, call: TurnCall) -> CallOutcome:
         """Take a call from whatever is known of it to its outcome; a key in use is an error."""
         try:
             return await self._outcome_of(call)
         except KeyReused as error:
-            return Outcome(error=str(error), cause=error)
+            return CallOutcome(error=str(error), cause=error)
 
-    async def _outcome_of(self, call: Call) -> Outcome:
+    async def _outcome_of(self, call: TurnCall) -> CallOutcome:
         if call.refused is not None:
             refused = Suspend(call.refused)
             self._land(call, refused)
@@ -223,8 +235,8 @@ class Effects:
         self._land(call)
         return outcome
 
-    async def _lead(self, call: Call) -> None:
-        """Do what the call that was followed has given up."""
+    async def _lead(self, call: TurnCall) -> None:
+        """Make the call that the followed one has given up."""
         call.leader = None
         call.flight = self._flights[call.key] = Flight(call.call_id, call.arguments.digest)
         try:
@@ -233,11 +245,11 @@ class Effects:
             self._land(call, error)
             raise
 
-    async def _carry_out_one(self, call: Call) -> Outcome:
+    async def _carry_out_one(self, call: TurnCall) -> CallOutcome:
         """Drive the protocol of a call."""
         begun, recorded = self._begun(call), call.recorded
         error = None
-        if recorded is not None and recorded.effect.status is Status.UNKNOWN:
+        if recorded is not None and recorded.effect.status is EffectStatus.UNKNOWN:
             error = text_of(recorded.result) or None
         is_recorded = recorded is not None
         steps = flow.EffectFlow(call.tool.policy).steps(begun, error=error, is_recorded=is_recorded)
@@ -254,7 +266,7 @@ class Effects:
         except StopIteration as end:
             return end.value
 
-    async def _answer(self, call: Call, step: flow.EffectStep) -> Any:
+    async def _answer(self, call: TurnCall, step: flow.EffectStep) -> Any:
         """Carry out a step that an ordinary call does not need."""
         match step:
             case flow.BeginEffect():
@@ -268,18 +280,20 @@ class Effects:
                 return self._ask_again_at(call, begun.effect, reason)
             case flow.Postpone(begun, note, until):
                 until = until or doubt.over_at(begun.effect, now=self._context.now())
-                raise Suspend(Delay(until, note))
+                raise Suspend(DelayExit(until, note))
             case flow.AskPerson(begun, error, reason):
                 raise Suspend(_question(begun.effect, error, reason))
             case flow.ReplayOutcome(begun):
                 return _recorded_outcome(begun, call.recorded)
             case flow.ReportUnknown(_, error):
-                return Outcome(error=f"{error or f'{call.tool.name} was interrupted'} {_UNKNOWN}")
+                return CallOutcome(
+                    error=f"{error or f'{call.tool.name} was interrupted'} {_UNKNOWN}"
+                )
             case _:
                 raise AssertionError(f"{step} is carried out elsewhere")
 
-    def _begun(self, call: Call) -> Begun:
-        """What is known of a call; raises KeyReused if its key is another operation's."""
+    def _begun(self, call: TurnCall) -> Begun:
+        """Return what is known of a call; raises KeyReused if another operation has its key."""
         begun = call.begun
         assert begun is not None, "a call was issued or is on record"
         effect = begun.effect
@@ -287,10 +301,10 @@ class Effects:
             check_key(call, effect.args_digest, f"effect {effect.effect_id} of run {effect.run_id}")
         return begun
 
-    async def _read(self, call: Call) -> Outcome:
+    async def _read(self, call: TurnCall) -> CallOutcome:
         return call.seen or self._reads.keep(call, await self._look(call))
 
-    async def _look(self, call: Call) -> Outcome:
+    async def _look(self, call: TurnCall) -> CallOutcome:
         tool = call.tool
         limit = tool.policy.limit_seconds
         key = Key(call.key, run_id=self._held.run_id, call_id=call.call_id)
@@ -300,15 +314,15 @@ class Effects:
             self._spending.lose_call(call)
             if is_being_cancelled():
                 raise
-            return Outcome(error=error_text(tool, error), cause=error)
+            return CallOutcome(error=error_text(tool, error), cause=error)
         except Exception as error:
             await self._spending.end_call(call)
-            return Outcome(error=error_text(tool, error), cause=error)
+            return CallOutcome(error=error_text(tool, error), cause=error)
         await self._spending.end_call(call, result=result)
-        return Outcome(storable(tool.name, result, max_bytes=self._max_bytes))
+        return CallOutcome(storable(tool.name, result, max_bytes=self._max_bytes))
 
-    async def _call(self, call: Call, effect: Effect) -> flow.CallAnswer:
-        """Call the tool, and tell the flow what was seen."""
+    async def _call(self, call: TurnCall, effect: Effect) -> flow.CallAnswer:
+        """Call the tool, and return what was seen."""
         tool, now = call.tool, self._context.now()
         half = (effect.limit_at - effect.issued_at) // 2
         if tool.policy.effect == "mutate" and now > effect.issued_at + half:
@@ -327,13 +341,13 @@ class Effects:
         except (Exception, *tool.policy.not_done_on) as error:
             return raised(tool, error)
 
-    def _too_late(self, call: Call, now: int) -> flow.TooLate:
+    def _too_late(self, call: TurnCall, now: int) -> flow.TooLate:
         if call.attempts > _MOST_LATE:
             note = f"there is never time enough to begin {call.tool.name}: raise its limit_seconds"
             return flow.TooLate(note, now + _LATE_PAUSE)
         return flow.TooLate("the worker stood still too long before the call, and did not make it")
 
-    async def _invoke(self, call: Call, effect: Effect) -> Any:
+    async def _invoke(self, call: TurnCall, effect: Effect) -> Any:
         tool = call.tool
         key = Key(effect.key, run_id=self._held.run_id, call_id=call.call_id)
         left = (effect.limit_at - self._context.now()) / clock.MICROSECONDS
@@ -351,7 +365,7 @@ class Effects:
         faults.point("tool.after_call")
         return result
 
-    async def _wait_for_twin(self, call: Call, begun: Begun) -> Begun | None:
+    async def _wait_for_twin(self, call: TurnCall, begun: Begun) -> Begun | None:
         """Wait for the same operation that was begun before."""
         if begun.answer != "in_flight":
             return begun
@@ -363,8 +377,8 @@ class Effects:
         call.begun = found
         return self._begun(call)
 
-    async def _twin(self, call: Call, effect: Effect) -> Begun | None:
-        """What became of the same operation that was begun before; of another run's, its end."""
+    async def _twin(self, call: TurnCall, effect: Effect) -> Begun | None:
+        """Return what is known of the same operation begun before; await it in another run."""
         if effect.run_id == self._held.run_id:
             await self._held.stage.flush()  # its outcome may be on the way to the store
             return await engine_effects.find(self._context, call.key)
@@ -375,7 +389,7 @@ class Effects:
         return None
 
     async def _ask_verify(
-        self, call: Call, asked: flow.AskVerify
+        self, call: TurnCall, asked: flow.AskVerify
     ) -> flow.VerifyAnswer | flow.Interrupted:
         effect, is_over = asked.begun.effect, asked.error is not None or asked.begun.is_over
         if asked.cause is not None:
@@ -389,7 +403,7 @@ class Effects:
         is_over = is_over and not is_under_way(effect.effect_id)
         return flow.VerifyAnswer(verdict, is_over, call.attempts)
 
-    def _ask_again_at(self, call: Call, effect: Effect, reason: str) -> int | None:
+    def _ask_again_at(self, call: TurnCall, effect: Effect, reason: str) -> int | None:
         """When to ask a `verify` again that could not tell; None if it was asked long enough.
 
         The moment of its first failure is recorded: a crash does not begin the time anew.
@@ -403,10 +417,10 @@ class Effects:
         since: int = now if recorded is None else codec.decode(recorded.body)
         return doubt.ask_again_at(call.tool.policy, since=since, now=now)
 
-    async def _settle(self, call: Call, step: flow.Settle) -> Outcome:
+    async def _settle(self, call: TurnCall, step: flow.Settle) -> CallOutcome:
         """Record an outcome where the effect is: with this run's next commit, or in another run."""
         effect, result, note = step.begun.effect, step.result, step.note
-        is_completed = step.status is Status.COMPLETED
+        is_completed = step.status is EffectStatus.COMPLETED
         if is_completed:
             result = storable(effect.tool, result, max_bytes=self._max_bytes)
         if step.error is not None:
@@ -420,10 +434,10 @@ class Effects:
                 effect.effect_id, step.status, result=result, note=note, retry=step.retry
             )
         if not is_completed:
-            return Outcome(error=result, cause=step.error)
+            return CallOutcome(error=result, cause=step.error)
         if not step.is_interrupted:
             await self._spending.end_call(call, result=step.result)
-        return Outcome(result)
+        return CallOutcome(result)
 
 
 def _begun_of(recorded: RecordedCall) -> Begun:
@@ -431,19 +445,19 @@ def _begun_of(recorded: RecordedCall) -> Begun:
     return Begun(answer, recorded.effect, recorded.result)
 
 
-def _recorded_outcome(begun: Begun, recorded: RecordedCall | None) -> Outcome:
+def _recorded_outcome(begun: Begun, recorded: RecordedCall | None) -> CallOutcome:
     if recorded is None:
-        return Outcome(begun.result, replay_of=begun.effect.call_id)
-    if recorded.effect.status is Status.COMPLETED:
-        return Outcome(recorded.result)
-    return Outcome(error=text_of(recorded.result) or f"{recorded.effect.tool} did not happen")
+        return CallOutcome(begun.result, replay_of=begun.effect.call_id)
+    if recorded.effect.status is EffectStatus.COMPLETED:
+        return CallOutcome(recorded.result)
+    return CallOutcome(error=text_of(recorded.result) or f"{recorded.effect.tool} did not happen")
 
 
-def _question(effect: Effect, error: str | None, reason: str) -> Block:
-    """Block the run until a person says what became of an effect."""
+def _question(effect: Effect, error: str | None, reason: str) -> BlockExit:
+    """Block the run until a person reports the outcome of an effect."""
     seen = "; ".join(filter(None, (error or "its worker was lost", reason)))
     note = (
         f"{seen}: nobody knows whether {effect.tool} happened. Find out, then "
         f"{doubt.command_for(effect)}"
     )
-    return Block(BlockedReason.UNKNOWN_EFFECT, note, (effect.effect_id,))
+    return BlockExit(BlockedReason.UNKNOWN_EFFECT, note, (effect.effect_id,))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.handoff_triggers import Trigger, Wish, asked_for
-from holdfast.agents.exits.leaving import Block, HandedOver, Suspend
+from holdfast.agents.exits.exit_reasons import BlockExit, HandedOverExit, Suspend
 from holdfast.agents.turn.turn import Turn
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import ContextTooSmall, HoldfastError
@@ -43,7 +43,7 @@ def previous_context(held: LeasedRun) -> PreviousContext | None:
     stored = held.part(PART)
     if stored is None:
         return None
-    left = shapes.convert(stored, PreviousContext, what=PART)
+    left = type_conversion.convert(stored, PreviousContext, what=PART)
     # A fork counts its contexts anew; one that was acknowledged from outside has no mark.
     is_taken = held.part(TAKEN) or held.run.contexts >= left.context
     return left if is_taken else None
@@ -105,7 +105,7 @@ class HandoffExit:
                 f"system prompt and tools, and may use {limit:,}: shorten them, or use a model "
                 "with a larger window"
             )
-            self._turn.gate.leave(Suspend(Block(BlockedReason.BREAKER, note)))
+            self._turn.gate.leave(Suspend(BlockExit(BlockedReason.BREAKER, note)))
 
     async def leave(self, trigger: Trigger, label: str = "") -> NoReturn:
         """Hand the run over, with what changed in this turn, and leave the agent's code."""
@@ -115,8 +115,8 @@ class HandoffExit:
         try:
             await handoffs.give(self._run, why, label=label)
         except ContextTooSmall as error:
-            gate.leave(Suspend(Block(BlockedReason.BREAKER, str(error))))
-        gate.leave(Suspend(HandedOver()))
+            gate.leave(Suspend(BlockExit(BlockedReason.BREAKER, str(error))))
+        gate.leave(Suspend(HandedOverExit()))
 
     async def _leave_or_fail(self, trigger: Trigger) -> None:
         try:
@@ -125,7 +125,7 @@ class HandoffExit:
             self._turn.gate.leave(error)
 
     async def _with_note(self, trigger: Trigger) -> Trigger:
-        """Add the note of whoever asked from outside to the trigger, if there is one."""
+        """Add the note of a request from outside to the trigger, if there is one."""
         if trigger != asked_from_outside(self._turn.held):
             return trigger
         note = await self._turn.held.handoffs.asked()

@@ -1,8 +1,8 @@
 """The memo of a turn: what the run did since its last checkpoint, to be given back, not repeated.
 
-A step is matched by its name, the digest of its arguments and its place (`places`), an effect by
-its key, a wait and a signal by their place. The code of an agent may do what it likes, as long as
-it makes the same calls again.
+A step is matched by its name, the digest of its arguments and its place (`call_positions`), an
+effect by its key, a wait and a signal by their place. The code of an agent is free otherwise, as
+long as it makes the same calls again.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ import msgspec
 from holdfast import codec
 from holdfast.errors import TurnDiverged
 from holdfast.kernel import budgets, checkpoints, effects, indexes, journal, signals, waits
-from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.effects import Effect, EffectStatus
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.waits import WaitStatus
 
@@ -27,7 +27,7 @@ class RecordedStep(NamedTuple):
 
 
 class RecordedCall(msgspec.Struct):
-    """An effect as far as the record tells: the newest attempt at it, and what came of that."""
+    """An effect as the record shows it: the newest attempt at it, and its outcome."""
 
     effect: Effect
     attempts: int = 1
@@ -36,7 +36,7 @@ class RecordedCall(msgspec.Struct):
 
 
 class RecordedWait(msgspec.Struct):
-    """A wait as far as the record tells; `payload` is what was asked, `value` the answer."""
+    """A wait as the record shows it; `payload` is what was asked, `value` the answer."""
 
     wait_id: str
     group_id: str
@@ -88,7 +88,7 @@ class Memo:
         return _next(self._calls, key)
 
     def give_back(self, key: str, call: RecordedCall) -> None:
-        """A call that was asked for is not made after all: the next with this key may be it."""
+        """Release a claimed call that is not made: the next with this key can claim it."""
         self._calls.setdefault(key, deque()).appendleft(call)
 
     def wait(self, place: bytes) -> RecordedWait | None:
@@ -137,15 +137,15 @@ class Memo:
                 self._steps.setdefault((name, digest), deque()).append(step)
             case effects.Issued():
                 self._issue(entry, facts)
-            case effects.Settled(effect_id):
+            case effects.EffectSettled(effect_id):
                 call = self._by_effect.get(effect_id)
                 if call is not None:  # else it belongs to an earlier turn
                     _settle(call, entry, facts)
-            case waits.Opened():
+            case waits.WaitsOpened():
                 self._open_waits(entry, facts)
-            case waits.Settled() | waits.Closed():
+            case waits.WaitSettled() | waits.Closed():
                 self._end_waits(entry, facts)
-            case signals.Taken(signal_id):
+            case signals.SignalTaken(signal_id):
                 place = _place_of(entry)
                 self.answered |= place is None
                 if place is not None:
@@ -156,7 +156,7 @@ class Memo:
             case _:
                 pass
 
-    def _open_waits(self, entry: Entry, facts: waits.Opened) -> None:
+    def _open_waits(self, entry: Entry, facts: waits.WaitsOpened) -> None:
         body = journal.body_of(entry)
         payloads: dict[str, Any] = codec.decode(body) if body else {}
         for opened in facts.waits:
@@ -173,7 +173,7 @@ class Memo:
             self._by_wait[wait.wait_id] = wait
             self._waits.setdefault(wait.payload["place"], deque()).append(wait)
 
-    def _end_waits(self, entry: Entry, facts: waits.Settled | waits.Closed) -> None:
+    def _end_waits(self, entry: Entry, facts: waits.WaitSettled | waits.Closed) -> None:
         if isinstance(facts, waits.Closed):
             for wait in self._by_wait.values():
                 if (wait.group_id, wait.status) == (facts.group_id, WaitStatus.OPEN):
@@ -199,8 +199,8 @@ class Memo:
         self._by_effect[facts.effect_id] = call
 
 
-def _settle(call: RecordedCall, entry: Entry, facts: effects.Settled) -> None:
-    status: Status = effects.STATUS_OF[journal.Kind(entry.kind)]
+def _settle(call: RecordedCall, entry: Entry, facts: effects.EffectSettled) -> None:
+    status: EffectStatus = effects.STATUS_OF[journal.Kind(entry.kind)]
     call.effect = msgspec.structs.replace(
         call.effect, status=status, result_seq=entry.seq, settled_at=entry.at
     )
@@ -216,8 +216,8 @@ def _end(wait: RecordedWait, status: WaitStatus, entry: Entry) -> None:
 def _place_of(entry: Entry) -> bytes | None:
     """Where in its turn the agent took a signal; None for a message of a session."""
     body = journal.body_of(entry)
-    told = codec.decode(body) if body else None
-    return cast("dict[str, Any]", told).get("place") if isinstance(told, dict) else None
+    decoded = codec.decode(body) if body else None
+    return cast("dict[str, Any]", decoded).get("place") if isinstance(decoded, dict) else None
 
 
 def _next(queues: dict[Any, deque[Any]], key: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Calls of other agents: the run is left to their answers, and holds nothing meanwhile.
+"""Calls of other agents: the run waits for their answers, and holds nothing meanwhile.
 
 In the same store the peer's run begins in the commit that leaves this one, and has the id of the
 wait for it; elsewhere a message goes out in that commit. Either way the answer finds its wait.
@@ -11,16 +11,16 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from holdfast import clock, codec, names
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.agent import Agent
 from holdfast.agents.definitions.peer_tools import TOOL_PREFIX, Peer
-from holdfast.agents.definitions.questions import Place
+from holdfast.agents.definitions.questions import WaitPosition
 from holdfast.agents.definitions.tools import text_of
-from holdfast.agents.exits.leaving import Wait
+from holdfast.agents.exits.exit_reasons import WaitExit
 from holdfast.agents.turn.memo import RecordedWait
 from holdfast.agents.turn.turn import Turn
+from holdfast.agents.turn.turn_waits import ResolvedWait, TurnWaits
 from holdfast.agents.turn.views import Log, Value
-from holdfast.agents.turn.waiting import Answered, Waiting
 from holdfast.engine.messages import peers
 from holdfast.engine.messages.replies import ARTIFACTS, FLAGS, PeerReply
 from holdfast.engine.waits import PeerRun, WaitSpec
@@ -31,11 +31,11 @@ from holdfast.kernel.waits import Wait as WaitRow
 from holdfast.kernel.waits import WaitStatus
 
 
-class PeerCall(Place, frozen=True, kw_only=True, omit_defaults=True):
+class PeerCall(WaitPosition, frozen=True, kw_only=True, omit_defaults=True):
     """What is stored with the wait for a peer; `input` only if the peer is elsewhere.
 
     `digest` is what makes two calls of an agent the same, `root` what the effects of its run are
-    keyed by; a call that is made again goes on with what the `former` run did.
+    keyed by; a call that is made again continues from what the `former` run did.
     """
 
     tool: str
@@ -49,14 +49,14 @@ class PeerCall(Place, frozen=True, kw_only=True, omit_defaults=True):
     resend: tuple[str, ...] = ()
 
 
-class Limits(NamedTuple):
+class PeerTimeouts(NamedTuple):
     """For how many seconds a call may be without a sign of life, and wait for a worker before."""
 
     timeout: float | None
     queue_timeout: float | None
 
 
-class Asked(NamedTuple):
+class PlacedPeerCall(NamedTuple):
     """A call of a peer: what is known of it, or the wait that it opens if it is a new one."""
 
     found: RecordedWait | None
@@ -66,7 +66,7 @@ class Asked(NamedTuple):
 class Peers:
     """The calls of peers of one pass over a run."""
 
-    def __init__(self, turn: Turn, waiting: Waiting) -> None:
+    def __init__(self, turn: Turn, waiting: TurnWaits) -> None:
         self._turn = turn
         self._context = turn.context
         self._held = turn.held
@@ -89,7 +89,7 @@ class Peers:
         return view
 
     async def report(self, said: object) -> bool:
-        """Tell the caller of this run how far it is."""
+        """Report to the caller of this run how far it is."""
         run = self._held.run
         if run.reply_to == STORE:
             return await peers.hear_from(self._context, run.run_id, said=said)
@@ -107,10 +107,10 @@ class Peers:
         queue_timeout: float | None = None,
         subject: str = "",
     ) -> Any:
-        """The answer of a peer; raises PeerFailed, PeerTimedOut or PeerCancelled."""
+        """Return the answer of a peer; raises PeerFailed, PeerTimedOut or PeerCancelled."""
         name = peer.name if isinstance(peer, Agent) else names.check(peer, what="a peer's name")
         given = peer.named_input(given) if isinstance(peer, Agent) else given
-        limits = Limits(timeout, queue_timeout)
+        limits = PeerTimeouts(timeout, queue_timeout)
         alike = peer.alike(given) if isinstance(peer, Agent) else given
         asked = await self._asked(name, name, given, limits, subject=subject, alike=alike)
         found = self._waiting.settled_or_left(asked.found, asked.spec)
@@ -119,47 +119,49 @@ class Peers:
             case "completed":
                 return peer.result_of(reply.value) if isinstance(peer, Agent) else reply.value
             case "cancelled":
-                raise PeerCancelled(_told(call, found, reply))
+                raise PeerCancelled(_failure_text(call, found, reply))
             case "failed" if found.status is WaitStatus.EXPIRED:
-                raise PeerTimedOut(_told(call, found, reply))
+                raise PeerTimedOut(_failure_text(call, found, reply))
             case "failed":
-                raise PeerFailed(_told(call, found, reply))
+                raise PeerFailed(_failure_text(call, found, reply))
 
-    async def called_by_model(self, peer: Peer, arguments: Mapping[str, Any]) -> Answered | Wait:
-        """The answer to a call of a model, or what the run must be left to before."""
+    async def called_by_model(
+        self, peer: Peer, arguments: Mapping[str, Any]
+    ) -> ResolvedWait | WaitExit:
+        """Return the answer to a call of a model, or the wait that must end first."""
         given = dict(arguments) if peer.takes_names else arguments["request"]
-        limits = Limits(peer.timeout, peer.queue_timeout)
+        limits = PeerTimeouts(peer.timeout, peer.queue_timeout)
         found, spec = await self._asked(
             peer.name, TOOL_PREFIX + peer.name, given, limits, alike=given
         )
         if found is None:
-            return Wait((spec,))
+            return WaitExit((spec,))
         if found.status is WaitStatus.OPEN:
-            return Wait(groups=(found.group_id,))
+            return WaitExit(groups=(found.group_id,))
         reply = self._reply_of(found)
         if reply.status == "completed":
             again = f"[idempotent replay of {found.replay_of}]: " if found.replay_of else ""
-            return Answered(again + text_of(reply.value))
-        return Answered(_told(_call_of(found), found, reply), is_error=True)
+            return ResolvedWait(again + text_of(reply.value))
+        return ResolvedWait(_failure_text(_call_of(found), found, reply), is_error=True)
 
     async def _asked(
         self,
         name: str,
         tool: str,
         given: Any,
-        limits: Limits,
+        limits: PeerTimeouts,
         *,
         subject: str = "",
         alike: Any,
-    ) -> Asked:
-        """What is known of a call. `alike` is what makes it the same as another."""
+    ) -> PlacedPeerCall:
+        """Return what is known of a call. `alike` is what makes it the same as another."""
         settings = self._context.settings
         seconds = settings.peer_timeout_seconds if limits.timeout is None else limits.timeout
         clock.seconds(seconds)
         if limits.queue_timeout is not None:
             clock.seconds(limits.queue_timeout)
-        given = shapes.plain(given, what=f"the input of {name}")
-        alike = shapes.plain(alike, what=f"the input of {name}")
+        given = type_conversion.plain(given, what=f"the input of {name}")
+        alike = type_conversion.plain(alike, what=f"the input of {name}")
         digest = codec.canonical_digest(alike, name="input")
         awaited = self._places.of_wait(PEER, tool, digest)
         own_root = self._past.root_of_call(awaited.place)
@@ -178,20 +180,20 @@ class Peers:
         recorded = self._waiting.in_turn(awaited)
         if recorded is not None:
             self._past.call_made(own_root, _call_of(recorded).root)
-            return Asked(recorded, _spec(call, address))
+            return PlacedPeerCall(recorded, _spec(call, address))
         if (item := self._past.call(name, digest, own_root)) is not None:
             former = await self._former(item, call)
             call = former.call
             if former.found is not None or former.joins:
-                return Asked(former.found, _spec(call, former.joins))
+                return PlacedPeerCall(former.found, _spec(call, former.joins))
         begun = PeerRun(name, given, subject, call.root, call.former, call.resend)
-        return Asked(None, _spec(call, address, begun if is_here else None))
+        return PlacedPeerCall(None, _spec(call, address, begun if is_here else None))
 
     async def _former(self, item: PastItem, call: PeerCall) -> "_Former":
-        """What became of a call that was made before the run went back.
+        """Return the state of a call that was made before the run went back.
 
         A reply is given back if the peer completed; a call that is under way is taken over; any
-        other is made again, and goes on with what the former run did.
+        other is made again, and continues from what the former run did.
         """
         call = msgspec.structs.replace(call, root=item.key, resend=item.resend)
         wait = await self._context.store.waits.get(item.item_id) if item.item_id else None
@@ -211,14 +213,16 @@ class Peers:
         return _Former(again, _recorded(wait, call, value=reply, replay_of=made))
 
     def _reply_of(self, found: RecordedWait) -> PeerReply:
-        """What became of a call; what its peer produced is this run's from here on."""
+        """Return the reply to a call; what its peer produced is this run's from here on."""
         if found.status is not WaitStatus.RESOLVED:
             is_cancelled = found.status is WaitStatus.CANCELLED
             return PeerReply(status="cancelled" if is_cancelled else "failed")
         try:
-            reply = shapes.convert(found.value, PeerReply, what=f"the reply of {found.name}")
+            reply = type_conversion.convert(
+                found.value, PeerReply, what=f"the reply of {found.name}"
+            )
         except UnsupportedValue:
-            reply = PeerReply(status="completed", value=found.value)  # of whoever resolved the wait
+            reply = PeerReply(status="completed", value=found.value)  # resolved by hand
         if reply.artifacts:
             self.artifacts.extend(reply.artifacts)
         if reply.flags:
@@ -227,7 +231,7 @@ class Peers:
 
 
 class _Former(NamedTuple):
-    """A call as it is made now; what is known of it, or the address of the call that it joins."""
+    """A call to make now; what is known of it, or the address of the call that it joins."""
 
     call: PeerCall
     found: RecordedWait | None = None
@@ -242,9 +246,9 @@ def _recorded(
         wait.group_id,
         wait.kind,
         wait.name,
-        shapes.plain(call),
+        type_conversion.plain(call),
         status=wait.status,
-        value=shapes.plain(value),
+        value=type_conversion.plain(value),
         settled_by=wait.settled_by,
         settled_at=wait.settled_at,
         replay_of=replay_of,
@@ -264,10 +268,10 @@ def _spec(call: PeerCall, address: str, begun: PeerRun | None = None) -> WaitSpe
 
 
 def _call_of(found: RecordedWait) -> PeerCall:
-    return shapes.convert(found.payload, PeerCall, what="the call of a peer")
+    return type_conversion.convert(found.payload, PeerCall, what="the call of a peer")
 
 
-def _told(call: PeerCall, found: RecordedWait, reply: PeerReply) -> str:
+def _failure_text(call: PeerCall, found: RecordedWait, reply: PeerReply) -> str:
     what = f"Request to peer agent tool '{call.tool}'"
     if found.status is WaitStatus.EXPIRED:
         queue = call.queue_timeout

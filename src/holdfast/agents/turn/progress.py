@@ -1,4 +1,4 @@
-"""Progress: what a run's agent says of its work, for whoever goes on with it.
+"""Progress: what a run's agent says of its work, for the context that continues it.
 
 It is the part `holdfast.progress` of the state, in the words of checkpoint schema 1.0, and changes
 as any value does: in memory at once, on disk with the next checkpoint, and not at all in a run that
@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast import codec, names
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.turn.views import Value
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import MisuseError, ValueTooLarge
@@ -35,7 +35,7 @@ _LISTS: Final = ("completed_items", "pending_items", "blocked_items")
 T = TypeVar("T")
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class StoredProgress(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored. `finished_phase` is the phase that was finished in this context, if any.
 
     `risks` are what may go wrong; schema 1.0 has no field for them, the continuation prompt does.
@@ -48,9 +48,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     risks: tuple[str, ...] = ()
 
 
-def work_of(stored: object) -> Work:
-    """The progress of a run from the part of its state; empty if it told nothing."""
-    return shapes.convert(stored or {}, Work, what=PART)
+def work_of(stored: object) -> StoredProgress:
+    """The progress of a run from the part of its state; empty if the agent reported nothing."""
+    return type_conversion.convert(stored or {}, StoredProgress, what=PART)
 
 
 class Progress:
@@ -61,12 +61,12 @@ class Progress:
 
     def __init__(self, held: LeasedRun, *, counts: bool = False) -> None:
         """`counts`: count tokens and tools also if the agent says nothing."""
-        self.value = Value(held, PART, Work, Work())
+        self.value = Value(held, PART, StoredProgress, StoredProgress())
         self._is_used = counts or held.part(PART) is not None
 
     @property
-    def state(self) -> Work:
-        """All of it, as it is now."""
+    def state(self) -> StoredProgress:
+        """All of it, in its current state."""
         return self.value.get()
 
     @property
@@ -79,29 +79,29 @@ class Progress:
         return self._is_used
 
     def complete(self, id: str, text: str = "") -> None:
-        """An item is done, whether it was pending, blocked or never named before."""
+        """Mark an item as done, whether it was pending, blocked or never named before."""
         self._move(_named(id, text), "completed_items")
 
     def pend(self, id: str, text: str = "") -> None:
-        """An item is to be done; one that was blocked or completed is open again."""
+        """Mark an item as pending; one that was blocked or completed is open again."""
         self._move(_named(id, text), "pending_items")
 
     def block(self, id: str, *, blocker: str, text: str = "") -> None:
-        """An item cannot go on, and why."""
+        """Mark an item as blocked, with the reason."""
         if not _text(blocker, "the blocker of an item").strip():
             raise MisuseError(f"say what blocks item {id!r}")
         item = _named(id, text)
         self._move(msgspec.structs.replace(item, blocker=blocker), "blocked_items")
 
     def focus(self, id: str) -> None:
-        """The item that is worked on: one that is pending or blocked, or "" for none."""
+        """Set the item that is worked on: one that is pending or blocked, or "" for none."""
         state = self.state.execution_state
         if id and not any(item.id == id for item in (*state.pending_items, *state.blocked_items)):
             raise MisuseError(f"there is no open item {id!r}; say run.progress.pend({id!r}) first")
         self._set_execution(current_focus=id)
 
     def decide(self, text: str, reason: str = "") -> None:
-        """Something was decided; the same again only changes its reason."""
+        """Add a decision; the same again only changes its reason."""
         decision = Decision(_said(text, "a decision"), _text(reason, "a reason"))
         known = self.state.context_summary.key_decisions
         others = [known_one for known_one in known if known_one.text != text]
@@ -110,27 +110,27 @@ class Progress:
         self._set_summary(key_decisions=_bounded(others, "decisions"))
 
     def assume(self, text: str) -> None:
-        """Something is taken to be so, and was not checked."""
+        """Add an assumption that was not checked."""
         self._add("assumptions", text)
 
     def constrain(self, text: str) -> None:
-        """Something must be kept to."""
+        """Add a constraint to keep to."""
         self._add("constraints", text)
 
     def depend(self, text: str) -> None:
-        """The work depends on something outside."""
+        """Add an external dependency of the work."""
         self._add("external_dependencies", text)
 
     def risk(self, text: str) -> None:
-        """Something may go wrong; whoever continues is told."""
-        told = dict.fromkeys([*self.state.risks, _said(text, "a risk")])
-        self._set(risks=_bounded(told, "risks"))
+        """Add something that may go wrong, for the continuation prompt of the next context."""
+        texts = dict.fromkeys([*self.state.risks, _said(text, "a risk")])
+        self._set(risks=_bounded(texts, "risks"))
 
     def files(self, *paths: str) -> None:
-        """Files that were changed."""
-        told = [_said(path, "the path of a file") for path in paths]
+        """Add files that were changed."""
+        added = [_said(path, "the path of a file") for path in paths]
         known = self.state.metrics.files_modified
-        self._set_metrics(files_modified=_bounded(dict.fromkeys([*known, *told]), "files"))
+        self._set_metrics(files_modified=_bounded(dict.fromkeys([*known, *added]), "files"))
 
     def tests(
         self,
@@ -140,9 +140,9 @@ class Progress:
         skipped: int | None = None,
         coverage_percent: float | None = None,
     ) -> None:
-        """How the tests stand; what is left out stays as it was."""
+        """Report the state of the tests; what is left out stays as it was."""
         counts = {"passed": passed, "failed": failed, "skipped": skipped}
-        told: dict[str, int | float] = {
+        fields: dict[str, int | float] = {
             name: names.check_count(count, what=f"tests that {name}")
             for name, count in counts.items()
             if count is not None
@@ -150,16 +150,16 @@ class Progress:
         if coverage_percent is not None:
             if not isinstance(coverage_percent, int | float) or not 0 <= coverage_percent <= 100:  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
                 raise MisuseError(f"coverage_percent is from 0 to 100, not {coverage_percent!r}")
-            told["coverage_percent"] = float(coverage_percent)
-        status: TestsStatus = msgspec.structs.replace(self.state.metrics.tests_status, **told)
+            fields["coverage_percent"] = float(coverage_percent)
+        status: TestsStatus = msgspec.structs.replace(self.state.metrics.tests_status, **fields)
         self._set_metrics(tests_status=status)
 
     def enter_phase(self, phase: Phase | str) -> None:
-        """The work is in this phase now: planning, implementing, testing, reviewing, complete."""
+        """Enter a phase: planning, implementing, testing, reviewing, complete."""
         self._set_execution(phase=_phase(phase))
 
     def finish_phase(self, next: Phase | str) -> None:
-        """The phase is done and `next` follows: a good place for a fresh context."""
+        """Finish the phase and enter `next`: a good place for a fresh context."""
         entered = _phase(next)
         if entered is self.phase:
             raise MisuseError(f"the phase {entered} is not over if {entered} is next")
@@ -168,7 +168,7 @@ class Progress:
         self._set(finished_phase=finished)
 
     def count(self, *, tokens: int = 0, tools: int = 0) -> None:
-        """Add to what it took, if anybody wants to know."""
+        """Add to the tokens and tools used, if they are counted."""
         if self._is_used and (tokens or tools):
             metrics = self.state.metrics
             self._set_metrics(
@@ -177,8 +177,8 @@ class Progress:
             )
 
     def begin_context(self) -> None:
-        """A fresh context goes on: what is counted for each begins anew, the work stays."""
-        if self.value.get() != Work():
+        """Begin a fresh context: reset what is counted for each, keep the work."""
+        if self.value.get() != StoredProgress():
             self._set(metrics=Metrics(), finished_phase="")
 
     def _move(self, item: Item, to: str) -> None:
@@ -197,8 +197,8 @@ class Progress:
 
     def _add(self, field: str, text: str) -> None:
         known: tuple[str, ...] = getattr(self.state.context_summary, field)
-        told = dict.fromkeys([*known, _said(text, f"one of the {field}")])
-        self._set_summary(**{field: _bounded(told, field)})
+        texts = dict.fromkeys([*known, _said(text, f"one of the {field}")])
+        self._set_summary(**{field: _bounded(texts, field)})
 
     def _set_execution(self, **changes: object) -> None:
         self._set(execution_state=msgspec.structs.replace(self.state.execution_state, **changes))
@@ -211,7 +211,7 @@ class Progress:
 
     def _set(self, **changes: object) -> None:
         """Change it; what is refused leaves it as it was."""
-        changed: Work = msgspec.structs.replace(self.state, **changes)
+        changed: StoredProgress = msgspec.structs.replace(self.state, **changes)
         if changed == self.state:
             return
         size = len(codec.encode(changed, name=PART))
@@ -255,7 +255,7 @@ def _without(items: Iterable[Item], id: str) -> list[Item]:
 
 
 def _bounded(entries: Iterable[T], what: str) -> tuple[T, ...]:
-    told = tuple(entries)
-    if len(told) > MAX_ENTRIES:
+    bounded = tuple(entries)
+    if len(bounded) > MAX_ENTRIES:
         raise ValueTooLarge(f"the progress of a run has at most {MAX_ENTRIES} {what} of a kind")
-    return told
+    return bounded

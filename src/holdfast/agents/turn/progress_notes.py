@@ -17,7 +17,7 @@ from holdfast.agents.turn.progress import Progress
 def note(
     called: Tool[..., Any], values: dict[str, Any], progress: Progress, wish: HandoffWish
 ) -> str:
-    """Do what a model said, and what it is answered; raises MisuseError if that makes no sense."""
+    """Do what a model said, and return the answer; raises MisuseError if it makes no sense."""
     if called is progress_item:
         return _item(progress, **values)
     if called is progress_note:

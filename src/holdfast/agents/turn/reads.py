@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast import codec, names
 from holdfast.agents.definitions.tools import text_of
-from holdfast.agents.turn.calls import Call, Outcome
+from holdfast.agents.turn.calls import CallOutcome, TurnCall
 from holdfast.agents.turn.turn import Turn
 
 _READ: Final = "read:"
@@ -21,19 +21,19 @@ class Reads:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
 
-    def place(self, call: Call) -> None:
+    def place(self, call: TurnCall) -> None:
         """Give a call its place, and its outcome if that is in the journal."""
         name, digest = call.tool.name, call.arguments.digest
         call.place = self._turn.places.of("read", name, digest)
         found = self._turn.memo.step(_named(_READ, name), call.place)
         if found is not None:
-            call.seen = Outcome(codec.decode(found.body))
+            call.seen = CallOutcome(codec.decode(found.body))
             return
         failed = self._turn.memo.step(_named(_FAILED, name), call.place)
         if failed is not None:
-            call.seen = Outcome(error=text_of(codec.decode(failed.body)))
+            call.seen = CallOutcome(error=text_of(codec.decode(failed.body)))
 
-    def keep(self, call: Call, outcome: Outcome) -> Outcome:
+    def keep(self, call: TurnCall, outcome: CallOutcome) -> CallOutcome:
         """Stage the outcome of a call, now or when the run is left."""
         kind = _READ if outcome.error is None else _FAILED
         value = outcome.value if outcome.error is None else outcome.error

@@ -11,19 +11,19 @@ import msgspec
 from holdfast.agents.definitions.messages import Message, ToolCall, ToolResult
 from holdfast.agents.definitions.people import ask_person
 from holdfast.agents.definitions.progress_tools import UNCOUNTED, is_noting
-from holdfast.agents.definitions.rules import Refused, Repeats
+from holdfast.agents.definitions.rules import CallRefused, Repeats
 from holdfast.agents.definitions.tokens import fitting, shares
 from holdfast.agents.definitions.tools import Arguments, Tool, text_of
-from holdfast.agents.exits.leaving import Suspend, Wait, Way, first_of
+from holdfast.agents.exits.exit_reasons import Suspend, WaitExit, Way, first_of
 from holdfast.agents.turn.blobs import Blobs
-from holdfast.agents.turn.calls import Call, Outcome, judged, usable_id
-from holdfast.agents.turn.effects import Effects
+from holdfast.agents.turn.calls import CallOutcome, TurnCall, judged, usable_id
+from holdfast.agents.turn.effects import TurnEffects
 from holdfast.agents.turn.gatekeeper import Gatekeeper
 from holdfast.agents.turn.peers import Peers
 from holdfast.agents.turn.progress_notes import note
 from holdfast.agents.turn.turn import Turn
+from holdfast.agents.turn.turn_waits import ResolvedWait, TurnWaits
 from holdfast.agents.turn.views import Value
-from holdfast.agents.turn.waiting import Answered, Waiting
 from holdfast.errors import HoldfastError, MisuseError, ToolFailed, TurnDiverged
 
 _REPEATS: Final = "holdfast.repeats"
@@ -31,7 +31,7 @@ _LONGEST_NAME: Final = 200
 _TOKENS_OF_A_CUT: Final = 60
 """What is said of a result that was cut, and what its message takes."""
 
-Prepared = Call | str | Wait | Answered
+Prepared = TurnCall | str | WaitExit | ResolvedWait
 """A call that may be made, the text that refuses it, who must permit or answer it, the answer."""
 
 
@@ -46,7 +46,7 @@ class Whole(NamedTuple):
 class Requests:
     """What one pass over a run is asked to call."""
 
-    def __init__(self, turn: Turn, effects: Effects, waiting: Waiting, peers: Peers) -> None:
+    def __init__(self, turn: Turn, effects: TurnEffects, waiting: TurnWaits, peers: Peers) -> None:
         self._turn = turn
         self._gate = turn.gate
         self._rules = turn.rules
@@ -61,8 +61,8 @@ class Requests:
         """Make the calls a model asked for; a message for each, in order."""
         by_key: dict[str, Prepared] = {}
         prepared = [await self._prepare(call, by_key) for call in calls]
-        calls_to_make = [p for p in prepared if isinstance(p, Call)]
-        unapproved = [p for p in prepared if isinstance(p, Wait)]
+        calls_to_make = [p for p in prepared if isinstance(p, TurnCall)]
+        unapproved = [p for p in prepared if isinstance(p, WaitExit)]
         asked = first_of(unapproved) if unapproved else None
         if asked is not None and calls_to_make:
             asked = await self._ask_at_once(asked)
@@ -75,12 +75,12 @@ class Requests:
         self._turn.context_usage.count_calls(made, answers)
         return answers
 
-    async def make_one(self, call: Call) -> Outcome:
+    async def make_one(self, call: TurnCall) -> CallOutcome:
         """Make a call of the agent's own code; raises ToolFailed if a person refuses it."""
         self._effects.place(call)
         try:
             way = await self._gatekeeper.check(call)
-        except Refused as refused:
+        except CallRefused as refused:
             self._effects.displace(call)
             self._turn.context_usage.count_call(is_error=True)
             raise ToolFailed(str(refused)) from None
@@ -91,8 +91,8 @@ class Requests:
         return outcome
 
     async def _prepare(self, call: ToolCall, by_key: dict[str, Prepared]) -> Prepared:
-        """What becomes of a call; of equal ones in a batch, the first decides for all."""
-        made: Call | None = None
+        """Decide what to do with a call; of equal ones in a batch, the first decides for all."""
+        made: TurnCall | None = None
         try:
             tool = self._rules.find(call.name)
             arguments = self._rules.parse(tool, call.args)
@@ -106,24 +106,24 @@ class Requests:
                 await self._rules.permit(tool, arguments)
                 self._count(tool, arguments)
                 return await self._peers.called_by_model(peer, arguments.values)
-            made = Call(tool, arguments, call_id=usable_id(call.id))
-            self._place(made, [other for other in by_key.values() if isinstance(other, Call)])
+            made = TurnCall(tool, arguments, call_id=usable_id(call.id))
+            self._place(made, [other for other in by_key.values() if isinstance(other, TurnCall)])
             self._count(tool, arguments)
             prepared = await self._permitted(made, by_key)
-        except Refused as refused:
+        except CallRefused as refused:
             prepared = str(refused)
         if made is not None and made.key:
             by_key.setdefault(made.key, prepared)
-            if not isinstance(prepared, Call):
+            if not isinstance(prepared, TurnCall):
                 self._effects.displace(made)
         return prepared
 
-    def _note(self, tool: Tool[..., Any], arguments: Arguments) -> Answered:
+    def _note(self, tool: Tool[..., Any], arguments: Arguments) -> ResolvedWait:
         try:
             said = note(tool, arguments.values, self._turn.progress, self._turn.context_usage.wish)
         except MisuseError as error:
-            raise Refused(f"{tool.name} was not noted: {error}") from error
-        return Answered(said)
+            raise CallRefused(f"{tool.name} was not noted: {error}") from error
+        return ResolvedWait(said)
 
     def _is_counted(self, call: ToolCall) -> bool:
         return self._rules.tools.get(call.name) not in UNCOUNTED
@@ -133,35 +133,37 @@ class Requests:
         self._repeats.set(self._repeats.get().after(tool.name, arguments.digest))
         self._rules.check_repeats(self._repeats.get())
 
-    async def _permitted(self, made: Call, by_key: dict[str, Prepared]) -> Prepared:
-        """The call, or who must permit it first; raises Refused if it is not permitted."""
+    async def _permitted(self, made: TurnCall, by_key: dict[str, Prepared]) -> Prepared:
+        """The call, or who must permit it first; raises CallRefused if it is not permitted."""
         twin = by_key.get(made.key) if made.key else None
         if isinstance(twin, str):
-            raise Refused(twin)
+            raise CallRefused(twin)
         if twin is not None:
-            return twin if isinstance(twin, Wait) else made
+            return twin if isinstance(twin, WaitExit) else made
         if not made.is_on_record:
             try:
                 await self._rules.permit(made.tool, made.arguments)
-            except Refused:
+            except CallRefused:
                 self._gatekeeper.pass_over(made)
                 raise
         return await self._gatekeeper.check(made) or made
 
-    def _place(self, call: Call, beside: Sequence[Call]) -> None:
+    def _place(self, call: TurnCall, beside: Sequence[TurnCall]) -> None:
         try:
             self._effects.place(call, beside)
         except MisuseError as error:
-            raise Refused(f"{call.tool.name} was not called: {error}") from error
+            raise CallRefused(f"{call.tool.name} was not called: {error}") from error
 
-    def _answer(self, call: ToolCall, prepared: Prepared, outcomes: Iterator[Outcome]) -> "Whole":
+    def _answer(
+        self, call: ToolCall, prepared: Prepared, outcomes: Iterator[CallOutcome]
+    ) -> "Whole":
         name = call.name[:_LONGEST_NAME]
-        if isinstance(prepared, Answered):
+        if isinstance(prepared, ResolvedWait):
             answered = ToolResult(call.id, prepared.text, is_error=prepared.is_error)
             return Whole(name, answered)
         if isinstance(prepared, str):
             return Whole(name, ToolResult(call.id, prepared, is_error=True))
-        assert isinstance(prepared, Call), "a run that waits is left before"
+        assert isinstance(prepared, TurnCall), "a run that waits is left before"
         outcome = next(outcomes)
         if outcome.error is not None:
             return Whole(name, ToolResult(call.id, outcome.error, is_error=True))
@@ -199,11 +201,11 @@ class Requests:
 
     async def _ask_at_once(self, way: Way) -> Way:
         """Open requests now, so that nobody has to wait for the calls beside them to end."""
-        if not isinstance(way, Wait) or not way.specs or way.groups:
+        if not isinstance(way, WaitExit) or not way.specs or way.groups:
             return way
         try:
             self._turn.stage_before_others()
-            return Wait(groups=(await self._turn.held.open_waits(way.specs),))
+            return WaitExit(groups=(await self._turn.held.open_waits(way.specs),))
         except HoldfastError as error:
             self._gate.leave(error)
 
@@ -214,7 +216,7 @@ class Requests:
             self._gate.leave(error)
         self._gate.suspend(way)
 
-    async def _carry_out(self, calls: list[Call]) -> list[Outcome]:
+    async def _carry_out(self, calls: list[TurnCall]) -> list[CallOutcome]:
         try:
             outcomes = await self._effects.carry_out(calls)
         except (Suspend, HoldfastError) as error:

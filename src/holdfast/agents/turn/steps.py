@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from holdfast import codec, faults, names
-from holdfast.agents.conversion import shapes
-from holdfast.agents.exits.containing import is_exit
+from holdfast.agents.conversion import type_conversion
+from holdfast.agents.exits.containment import is_exit
 from holdfast.agents.exits.threads import call_in_thread
-from holdfast.agents.turn.past import step_of
-from holdfast.agents.turn.spending import Spending
+from holdfast.agents.turn.call_budget import CallBudget
+from holdfast.agents.turn.replayed_calls import step_of
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import Log, Value
 from holdfast.codec import Ref
@@ -35,7 +35,7 @@ class Steps:
         found = self._turn.refs.get(id(item))
         if found is None or not self._turn.held.stage.can_name(found[1]):
             return None
-        # Somebody may have changed it meanwhile: then it is stored as it is.
+        # Somebody may have changed it meanwhile: then its current value is stored.
         is_same = codec.encode(item) == self._turn.held.stage.body_of(found[1])
         return found[1] if is_same else None
 
@@ -46,9 +46,9 @@ class Steps:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         *,
-        paying: Spending | None = None,
+        paying: CallBudget | None = None,
     ) -> Any:
-        """The result of a call: the recorded one, or a new one that is staged to be recorded."""
+        """Return the result of a call: the recorded one, or a new one that is staged."""
         turn = self._turn
         name = names.check(f"{kind}{name_of(function)}"[: names.MAX_LENGTH], what="a step's name")
         digest = self._turn.places.of("step", name, digest_of(args, kwargs))
@@ -84,7 +84,7 @@ class Steps:
     async def _call(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        if shapes.is_async(function):
+        if type_conversion.is_async(function):
             result = await function(*args, **kwargs)
         else:
             result = await call_in_thread(function, *args, **kwargs)
@@ -107,7 +107,7 @@ class Steps:
         value = codec.decode(body)
         kind = _returned_type(function)
         if kind is not None:
-            value = shapes.convert(value, kind, what=f"the result of {name}")
+            value = type_conversion.convert(value, kind, what=f"the result of {name}")
         if len(body) >= _WORTH_NAMING:
             self._turn.refs[id(value)] = (value, ref)
         return value
@@ -117,7 +117,7 @@ def _check_comes_back(function: Callable[..., Any], name: str, made: object) -> 
     """Refuse a result of no declared type that would come back from the record as another one."""
     if (
         _returned_type(function) is None
-        and shapes.plain(made, what=f"the result of {name}") != made
+        and type_conversion.plain(made, what=f"the result of {name}") != made
     ):
         raise MisuseError(
             f"{name} returned a {type(made).__name__}, which would come back from the record as "
@@ -133,7 +133,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def digest_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """What tells calls apart: a log by its name and length, what is no data by its type."""
+    """Return what tells calls apart: a log by name and length, what is not data by its type."""
     by_name = {name: _plain(arg) for name, arg in kwargs.items()}
     return codec.canonical_digest([[_plain(arg) for arg in args], by_name])
 
@@ -151,9 +151,9 @@ def _plain(argument: object) -> object:
 
 
 def _returned_type(function: Callable[..., Any]) -> Any:
-    """The declared type of a result; None if there is none, or it says nothing."""
+    """Return the declared type of a result; None if it is missing or says nothing."""
     while isinstance(function, functools.partial):
         function = function.func
     target = function if hasattr(function, "__annotations__") else type(function).__call__
-    kind = shapes.hints_of(target, what=name_of(function)).get("return", Any)
+    kind = type_conversion.hints_of(target, what=name_of(function)).get("return", Any)
     return None if kind is Any else kind

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from holdfast.agents.definitions.cadence import Pace
-from holdfast.agents.definitions.recovering import TurnClock
+from holdfast.agents.definitions.recovery_policy import TurnClock
 from holdfast.agents.definitions.rules import Rules
 from holdfast.agents.definitions.versions import PART, part_of
-from holdfast.agents.exits.leaving import Gate, HandBack, Suspend
+from holdfast.agents.exits.exit_reasons import Gate, HandBackExit, Suspend
+from holdfast.agents.turn.call_positions import CallPositions
 from holdfast.agents.turn.context_usage import ContextUsage
 from holdfast.agents.turn.memo import Memo
-from holdfast.agents.turn.past import Past
-from holdfast.agents.turn.places import Places
 from holdfast.agents.turn.progress import Progress
+from holdfast.agents.turn.replayed_calls import ReplayedCalls
 from holdfast.agents.turn.views import Log, Value
 from holdfast.codec import Ref
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
-from holdfast.engine.maintenance.pasts import Prepared
+from holdfast.engine.maintenance.replayed_effects import PreparedPast
 from holdfast.kernel.versions import Versions
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Turn:
         memo: Memo,
         *,
         known: Versions | None = None,
-        continued: Prepared | None = None,
+        continued: PreparedPast | None = None,
         handoffs: "HandoffProtocol | None" = None,
     ) -> None:
         self.context = context
@@ -54,8 +54,8 @@ class Turn:
         self.rules = rules
         self.handoffs = handoffs
         self.gate = Gate()
-        self.places = Places()
-        self.past = Past(held, continued)
+        self.places = CallPositions()
+        self.past = ReplayedCalls(held, continued)
         self.pace = Pace(rules.cadence, context.now)
         limit = None if rules.recovery is None else rules.recovery.turn_seconds
         self.clock = None if limit is None else TurnClock(limit)
@@ -89,7 +89,7 @@ class Turn:
 
     @cached_property
     def progress(self) -> Progress:
-        """How far the work is, for whoever continues it."""
+        """How far the work is, for the context that continues it."""
         progress = Progress(self.held, counts=self.rules.handoff is not None)
         self.views.append(progress.value)
         return progress
@@ -118,7 +118,7 @@ class Turn:
     def leave_if_stopping(self) -> None:
         """Leave the agent's code if another worker is to continue."""
         if self.stop_note:
-            self.gate.leave(Suspend(HandBack(self.stop_note)))
+            self.gate.leave(Suspend(HandBackExit(self.stop_note)))
 
     def stage_step(self, name: str, value: object, *, args_digest: bytes) -> Ref:
         """Stage a result, with how many ends of turns were passed over before it."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar, overload
 from msgspec import Raw
 
 from holdfast import codec
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.conversion.mutability import are_shared, is_immutable
 from holdfast.codec import Ref
 from holdfast.engine.held.leased_run import LeasedRun
@@ -138,7 +138,7 @@ class Log(Sequence[T], Generic[T]):
 
     def _converted(self, at: int) -> T:
         plain = codec.decode(self._parts.data_of(self._stored[at]))
-        return shapes.convert(plain, self.kind, what=f"{self.name}[{at}]")
+        return type_conversion.convert(plain, self.kind, what=f"{self.name}[{at}]")
 
     def _track(self, at: int) -> None:
         """The agent's code has the item at a place, and may change it."""
@@ -164,7 +164,7 @@ class Log(Sequence[T], Generic[T]):
         ref = self._ref_of(item)
         if ref is not None:
             return ref, b"" if is_immutable(item) else codec.encode(item)
-        return item, shapes.check(item, self.kind, what=f"an item of log {self.name!r}")
+        return item, type_conversion.check(item, self.kind, what=f"an item of log {self.name!r}")
 
     def _is_as_read(self, at: int, data: bytes) -> bool:
         """Whether an item is as it was stored, though another version of its type wrote it."""
@@ -193,11 +193,11 @@ class Value(Generic[T]):
         self._data = b""
         stored = held.part(name, UNSET)
         if stored is not UNSET:
-            self._value = shapes.convert(stored, kind, what=f"value {name!r}")
+            self._value = type_conversion.convert(stored, kind, what=f"value {name!r}")
             self._is_default = False
 
     def get(self) -> T:
-        """What it is now; raises MisuseError if it was never set and has no default."""
+        """Return the value; raises MisuseError if it was never set and has no default."""
         if self._value is UNSET:
             raise MisuseError(f"{self.name!r} was never set; give run.value() a default")
         if not self._is_handed_out and not is_immutable(self._value):
@@ -206,7 +206,7 @@ class Value(Generic[T]):
 
     def set(self, value: T) -> None:
         """Give it another value."""
-        data = shapes.check(value, self.kind, what=f"value {self.name!r}")
+        data = type_conversion.check(value, self.kind, what=f"value {self.name!r}")
         self._held.set(self.name, value)
         self._value = value
         self._is_default = False

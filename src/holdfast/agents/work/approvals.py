@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast import clock, codec, names
 from holdfast.agents.definitions import questions
-from holdfast.agents.definitions.questions import APPROVAL, FOR_PEOPLE, Verdict
+from holdfast.agents.definitions.questions import APPROVAL, FOR_PEOPLE, ApprovalVerdict
 from holdfast.agents.definitions.tools import text_of
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of
@@ -14,7 +14,7 @@ from holdfast.engine.waits import Waits
 from holdfast.errors import AlreadyAnswered, IntegrityError, MisuseError, WaitNotFound
 from holdfast.kernel import journal
 from holdfast.kernel.journal import Kind
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.waits import Answer, WaitStatus
 from holdfast.kernel.waits import Wait as WaitRow
 
@@ -84,18 +84,18 @@ class Approvals:
             asker = asking.pop()
             found += [w for w in await self._waits.of_run(asker) if _is_open_question(w)]
             peers = await self._context.store.runs.of_peers(asker, limit)
-            asking += [peer.run_id for peer in peers if peer.status is Status.WAITING]
+            asking += [peer.run_id for peer in peers if peer.status is RunStatus.WAITING]
         return found
 
-    async def needs_a_person(self, run: Run) -> bool:
-        """Whether nothing in the tree of a run goes on by itself before somebody does something."""
-        if run.status is not Status.WAITING:
+    async def needs_a_person(self, run: RunRow) -> bool:
+        """Whether nothing in the tree of a run continues before a person does something."""
+        if run.status is not RunStatus.WAITING:
             return False
         found = await self._context.store.runs.standing(run.run_id)
         return not found.is_busy and (found.is_asking or found.is_blocked)
 
     async def get(self, wait_id: str) -> Asked:
-        """One of them, answered or not."""
+        """Return one of them, answered or not."""
         wait = await self._waits.get(wait_id)
         if wait.kind not in FOR_PEOPLE:
             raise WaitNotFound(f"wait {wait_id!r} is a {wait.kind}, which no person answers")
@@ -106,11 +106,11 @@ class Approvals:
 
         Raises AlreadyAnswered, with who was first, if somebody else answered before.
         """
-        return await self._decide(wait_id, Verdict(True, _note(note)), by=by, digest=digest)
+        return await self._decide(wait_id, ApprovalVerdict(True, _note(note)), by=by, digest=digest)
 
     async def reject(self, wait_id: str, *, by: str, note: str = "") -> Answer:
-        """Refuse a call; the model is told so, with the note."""
-        return await self._decide(wait_id, Verdict(False, _note(note)), by=by)
+        """Refuse a call; the model gets the refusal, with the note."""
+        return await self._decide(wait_id, ApprovalVerdict(False, _note(note)), by=by)
 
     async def answer(self, wait_id: str, value: object, *, by: str) -> Answer:
         """Answer a question: accepted once. Raises AnswerRefused if the value does not fit."""
@@ -121,7 +121,9 @@ class Approvals:
             questions.check_answer(value, schema=asked.schema, choices=asked.choices)
         return await self._resolve(asked, value, by=by)
 
-    async def _decide(self, wait_id: str, verdict: Verdict, *, by: str, digest: str = "") -> Answer:
+    async def _decide(
+        self, wait_id: str, verdict: ApprovalVerdict, *, by: str, digest: str = ""
+    ) -> Answer:
         asked = await self.get(wait_id)
         if asked.kind != APPROVAL:
             raise MisuseError(f"{wait_id} is a question: answer it")
@@ -147,46 +149,46 @@ class Approvals:
         raise AlreadyAnswered(_too_late(known))
 
     async def _asked_if_whole(self, wait: WaitRow) -> Asked:
-        """What is asked; of a damaged entry what its row tells, so that the others are seen."""
+        """Return what is asked; of a damaged entry what its row has, to show the others."""
         try:
             return await self._asked(wait)
         except IntegrityError as error:
             return _asked_of(wait, {"problem": str(error)}, None)
 
     async def _asked(self, wait: WaitRow) -> Asked:
-        told = cast("dict[str, Any]", await self._payload(wait))
+        payload = cast("dict[str, Any]", await self._payload(wait))
         answer = None
         if wait.status is WaitStatus.RESOLVED:
             results = await self._waits.results(wait.run_id, wait.group_id)
             answer = next(r.value for r in results if r.wait_id == wait.wait_id)
-        return _asked_of(wait, told, answer)
+        return _asked_of(wait, payload, answer)
 
     async def _payload(self, wait: WaitRow) -> Any:
         for linked in await self._context.store.journal.named(wait.run_id, [wait.opened_seq]):
             entry = linked.entry
             is_whole = journal.is_intact(entry, linked.previous or b"")
             if entry.kind == Kind.WAITS_OPENED and is_whole:
-                told = cast("dict[str, Any]", body_of(entry) or {})
-                return told.get(wait.wait_id, {})
+                payloads = cast("dict[str, Any]", body_of(entry) or {})
+                return payloads.get(wait.wait_id, {})
         raise IntegrityError(
             f"entry {wait.opened_seq} of run {wait.run_id} is damaged, or not the question "
             f"{wait.wait_id}; it was not shown"
         )
 
 
-def _asked_of(wait: WaitRow, told: dict[str, Any], answer: object) -> Asked:
+def _asked_of(wait: WaitRow, payload: dict[str, Any], answer: object) -> Asked:
     return Asked(
         wait_id=wait.wait_id,
         run_id=wait.run_id,
         kind=wait.kind,
         name=wait.name,
-        prompt=told.get("prompt", ""),
-        schema=told.get("schema"),
-        choices=told.get("choices"),
-        problem=told.get("problem", ""),
-        tool=told.get("tool", ""),
-        args=told.get("args"),
-        args_digest=told.get("args_digest", b"").hex(),
+        prompt=payload.get("prompt", ""),
+        schema=payload.get("schema"),
+        choices=payload.get("choices"),
+        problem=payload.get("problem", ""),
+        tool=payload.get("tool", ""),
+        args=payload.get("args"),
+        args_digest=payload.get("args_digest", b"").hex(),
         asked_at=wait.opened_at,
         deadline=wait.deadline,
         status=wait.status,
@@ -197,21 +199,21 @@ def _asked_of(wait: WaitRow, told: dict[str, Any], answer: object) -> Asked:
 
 
 def said_of(kind: str, answer: object) -> str:
-    """What somebody answered, in words."""
+    """Return an answer in words."""
     if kind != APPROVAL or not isinstance(answer, dict):
         return f"said: {text_of(answer)[:200]}"
-    told = cast("dict[str, Any]", answer)
-    verdict = "approved it" if told.get("approved") is True else "rejected it"
-    return f"{verdict}: {told['note']}" if told.get("note") else verdict
+    fields = cast("dict[str, Any]", answer)
+    verdict = "approved it" if fields.get("approved") is True else "rejected it"
+    return f"{verdict}: {fields['note']}" if fields.get("note") else verdict
 
 
 def verdict_of(value: object) -> bool | None:
-    """Yes or no, as people and programs say it; None for what is neither."""
+    """Return yes or no, as people and programs say it; None for what is neither."""
     return _VERDICTS.get(value) if isinstance(value, bool | str) else None
 
 
 def is_said(asked: Asked, value: Any) -> bool:
-    """Whether this is what was answered, whoever did."""
+    """Whether this is what was answered, by anybody."""
     if asked.status is not WaitStatus.RESOLVED:
         return False
     if asked.kind == APPROVAL:
@@ -222,8 +224,8 @@ def is_said(asked: Asked, value: Any) -> bool:
 def _is_same_answer(kind: str, one: Any, other: Any) -> bool:
     """Whether two answers say the same; the note of a verdict does not count."""
     if kind == APPROVAL and isinstance(one, dict) and isinstance(other, dict):
-        told, said = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
-        return told.get("approved") is said.get("approved")
+        first, said = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
+        return first.get("approved") is said.get("approved")
     return one == other
 
 

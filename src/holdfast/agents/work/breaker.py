@@ -1,6 +1,6 @@
 """The breaker of an agent: if many of its runs fail again and again, it is not given more at once.
 
-It goes by what the store says, so it holds also if every process that took such a run was killed.
+It uses what the store says, so it holds also if every process that took such a run was killed.
 It counts failures of the agent's code, not lost workers. While it is open, a worker takes one run
 of the agent at a time, after a pause; the first of them that does not fail closes it. A run by
 itself is blocked by its own count (`kernel.recoveries`).

@@ -16,16 +16,16 @@ import msgspec
 
 from holdfast import clock, faults, names
 from holdfast.agents.definitions.agent import Agent, Agents
-from holdfast.agents.definitions.recovering import RecoveryPolicy
-from holdfast.agents.definitions.versions import Change, InFlight, judge
-from holdfast.agents.exits.containing import is_exit
-from holdfast.agents.exits.leaving import (
-    Block,
-    Delay,
-    HandBack,
-    HandedOver,
+from holdfast.agents.definitions.recovery_policy import RecoveryPolicy
+from holdfast.agents.definitions.versions import DefinitionChange, InFlight, judge
+from holdfast.agents.exits.containment import is_exit
+from holdfast.agents.exits.exit_reasons import (
+    BlockExit,
+    DelayExit,
+    HandBackExit,
+    HandedOverExit,
     Suspend,
-    Wait,
+    WaitExit,
     Way,
 )
 from holdfast.agents.handoff.protocol import HandoffProtocol
@@ -38,8 +38,8 @@ from holdfast.engine import effects as engine_effects
 from holdfast.engine.budgets import budgets as engine_budgets
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
-from holdfast.engine.maintenance import pasts, recoveries
-from holdfast.engine.maintenance.pasts import Prepared
+from holdfast.engine.maintenance import recoveries, replayed_effects
+from holdfast.engine.maintenance.replayed_effects import PreparedPast
 from holdfast.engine.reading import turns
 from holdfast.engine.reading.proved_budgets import get_account
 from holdfast.engine.waits import WaitSpec
@@ -57,9 +57,9 @@ from holdfast.errors import (
     UnavailableError,
     UnsupportedValue,
 )
-from holdfast.kernel.effects import SETTLED, Settled
+from holdfast.kernel.effects import SETTLED, EffectSettled
 from holdfast.kernel.recoveries import Failure
-from holdfast.kernel.runs import BlockedReason, Status
+from holdfast.kernel.runs import BlockedReason, RunStatus
 from holdfast.kernel.signals import WAIT_KIND as SIGNAL
 from holdfast.telemetry import log
 
@@ -99,7 +99,7 @@ class Pass:
         self._given = given
         self._turn: Turn | None = None
         self._in_flight = InFlight()
-        self._continued: Prepared | None = None
+        self._continued: PreparedPast | None = None
         self._began_at = held.version
         self._failed_before = held.run.attempts - held.run.lost
         self.stop_note = ""
@@ -146,7 +146,7 @@ class Pass:
             raise
 
     async def _play_or_give_up(self) -> Ending:
-        """Giving up is finished also if this is cancelled meanwhile: it reports what was done."""
+        """Finish giving up even if cancelled meanwhile: it reports what was done."""
         try:
             return await self._play()
         except HoldfastError as error:
@@ -171,7 +171,7 @@ class Pass:
         self._in_flight = InFlight(entries)
         memo = Memo(entries)
         if held.version == 0 and held.run.forked_from:
-            self._continued = await pasts.continued(self.context, held.run)
+            self._continued = await replayed_effects.continued(self.context, held.run)
         await self._open_purse(agent, memo)
         given = self._given
         if given is UNSET:
@@ -210,7 +210,7 @@ class Pass:
             await self.leave(suspended.way)
             return Ending(False)
         except HoldfastError as error:
-            # That a commit's outcome is unknown is no fault of the agent: it is settled here.
+            # A commit of unknown outcome is not the agent's fault: it is settled here.
             if turn.gate.leaving is error or isinstance(error, OutcomeUnknown):
                 raise
             return await self._broke(agent, error)
@@ -231,14 +231,14 @@ class Pass:
     async def _complete(self, result: object) -> None:
         """End the run, unless that is what was stored by a commit nobody saw the answer of."""
         await self.held.stage.settle()
-        if self.held.run.status is Status.RUNNING:
+        if self.held.run.status is RunStatus.RUNNING:
             await self.held.complete(result, save=True)
 
     def begin(self, agent: Agent[..., Any], memo: Memo) -> Turn:
         """Begin a turn of the agent; raises Suspend if a change of the agent forbids it."""
         known, now = self._in_flight.recorded(self.held), agent.rules.versions
         if known is not None and known != now:
-            change = Change(agent.name, self.run_id, known, now)
+            change = DefinitionChange(agent.name, self.run_id, known, now)
             judge(change, agent.rules.on_change, self._in_flight)
         self._in_flight.versions = now
         turn = Turn(
@@ -257,24 +257,24 @@ class Pass:
     async def leave(self, way: Way) -> None:
         """Do what leaving the agent's code asks for; its unsaved changes are forgotten."""
         held = self.held
-        if isinstance(way, HandedOver):
+        if isinstance(way, HandedOverExit):
             return
         if self._turn is not None:
             self._turn.keep_reads()
         await self._forget_edits()
         match way:
-            case Block():
+            case BlockExit():
                 await self._block(way)
-            case Delay(until, note, specs):
+            case DelayExit(until, note, specs):
                 await self._open(specs)
                 seconds = max(0, until - self.context.now()) / clock.MICROSECONDS
                 await held.release(delay_seconds=seconds, note=note)
-            case HandBack(note):
+            case HandBackExit(note):
                 await held.release(note=note)
-            case Wait():
+            case WaitExit():
                 await self._leave_to(way)
 
-    async def _leave_to(self, way: Wait) -> None:
+    async def _leave_to(self, way: WaitExit) -> None:
         """Suspend the run; one whose wait has ended meanwhile is ready for the next pass."""
         held = self.held
         if self._turn is not None:
@@ -288,7 +288,7 @@ class Pass:
             await held.release(note="what it was to wait for has come")
 
     async def _open(self, specs: Sequence[WaitSpec]) -> None:
-        """Ask for this though the run is left to something else: answers may come meanwhile."""
+        """Open waits though the run is left for another reason: answers may come meanwhile."""
         # A signal may have come already: that is looked at when the run comes here again.
         more = [spec for spec in specs if spec.kind != SIGNAL]
         if more:
@@ -297,11 +297,11 @@ class Pass:
             await self.held.open_waits(more)
 
     async def _forget_edits(self) -> None:
-        """What was changed since the last checkpoint is repeated when the run goes on."""
+        """Forget changes since the last checkpoint: they are repeated when the run resumes."""
         await self.held.stage.settle()
         self.held.discard()
 
-    async def _block(self, way: Block) -> None:
+    async def _block(self, way: BlockExit) -> None:
         """Block the run, unless somebody settles or raises just now what it is blocked for."""
         if await self._is_settled(way):
             await self.held.release(note="what it was to be blocked for is settled")
@@ -312,7 +312,7 @@ class Pass:
             await engine_effects.unblock(self.context, self.run_id)
             await engine_budgets.unblock(self.context, self.run_id)
 
-    async def _is_settled(self, way: Block) -> bool:
+    async def _is_settled(self, way: BlockExit) -> bool:
         return await self._are_settled(way.effect_ids) or await self._are_raised(way.budgets)
 
     async def _are_raised(self, known: Sequence[tuple[str, int]]) -> bool:
@@ -327,7 +327,7 @@ class Pass:
         return bool(found) and all(effect is None or effect.status in SETTLED for effect in found)
 
     async def _broke(self, agent: Agent[..., Any], error: BaseException) -> Ending:
-        """The agent raised: the run has failed, unless its policy lets it be tried again.
+        """Fail the run because its agent raised, unless its policy lets it be tried again.
 
         An exit says nothing about the run: it is tried again and then blocked under any policy.
         """
@@ -353,8 +353,8 @@ class Pass:
 
     async def _fail(self, error: BaseException, *, trace: str | None = None) -> Ending:
         await self._forget_edits()
-        told = _traceback(error) if trace is None else trace
-        details = details_of(error) | {"traceback": told}
+        trace_text = _traceback(error) if trace is None else trace
+        details = details_of(error) | {"traceback": trace_text}
         await self.held.fail(describe(error)[: names.MAX_TEXT], details=details)
         return Ending(True, error)
 
@@ -380,13 +380,13 @@ class Pass:
         try:
             drafts = await self.held.stage.close()
             for draft in drafts:
-                if isinstance(draft.facts, Settled) and not draft.facts.retry:
+                if isinstance(draft.facts, EffectSettled) and not draft.facts.retry:
                     await engine_effects.report(self.context, self.run_id, draft)
             if self._turn is not None:
                 called = self._turn.called_effects
                 await engine_effects.take_back(self.context, self.held.run, called)
             is_gone = self.is_interrupted or isinstance(error, Fenced | RunEnded)
-            if not is_gone and self.held.run.status is Status.RUNNING:
+            if not is_gone and self.held.run.status is RunStatus.RUNNING:
                 await self._forget_edits()
                 delay = AFTER_ERROR_SECONDS if error is not None else 0.0
                 note = storable_text(note)[: names.MAX_TEXT]

@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast import clock
 from holdfast.agents.definitions.agent import Agent
-from holdfast.agents.work.advancing import advance
 from holdfast.agents.work.executor import Ending
+from holdfast.agents.work.run_advancer import advance
 from holdfast.agents.work.work import Work
 from holdfast.engine import unserved
 from holdfast.engine.reading import turns
@@ -27,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel import runs as kernel_runs
 from holdfast.kernel.journal import Entry
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.waits import Wait, WaitStatus
 
 R = TypeVar("R")
@@ -58,10 +58,10 @@ class Handle(Generic[R]):
         return f"<handle of run {self.run_id}>"
 
     async def result(self, *, timeout: float | None = None) -> R:
-        """What the run ends with; meanwhile it is advanced here if no other worker does so.
+        """Return the result of the run; advance it here if no other worker does so.
 
         Raises RunFailed, RunCancelled, RunBlocked if an operator must act, and RunWaiting after
-        `timeout` seconds: the run goes on without whoever waited. A caller that is cancelled is
+        `timeout` seconds: the run continues without the caller. A caller that is cancelled is
         gone at once: this process ends the turn that is under way, and gives the run back.
         Logs a warning if no live worker serves its agent, or one that it has called.
         """
@@ -71,16 +71,16 @@ class Handle(Generic[R]):
             run, ending = await advance(self._work, self._runs, self.run_id, timeout=timeout)
         finally:
             warning.cancel()
-        if run.status in kernel_runs.ENDED or run.status is Status.BLOCKED:
+        if run.status in kernel_runs.ENDED or run.status is RunStatus.BLOCKED:
             return await self._end(run, ending)
         raise await self._still_going(run)
 
-    async def status(self) -> Status:
+    async def status(self) -> RunStatus:
         """Where the run is now."""
         return (await self._runs.get(self.run_id)).status
 
     async def cancel(self, *, by: str = "", note: str = "") -> None:
-        """End the run now; whoever works on it is told at its next commit."""
+        """End the run now; its worker learns it at its next commit."""
         await self._runs.cancel(self.run_id, by=by, note=note)
 
     def events(self, *, after: int = 0) -> AsyncIterator[Entry]:
@@ -101,22 +101,22 @@ class Handle(Generic[R]):
             if run.status in kernel_runs.ENDED:
                 return
 
-    async def _end(self, run: Run, ending: Ending | None) -> R:
+    async def _end(self, run: RunRow, ending: Ending | None) -> R:
         error = None if ending is None else ending.error
-        if run.status is Status.COMPLETED:
+        if run.status is RunStatus.COMPLETED:
             return self._agent.result_of(await self._runs.result(self.run_id))
-        if run.status is Status.BLOCKED:
+        if run.status is RunStatus.BLOCKED:
             if isinstance(error, TurnDiverged):
                 raise error
             raise RunBlocked(
                 f"run {self.run_id} is blocked ({run.blocked_reason}): {await self._note(run)}"
             ) from error
-        if run.status is Status.CANCELLED:
+        if run.status is RunStatus.CANCELLED:
             raise RunCancelled(f"run {self.run_id} was cancelled")
         raise RunFailed(f"run {self.run_id} has failed: {await self._note(run)}") from error
 
-    async def _still_going(self, run: Run) -> RunWaiting:
-        found = await self._open_waits() if run.status is Status.WAITING else []
+    async def _still_going(self, run: RunRow) -> RunWaiting:
+        found = await self._open_waits() if run.status is RunStatus.WAITING else []
         names = ", ".join(f"{wait.kind} {wait.name or wait.wait_id}" for wait in found)
         what = f"waits for {names}" if found else f"is {run.status}"
         nobody = await unserved.sentences(self._work.context, await self._left_to_others())
@@ -127,7 +127,7 @@ class Handle(Generic[R]):
             waits=found,
         )
 
-    async def _left_to_others(self) -> list[Run]:
+    async def _left_to_others(self) -> list[RunRow]:
         """Of this run and those it has called, the ones that this process does not work on."""
         found = await unserved.with_peers(self._work.context, self.run_id)
         return [run for run in found if run.agent not in self._work.agents]
@@ -136,8 +136,8 @@ class Handle(Generic[R]):
         waits = await self._work.context.store.waits.of_run(self.run_id)
         return [wait for wait in waits if wait.status is WaitStatus.OPEN]
 
-    async def _note(self, run: Run) -> str:
-        """What the entry that ended or blocked the run says."""
+    async def _note(self, run: RunRow) -> str:
+        """Return what the entry that ended or blocked the run says."""
         with contextlib.suppress(HoldfastError):
             return await turns.last_note(self._work.context, run.run_id)
         return "its record cannot be read"

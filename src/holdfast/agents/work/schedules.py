@@ -2,8 +2,8 @@
 
 A schedule is a run of the agent below, which every worker knows; nothing else is stored. It waits
 for its next tick or for a change, whichever is first. What it will start is in its state before
-anything is started, and each start has the id of its tick: whoever goes on after a crash starts the
-same runs, which are there or not, and none twice.
+anything is started, and each start has the id of its tick: the worker that resumes after a crash
+starts the same runs where they are missing, and none twice.
 """
 
 import builtins
@@ -17,11 +17,11 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import codec, names
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.agent import Agent, Agents, agent
 from holdfast.agents.run import Run, turn_of
-from holdfast.agents.work import ticks
-from holdfast.agents.work.ticks import CatchUp, Overlap, Skip, Spec
+from holdfast.agents.work import schedule_times
+from holdfast.agents.work.schedule_times import CatchUp, Overlap, ScheduleSpec, Skip
 from holdfast.clock import to_datetime
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
@@ -38,8 +38,8 @@ from holdfast.errors import (
     ScheduleNotFound,
     UnsupportedValue,
 )
-from holdfast.kernel.runs import ENDED, Status
-from holdfast.kernel.runs import Run as RunRow
+from holdfast.kernel.runs import ENDED, RunStatus
+from holdfast.kernel.runs import RunRow as RunRow
 from holdfast.telemetry import log
 
 T = TypeVar("T")
@@ -53,27 +53,27 @@ _LONGEST_NAME: Final = names.MAX_LENGTH - len("@2026-11-16T09:00:00Z")
 _PAGE: Final = 1000
 
 
-class Change(msgspec.Struct, frozen=True):
+class ScheduleChange(msgspec.Struct, frozen=True):
     """What a schedule is from a moment on; without a spec it starts nothing."""
 
-    spec: Spec | None
+    spec: ScheduleSpec | None
     at: int
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ScheduleProgress(msgspec.Struct, frozen=True):
     """How far a schedule has come.
 
     `starting` (as `starts` says) and `cancelling` are decided, maybe not yet done; `coming` is a
     change that waits for the ticks before it.
     """
 
-    spec: Spec | None
+    spec: ScheduleSpec | None
     since: int
     last_run_id: str = ""
     starting: tuple[str, ...] = ()
-    starts: Spec | None = None
+    starts: ScheduleSpec | None = None
     cancelling: str = ""
-    coming: Change | None = None
+    coming: ScheduleChange | None = None
     started: int = 0
     skips: int = 0
     skipped: tuple[Skip, ...] = ()
@@ -91,7 +91,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     overlap: str
     catch_up: str
     run_id: str
-    status: Status
+    status: RunStatus
     next_at: int
     last_run_id: str
     started: int
@@ -99,80 +99,80 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[Skip, ...]
 
 
-async def _keep_schedule(run: Run, change: Change) -> None:
-    known = run.value("progress", Progress, Progress(change.spec, change.at))
+async def _keep_schedule(run: Run, change: ScheduleChange) -> None:
+    known = run.value("progress", ScheduleProgress, ScheduleProgress(change.spec, change.at))
     while True:
         if known.get().starting:
             await _outside(run, _start(turn_of(run).context, run.run_id, known.get()))
             known.set(replace(known.get(), starting=(), starts=None, cancelling=""))
             await run.checkpoint(label="started")
-        told = known.get().coming or await _next_change(run, known.get())
-        if told is None:
+        update = known.get().coming or await _next_change(run, known.get())
+        if update is None:
             known.set(await _planned(run, known.get(), turn_of(run).context.now()))
         else:
-            known.set(await _changed(run, known.get(), told))
-        await run.checkpoint(label="planned" if told is None else "changed")
+            known.set(await _changed(run, known.get(), update))
+        await run.checkpoint(label="planned" if update is None else "changed")
 
 
 SCHEDULE: Final[Agent[..., Any]] = agent(name=AGENT)(_keep_schedule)
 
 
 async def _outside(run: Run, call: Coroutine[Any, Any, T]) -> T:
-    """Look at other runs, or write to them; if the store cannot, the schedule is tried again."""
+    """Read or write other runs; if the store cannot, the schedule is tried again."""
     try:
         return await call
     except HoldfastError as error:
         turn_of(run).gate.leave(error)
 
 
-async def _next_change(run: Run, known: Progress) -> Change | None:
-    """What the schedule was changed to; None when a tick is due."""
+async def _next_change(run: Run, known: ScheduleProgress) -> ScheduleChange | None:
+    """Return what the schedule was changed to; None when a tick is due."""
     due = _due_at(known)
     while True:
         if due is None:
-            told = await run.signal(_CHANGE)
+            value = await run.signal(_CHANGE)
         else:
-            told = await run.signal(_CHANGE, until=to_datetime(due), default=_DUE)
-        if told == _DUE:
+            value = await run.signal(_CHANGE, until=to_datetime(due), default=_DUE)
+        if value == _DUE:
             return None
-        change = _change_of(told)
+        change = _change_of(value)
         if change is not None:
             return change
         log.warning("%s was sent something that is no change, which is passed over", run.run_id)
 
 
-def _change_of(told: object) -> Change | None:
-    """A change of a schedule; None for what somebody else has sent."""
+def _change_of(value: object) -> ScheduleChange | None:
+    """Convert a signal to a change of a schedule; None if it is something else."""
     try:
-        return shapes.convert(told, Change, what="a change of a schedule")
+        return type_conversion.convert(value, ScheduleChange, what="a change of a schedule")
     except UnsupportedValue:
         return None
 
 
-async def _changed(run: Run, known: Progress, told: Change) -> Progress:
-    """A schedule after a change: ticks before it are those of the schedule as it was."""
-    if told.spec is None:
+async def _changed(run: Run, known: ScheduleProgress, update: ScheduleChange) -> ScheduleProgress:
+    """Return a schedule after a change: ticks before it are those of the old schedule."""
+    if update.spec is None:
         return replace(known, spec=None, coming=None)
-    planned = await _planned(run, known, told.at)
+    planned = await _planned(run, known, update.at)
     following = _due_at(planned)
-    if following is not None and following <= told.at:
-        return replace(planned, coming=told)
-    return replace(planned, spec=told.spec, since=told.at, coming=None)
+    if following is not None and following <= update.at:
+        return replace(planned, coming=update)
+    return replace(planned, spec=update.spec, since=update.at, coming=None)
 
 
-def _due_at(known: Progress) -> int | None:
-    return None if known.spec is None else next(ticks.after(known.spec, known.since), None)
+def _due_at(known: ScheduleProgress) -> int | None:
+    return None if known.spec is None else next(schedule_times.after(known.spec, known.since), None)
 
 
-async def _planned(run: Run, known: Progress, now: int) -> Progress:
-    """What to start for the ticks that are due."""
+async def _planned(run: Run, known: ScheduleProgress, now: int) -> ScheduleProgress:
+    """Return the progress with what to start for the ticks that are due."""
     spec = known.spec
     if spec is None:
         return known
     is_busy = await _outside(run, _is_going_on(turn_of(run).context, known.last_run_id))
-    plan = ticks.plan(spec, since=known.since, now=now, is_busy=is_busy)
+    plan = schedule_times.plan(spec, since=known.since, now=now, is_busy=is_busy)
     name = run.run_id.removeprefix(_PREFIX)
-    starting = tuple(ticks.run_id_of(name, tick) for tick in plan.start)
+    starting = tuple(schedule_times.run_id_of(name, tick) for tick in plan.start)
     return replace(
         known,
         since=plan.until,
@@ -191,7 +191,7 @@ async def _is_going_on(context: Context, run_id: str) -> bool:
     return found is not None and found.status not in ENDED
 
 
-async def _start(context: Context, run_id: str, known: Progress) -> None:
+async def _start(context: Context, run_id: str, known: ScheduleProgress) -> None:
     """Start what was planned, and end what it replaces, unless that has been done."""
     runs = Runs(context, Leases(context))
     if known.cancelling:
@@ -227,17 +227,17 @@ class Schedules:
         overlap: Overlap = "skip",
         catch_up: CatchUp = "one",
     ) -> Schedule:
-        """Start an agent again and again, once per tick, whoever works and whatever crashes.
+        """Start an agent again and again, once per tick, on any worker and despite crashes.
 
         The same name again changes nothing if all is as it was, else the schedule. A tick comes
-        while the last run goes on: `overlap`. Ticks were missed while nobody worked: `catch_up`.
+        while the last run is active: `overlap`. Ticks were missed while nobody worked: `catch_up`.
         """
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
             raise MisuseError(f"{agent!r} is not an agent; make it one with @holdfast.agent")
         self._agents.add(agent)
-        given = shapes.plain(agent.input_of(args, {}), what="input")
+        given = type_conversion.plain(agent.input_of(args, {}), what="input")
         agent.arguments_of(given)  # raises now, not at each tick
-        spec = Spec(
+        spec = ScheduleSpec(
             agent=agent.name,
             input=given,
             cron=cron,
@@ -246,7 +246,7 @@ class Schedules:
             overlap=overlap,
             catch_up=catch_up,
         )
-        ticks.check(spec)
+        schedule_times.check(spec)
         name = names.check(agent.name if name is None else name, what="the name of a schedule")
         if len(name) > _LONGEST_NAME:
             raise MisuseError(
@@ -264,8 +264,8 @@ class Schedules:
             before = page[-1] if page else None
             page = await self._runs.list(agent=AGENT, limit=_PAGE, before=before)
             found += page
-        told = [await self._shown(run) for run in found]
-        return sorted((each for each in told if each is not None), key=lambda each: each.name)
+        shown = [await self._shown(run) for run in found]
+        return sorted((each for each in shown if each is not None), key=lambda each: each.name)
 
     async def get(self, name: str) -> Schedule:
         """One schedule; raises ScheduleNotFound."""
@@ -280,7 +280,7 @@ class Schedules:
         return found
 
     async def remove(self, name: str, *, by: str = "") -> None:
-        """Start nothing from now on; what was started goes on. The record stays."""
+        """Start nothing from now on; what was started continues. The record stays."""
         await self.get(name)
         await self._change(name, None, by=by)
 
@@ -289,10 +289,13 @@ class Schedules:
         names.check_count(count, what="count")
         spec = (await self._latest(await self._runs.get((await self.get(name)).run_id))).spec
         assert spec is not None, "a schedule that is found has a spec"
-        return [to_datetime(tick) for tick in islice(ticks.after(spec, self._context.now()), count)]
+        return [
+            to_datetime(tick)
+            for tick in islice(schedule_times.after(spec, self._context.now()), count)
+        ]
 
-    async def _change(self, name: str, spec: Spec | None, *, by: str = "") -> None:
-        change = Change(spec, self._context.now())
+    async def _change(self, name: str, spec: ScheduleSpec | None, *, by: str = "") -> None:
+        change = ScheduleChange(spec, self._context.now())
         run_id = _PREFIX + name
         try:
             await self._runs.create(run_id, agent=AGENT, input={"change": change})
@@ -306,19 +309,19 @@ class Schedules:
             )
         sent = [s for s in await self._signals.of_run(run_id) if s.name == _CHANGE]
         if (await self._latest(run)).spec != spec:
-            # Whoever asks for the same at the same time sends the same signal, which counts once.
+            # Callers that ask for the same at once send the same signal, which counts once.
             digest = codec.canonical_digest(spec, name="schedule").hex()[:32]
             await self._signals.send(run_id, _CHANGE, change, id=f"{len(sent)}-{digest}", by=by)
 
-    async def _latest(self, run: RunRow) -> Change:
-        """What was asked for last, whether the schedule has heard of it or not."""
+    async def _latest(self, run: RunRow) -> ScheduleChange:
+        """Return what was asked for last, whether the schedule has received it or not."""
         sent = [s for s in await self._signals.of_run(run.run_id) if s.name == _CHANGE]
         for signal in reversed(sent):
             change = _change_of(await self._signals.value(run.run_id, signal.signal_id))
             if change is not None:
                 return change
         stored = (await self._runs.input(run.run_id))["change"]
-        return shapes.convert(stored, Change, what="a change of a schedule")
+        return type_conversion.convert(stored, ScheduleChange, what="a change of a schedule")
 
     async def _shown(self, run: RunRow) -> Schedule | None:
         latest = await self._latest(run)
@@ -326,11 +329,13 @@ class Schedules:
         if spec is None or run.agent != AGENT:
             return None
         stored = (await self._checkpoints.load(run.run_id)).get("progress")
-        known = Progress(spec, latest.at)
+        known = ScheduleProgress(spec, latest.at)
         if stored is not None:
-            known = shapes.convert(stored, Progress, what="the progress of a schedule")
+            known = type_conversion.convert(
+                stored, ScheduleProgress, what="the progress of a schedule"
+            )
         since = max(known.since, latest.at)
-        due = None if run.status in ENDED else next(ticks.after(spec, since), None)
+        due = None if run.status in ENDED else next(schedule_times.after(spec, since), None)
         return Schedule(
             name=run.run_id.removeprefix(_PREFIX),
             agent=spec.agent,

@@ -11,7 +11,7 @@ import msgspec
 from holdfast import names
 from holdfast.agents.definitions.agent import Agent
 from holdfast.agents.definitions.session_input import MESSAGE, is_session
-from holdfast.agents.exits.leaving import HandBack, Suspend
+from holdfast.agents.exits.exit_reasons import HandBackExit, Suspend
 from holdfast.agents.turn.calls import describe
 from holdfast.agents.turn.memo import Memo
 from holdfast.agents.turn.turn import Turn
@@ -32,7 +32,7 @@ CLOSE: Final = "close"
 CLOSE_ID: Final = "holdfast.close"
 
 
-class Reply(msgspec.Struct, frozen=True):
+class StoredReply(msgspec.Struct, frozen=True):
     """The answer to a message as it is stored: what the agent returned, or how it failed."""
 
     result: Any = None
@@ -40,8 +40,8 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class SessionPass(Pass):
-    """Answers what is there, one message after another; a run that is no session is passed over
-    as one."""
+    """Answers what is there, one message after another; a run that is not a session is passed
+    over as any run."""
 
     async def enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
         if not is_session(given):
@@ -67,12 +67,12 @@ class SessionPass(Pass):
             await self._answer(turn, message, reply)
             memo = Memo.after_answer()
             if self.stop_note:
-                await self.leave(HandBack(self.stop_note))
+                await self.leave(HandBackExit(self.stop_note))
                 return Ending(False)
 
-    async def _reply(self, agent: Agent[..., Any], turn: Turn, content: object) -> Reply:
+    async def _reply(self, agent: Agent[..., Any], turn: Turn, content: object) -> StoredReply:
         try:
-            return Reply(result=await run_agent(agent, turn, agent.arguments_for(content)))
+            return StoredReply(result=await run_agent(agent, turn, agent.arguments_for(content)))
         except HoldfastError as error:
             is_misuse = isinstance(error, MisuseError) and not isinstance(error, TurnDiverged)
             if isinstance(error, OutcomeUnknown) or (turn.gate.leaving is error and not is_misuse):
@@ -81,13 +81,13 @@ class SessionPass(Pass):
         except Exception as error:
             return await self._failed(error)
 
-    async def _failed(self, error: Exception) -> Reply:
-        """The session goes on; whoever sent this message is told."""
+    async def _failed(self, error: Exception) -> StoredReply:
+        """Report the failure to the sender of this message; the session continues."""
         await self.held.stage.settle()
         self.held.discard()
-        return Reply(error=describe(error)[: names.MAX_TEXT])
+        return StoredReply(error=describe(error)[: names.MAX_TEXT])
 
-    async def _answer(self, turn: Turn, message: Signal, reply: Reply) -> None:
+    async def _answer(self, turn: Turn, message: Signal, reply: StoredReply) -> None:
         if not reply.error:
             turn.check_claimed()
         try:

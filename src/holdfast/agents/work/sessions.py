@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from holdfast import ids
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.agent import Agent
 from holdfast.agents.definitions.session_input import MESSAGE, metadata_of, session_input
-from holdfast.agents.work.session_pass import CLOSE, CLOSE_ID, Reply
+from holdfast.agents.work.session_pass import CLOSE, CLOSE_ID, StoredReply
 from holdfast.agents.work.work import Work
 from holdfast.engine.checkpoints import Checkpoints, State
 from holdfast.engine.reading import turns
@@ -28,7 +28,7 @@ from holdfast.errors import (
     RunWaiting,
 )
 from holdfast.kernel import runs as kernel_runs
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.signals import Signal
 
 R = TypeVar("R")
@@ -68,7 +68,7 @@ class Session(Generic[R]):
         after `timeout` seconds (the message is answered all the same), RunEnded if it was closed. A
         sender that is cancelled is gone at once: its message is answered all the same.
         """
-        self._agent.arguments_for(shapes.plain(message, what="message"))
+        self._agent.arguments_for(type_conversion.plain(message, what="message"))
         message_id = id or str(ids.uuid7())
         if message_id == CLOSE_ID:
             raise MisuseError(f"{CLOSE_ID!r} is what ends a session; give the message another id")
@@ -102,7 +102,7 @@ class Session(Generic[R]):
             await self._check_going(run)
             await self._advance(run, None)
 
-    async def status(self) -> Status:
+    async def status(self) -> RunStatus:
         """Where the session is now."""
         return (await self._runs.get(self.session_id)).status
 
@@ -163,7 +163,7 @@ class Session(Generic[R]):
                 await self._work.help_peers(run)
                 await self._work.pause(run, ticket, at_most=left)
 
-    async def _advance(self, run: Run, timeout: float | None) -> bool:
+    async def _advance(self, run: RunRow, timeout: float | None) -> bool:
         """Let the session answer here, if nobody else works on it."""
         task = await self._work.try_to_advance(run)
         if task is None:
@@ -177,15 +177,15 @@ class Session(Generic[R]):
             ended.result()
         return True
 
-    async def _check_going(self, run: Run) -> None:
+    async def _check_going(self, run: RunRow) -> None:
         if run.status in kernel_runs.ENDED:
             raise RunEnded(f"session {self.session_id} has {run.status}, and took this no more")
-        if run.status is Status.BLOCKED:
+        if run.status is RunStatus.BLOCKED:
             note = await turns.last_note(self._work.context, self.session_id)
             raise RunBlocked(f"session {self.session_id} is blocked ({run.blocked_reason}): {note}")
 
     def _given_back(self, stored: object) -> R:
-        reply = shapes.convert(stored, Reply, what="the answer")
+        reply = type_conversion.convert(stored, StoredReply, what="the answer")
         if reply.error:
             raise RunFailed(f"session {self.session_id} could not answer: {reply.error}")
         return self._agent.result_of(reply.result)

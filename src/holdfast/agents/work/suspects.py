@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from holdfast.kernel import leases
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 
 LOOK_SECONDS: Final = 0.1
 
@@ -51,7 +51,7 @@ class SuspectLane:
         is_tried = trial is not None and trial in self._under_way and not self._is_proven(trial)
         return self._reserved or is_tried
 
-    def may_begin(self, run: Run) -> bool:
+    def may_begin(self, run: RunRow) -> bool:
         """Whether a run may begin now."""
         return not self.is_closed and (not leases.is_suspect(run) or self.is_clear)
 
@@ -64,7 +64,7 @@ class SuspectLane:
         finally:
             self._reserved = False
 
-    def began(self, working: Trial, run: Run) -> None:
+    def began(self, working: Trial, run: RunRow) -> None:
         """A pass over a run begins."""
         self._proven_at[working] = _now() + leases.trial_seconds(run, self._trial_seconds)
         if leases.is_suspect(run):

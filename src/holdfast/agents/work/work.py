@@ -1,7 +1,7 @@
-"""The work of one process: starting runs, passing over them, and waiting for what comes of them.
+"""The work of one process: starting runs, passing over them, and waiting for their outcomes.
 
-Passes are tasks that are strongly referenced here; whoever waits for a run holds no lease, and
-works on the run itself only while nobody else does.
+Passes are tasks that are strongly referenced here; a caller that waits for a run holds no lease,
+and works on the run itself only while nobody else does.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast import codec
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.agent import Agent, Agents
 from holdfast.agents.exits.interruptions import ABANDONED
 from holdfast.agents.handoff.protocol import HandoffProtocol
@@ -21,9 +21,9 @@ from holdfast.agents.work.suspects import LOOK_SECONDS, SuspectLane
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.context import Context
-from holdfast.engine.held import unstored
+from holdfast.engine.held import unstored_run
 from holdfast.engine.held.leased_run import LeasedRun
-from holdfast.engine.leases.heart import CURRENT_RUN
+from holdfast.engine.leases.heartbeat import CURRENT_RUN
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.reading import turns
 from holdfast.engine.runs import Runs
@@ -41,7 +41,7 @@ from holdfast.errors import (
 from holdfast.kernel import leases as kernel_leases
 from holdfast.kernel.journal import Draft
 from holdfast.kernel.peers import CANCELS
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.telemetry import log
 
 _TAKEN: Final = (LeaseHeld, IllegalMove, RunEnded, Fenced)
@@ -86,10 +86,12 @@ class Work:
         subject: str = "",
         owner: str = "",
         budget: Budget | None = None,
-    ) -> Run:
-        """A run of an agent; the one that is there if it was started with the same input."""
+    ) -> RunRow:
+        """Create a run of an agent; return the existing one if its input is the same."""
         self.agents.add(agent)
-        agent.arguments_of(shapes.plain(given, what="input"))  # raises before the id is used up
+        agent.arguments_of(
+            type_conversion.plain(given, what="input")
+        )  # raises before the id is used up
         try:
             return await self._runs.create(
                 run_id,
@@ -111,34 +113,34 @@ class Work:
             if begun_by == agent.name and await self._is_same_input(agent, found, given):
                 return found
             what = "input" if begun_by == agent.name else f"agent ({begun_by!r})"
-            # A run about a subject, such as a workflow's, is no conversation.
+            # A run about a subject, such as a workflow's, is not a conversation.
             talk = "" if subject else ", or use hf.session() for a conversation"
             raise InputDiffers(
                 f"run {run_id!r} was started with another {what}; choose another run_id{talk}"
             ) from None
 
     async def _is_same_input(
-        self, agent: Agent[..., Any], run: Run, given: Mapping[str, Any]
+        self, agent: Agent[..., Any], run: RunRow, given: Mapping[str, Any]
     ) -> bool:
         if run.input_digest == codec.canonical_digest(given, name="input"):
             return True
         # It may have been written down in another way: a single value without its name.
         try:
             stored = agent.arguments_of(await turns.input_of(self.context, run.run_id))
-            asked = agent.arguments_of(shapes.plain(given))
-            return shapes.plain(agent.with_defaults(stored)) == shapes.plain(
+            asked = agent.arguments_of(type_conversion.plain(given))
+            return type_conversion.plain(agent.with_defaults(stored)) == type_conversion.plain(
                 agent.with_defaults(asked)
             )
         except UnsupportedValue:
             return False
 
     async def take_in(self, run_id: str, created: Draft, given: Any) -> bool:
-        """Work on a run that is not stored yet, until it is; False if that did not come about."""
+        """Work on a run that is not stored yet, until it is; False if it was not stored."""
         await self._leases.stay_alive()
         stored = asyncio.Event()
-        held = unstored.hold(self.context, run_id, created, on_stored=stored.set)
+        held = unstored_run.hold(self.context, run_id, created, on_stored=stored.set)
         self._leases.strays.add(held)
-        task = self.start_pass(held, shapes.plain(given, what="input"))
+        task = self.start_pass(held, type_conversion.plain(given, what="input"))
         waiting = asyncio.create_task(stored.wait())
         try:
             await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -147,7 +149,7 @@ class Work:
         return stored.is_set()
 
     def start_pass(self, held: LeasedRun, given: Any = UNSET) -> "asyncio.Task[Ending]":
-        """Pass over a run that is held, in a task of its own."""
+        """Pass over a run that is held, in a separate task."""
         let_go = self._leases.strays.let_go
         working = SessionPass(
             self.context,
@@ -169,7 +171,7 @@ class Work:
         return task
 
     def agent_of(self, task: "asyncio.Task[Ending]") -> str:
-        """Whose run a pass that has just begun is about."""
+        """Return the agent of the run of a pass that has just begun."""
         return self._passes[task].held.run.agent
 
     async def _end_trial(self, run_id: str) -> None:
@@ -180,19 +182,19 @@ class Work:
                 return await self._leases.end_trial(run_id)
 
     async def _play(self, working: Pass) -> Ending:
-        """Pass over a run, and tell whoever waits for it."""
+        """Pass over a run, and notify those who wait for it."""
         CURRENT_RUN.set(working.run_id)
         ending = await working.play()
-        if working.held.run.status is Status.WAITING:
+        if working.held.run.status is RunStatus.WAITING:
             self._leases.warm.keep(working.run_id, working.held.saver.parts)
         if working.held.run.reply_to or working.held.run.handoff:
             await self._leases.outbox.deliver_if_due()
         return ending
 
     async def _watch(self) -> None:
-        """Interrupt passes over runs that were cancelled or taken by others, as long as any go on.
+        """Interrupt passes over runs that were cancelled or taken by others, while there are any.
 
-        Without this they would be told at their next commit.
+        Without this they would learn it at their next commit.
         """
         async for _ in self.context.changes(CANCELS[0]):
             if not self._passes:
@@ -218,14 +220,14 @@ class Work:
         run = await self.context.store.runs.get(run_id)
         if run is None:
             return False  # it is not stored yet
-        is_taken = run.status is Status.RUNNING and run.lease_seq != lease_seq
-        return is_taken or run.status is Status.CANCELLED
+        is_taken = run.status is RunStatus.RUNNING and run.lease_seq != lease_seq
+        return is_taken or run.status is RunStatus.CANCELLED
 
-    async def try_to_advance(self, run: Run) -> "asyncio.Task[Ending] | None":
+    async def try_to_advance(self, run: RunRow) -> "asyncio.Task[Ending] | None":
         """Pass over a run if it wants a worker, and its agent is known here."""
         if any(working.run_id == run.run_id for working in self._passes.values()):
             return None
-        is_due = run.status is Status.READY and run.ready_at <= self.context.now()
+        is_due = run.status is RunStatus.READY and run.ready_at <= self.context.now()
         if not is_due or run.agent not in self.agents or run.run_id in self._taking:
             return None
         if not self.suspects.may_begin(run):
@@ -253,10 +255,10 @@ class Work:
             except _TAKEN:
                 return None
 
-    async def help_peers(self, run: Run, topic: str = "") -> None:
+    async def help_peers(self, run: RunRow, topic: str = "") -> None:
         """Pass over the runs of peers that a run waits for, if their agents are known here."""
         topic = topic or f"run:{run.run_id}"
-        if run.status is not Status.WAITING or len(self._passes) >= _HELPED:
+        if run.status is not RunStatus.WAITING or len(self._passes) >= _HELPED:
             return
         for peer in await self.context.store.runs.of_peers(run.run_id, _LOOKED_AT):
             await self.help_peers(peer, topic)
@@ -273,10 +275,10 @@ class Work:
     def _helped(self, task: "asyncio.Task[Ending]") -> None:
         self.context.wakeups.notify([self._helping.pop(task)])
 
-    async def pause(self, run: Run, ticket: int, *, at_most: float) -> None:
+    async def pause(self, run: RunRow, ticket: int, *, at_most: float) -> None:
         """Wait until a run may have changed; meanwhile what is due for any run is done."""
         seconds = min(at_most, await self._leases.tend())
-        if run.status is Status.READY and run.ready_at > self.context.now():
+        if run.status is RunStatus.READY and run.ready_at > self.context.now():
             seconds = min(seconds, (run.ready_at - self.context.now()) / MICROSECONDS)
         await self.context.wakeups.wait(f"run:{run.run_id}", ticket, timeout=max(0.001, seconds))
 
@@ -298,7 +300,7 @@ class Work:
                 self.hand_back_one(task, note)
 
     async def finish_passes(self, *, timeout: float | None = None) -> bool:
-        """Wait until no pass is left; False if some are, after the time-out."""
+        """Wait until no pass is left; False if some are, after the timeout."""
         if self._passes:
             await asyncio.wait(set(self._passes), timeout=timeout)
         return not self._passes
@@ -332,6 +334,6 @@ class Work:
 
 
 def _log_if_broken(task: "asyncio.Task[Ending]") -> None:
-    """Nobody waits for it any more, so nobody else would say so."""
+    """Log the error: nobody waits for the pass any more, so nobody else would."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("%s broke", task.get_name(), exc_info=error)

@@ -12,7 +12,7 @@ from holdfast.agents.work.executor import Ending
 from holdfast.agents.work.suspects import LOOK_SECONDS
 from holdfast.agents.work.work import Work
 from holdfast.engine import sweeper, unserved
-from holdfast.engine.leases.heart import Heart
+from holdfast.engine.leases.heartbeat import Heartbeat
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.maintenance.scrubber import Scrubber
 from holdfast.errors import AgentNotFound, HoldfastError, MisuseError, UnavailableError
@@ -36,7 +36,7 @@ class Worker:
         *,
         concurrency: int,
         agents: Sequence[str] | None,
-        heart: Heart | None,
+        heart: Heartbeat | None,
     ) -> None:
         self._work = work
         self._leases = leases
@@ -70,7 +70,7 @@ class Worker:
 
     @property
     def shutdown_seconds(self) -> float:
-        """How long whoever stops it waits for turns under way, by the settings."""
+        """How long to wait for turns under way when it is stopped, by the settings."""
         return self._work.context.settings.shutdown_seconds
 
     async def run(self) -> None:

@@ -175,8 +175,8 @@ def _print(options: Options, made: StoredRecord) -> None:
 
 def _record_of(found: StoredRecord) -> Record:
     """A record with its sections, and its id in front."""
-    told: Record = msgspec.to_builtins(found)
-    return {"checkpoint_id": found.checkpoint_id, **told}
+    fields: Record = msgspec.to_builtins(found)
+    return {"checkpoint_id": found.checkpoint_id, **fields}
 
 
 def _row_of(found: StoredRecord) -> Record:

@@ -19,12 +19,12 @@ from holdfast.cli.workflows.use import Use, using
 from holdfast.edges.mcp import McpServer, TokenFile
 from holdfast.edges.mcp.access import keys, tokens
 from holdfast.edges.mcp.access.principals import OPERATOR
-from holdfast.edges.mcp.stdio import Wire
+from holdfast.edges.mcp.stdio import StdioWire
 from holdfast.errors import MisuseError
 from holdfast.terminal import exits
 from holdfast.terminal.exits import Exit
 from holdfast.terminal.options import Options, common, printing
-from holdfast.terminal.output import Output, say, write
+from holdfast.terminal.output import TerminalOutput, say, write
 from holdfast.terminal.records import Record
 from holdfast.terminal.text import moment
 
@@ -100,12 +100,12 @@ def command(
             "mcp-server.md shows; Ctrl-C ends it (--http PORT serves on a port)"
         )
     # Before the program is imported: what it prints must not be taken for the protocol.
-    wire = Wire.take() if chosen.http is None else None
+    wire = StdioWire.take() if chosen.http is None else None
     hf = Use(app, root, secrets).program(options)
     return asyncio.run(_serve(hf, chosen, wire))
 
 
-async def _serve(hf: Holdfast, how: How, wire: Wire | None) -> Exit:
+async def _serve(hf: Holdfast, how: How, wire: StdioWire | None) -> Exit:
     async with hf, how.server(hf) as server:
         stopping = server.stopping
         stopping.when_wanted.append(lambda: _tell_stopping(stopping.signals))
@@ -150,7 +150,12 @@ def _tell_stopping(signals: "list[signal.Signals]") -> None:
 )
 @printing
 def token(
-    out: Output, *, name: str, scopes: tuple[str, ...], expires: timedelta | None, file: Path
+    out: TerminalOutput,
+    *,
+    name: str,
+    scopes: tuple[str, ...],
+    expires: timedelta | None,
+    file: Path,
 ) -> None:
     """Make a token for NAME, who may then use the server over HTTP.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from holdfast.kernel.peers import PEER
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.waits import Wait
 from holdfast.sync import Holdfast
 from holdfast.terminal.records import Record, progress_of
@@ -43,9 +43,9 @@ def records(hf: Holdfast, run_id: str, waits: Sequence[Wait]) -> list[Record]:
     ]
 
 
-def _begun(hf: Holdfast, run_id: str) -> Iterator[Run]:
+def _begun(hf: Holdfast, run_id: str) -> Iterator[RunRow]:
     """The runs of this store that a run is the parent of."""
-    last: Run | None = None
+    last: RunRow | None = None
     while page := hf.runs.list(parent_id=run_id, limit=_PAGE, before=last):
         yield from page
         last = page[-1]

@@ -16,14 +16,14 @@ from holdfast.kernel import effects, runs
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Kind
 from holdfast.kernel.peers import PEER
-from holdfast.kernel.runs import BlockedReason, Run, Status
+from holdfast.kernel.runs import BlockedReason, RunRow, RunStatus
 from holdfast.kernel.signals import WAIT_KIND as SIGNAL
 from holdfast.kernel.waits import WaitStatus
 from holdfast.sync import Holdfast
 from holdfast.terminal import inputs, output
 from holdfast.terminal.exits import Exit
 from holdfast.terminal.options import Count, Options, common
-from holdfast.terminal.output import Output, say, write
+from holdfast.terminal.output import TerminalOutput, say, write
 from holdfast.terminal.records import Record, entry_record, record_of, wait_record
 from holdfast.terminal.text import count, printable, short, to_json
 
@@ -49,12 +49,12 @@ _EFFECT_COLUMNS = {
     "LIMIT": "limit_at",
 }
 _PAGE: Final = 1000
-_UNTOLD: Final = frozenset({"input_digest", "args_digest", "key", "lease_seq", "limit_at"})
+_HIDDEN_FACTS: Final = frozenset({"input_digest", "args_digest", "key", "lease_seq", "limit_at"})
 _OUTCOMES: Final = {
-    Status.COMPLETED: Exit.OK,
-    Status.FAILED: Exit.FAILED,
-    Status.CANCELLED: Exit.CONFLICT,
-    Status.BLOCKED: Exit.NEEDS_PERSON,
+    RunStatus.COMPLETED: Exit.OK,
+    RunStatus.FAILED: Exit.FAILED,
+    RunStatus.CANCELLED: Exit.CONFLICT,
+    RunStatus.BLOCKED: Exit.NEEDS_PERSON,
 }
 
 
@@ -73,7 +73,7 @@ command.add_command(budgets.costs)
 
 @command.command("list")
 @click.option(
-    "--status", type=click.Choice([s.value for s in Status]), help="Only runs in this state."
+    "--status", type=click.Choice([s.value for s in RunStatus]), help="Only runs in this state."
 )
 @click.option("--agent", help="Only runs of this agent.")
 @click.option("--parent", metavar="RUN", help="Only runs that this run began, as those of peers.")
@@ -156,7 +156,7 @@ class _Drawn(NamedTuple):
 
 def _create(
     hf: Holdfast, run_id: str | None, agent: str, given: object, drawn: _Drawn
-) -> tuple[Run, bool]:
+) -> tuple[RunRow, bool]:
     """The run, and whether it was not there before."""
     names.check(agent, what="agent")
     try:
@@ -295,14 +295,14 @@ def _unsettled(hf: Holdfast, run_id: str) -> list[Effect]:
     return [e for e in hf.effects.of_run(run_id) if e.status not in effects.SETTLED]
 
 
-def _why(hf: Holdfast, run: Run, checkpoint_seq: int) -> str:
+def _why(hf: Holdfast, run: RunRow, checkpoint_seq: int) -> str:
     """What the entry says that ended or blocked a run."""
     if run.status in runs.ENDED:
         entries: Iterable[Entry] = hf.journal.read(
             run.run_id, after=run.result_seq - 1, limit=1, checked=False
         )
-    elif run.status is Status.BLOCKED:
-        # Nobody saves anything in a run that is blocked: what blocked it came after.
+    elif run.status is RunStatus.BLOCKED:
+        # A blocked run saves nothing: the block came after the last checkpoint.
         entries = _entries_after(hf, run.run_id, checkpoint_seq)
     else:
         return ""
@@ -326,7 +326,7 @@ def _note(entry: Entry) -> str:
     return "" if facts is None else cast(str, facts["note"])
 
 
-def _follow(hf: Holdfast, run_id: str, out: Output, *, until_blocked: bool) -> Exit:
+def _follow(hf: Holdfast, run_id: str, out: TerminalOutput, *, until_blocked: bool) -> Exit:
     """Write entries as they come, then the run; with JSON an object on each line."""
     entries = _until_blocked(hf, run_id) if until_blocked else hf.journal.tail(run_id)
     for entry in entries:
@@ -340,8 +340,8 @@ def _follow(hf: Holdfast, run_id: str, out: Output, *, until_blocked: bool) -> E
     last = _everything(hf, run_id)
     if out.is_for_people:
         write("")
-    Output("jsonl" if out.is_json else out.format).one(last, ids="run_id", draw=_draw)
-    return _OUTCOMES.get(Status(last["status"]), Exit.OK)
+    TerminalOutput("jsonl" if out.is_json else out.format).one(last, ids="run_id", draw=_draw)
+    return _OUTCOMES.get(RunStatus(last["status"]), Exit.OK)
 
 
 def _say_who_is_asked(hf: Holdfast, run_id: str) -> None:
@@ -364,8 +364,8 @@ def _until_blocked(hf: Holdfast, run_id: str) -> Iterator[Entry]:
 
 
 def _entry_line(record: Record) -> str:
-    told: Record = record["facts"] or {}
-    facts = {name: value for name, value in told.items() if value and name not in _UNTOLD}
+    stored: Record = record["facts"] or {}
+    facts = {name: value for name, value in stored.items() if value and name not in _HIDDEN_FACTS}
     parts = [f"{record['seq']:>6}", record["at"] or "", f"{printable(record['kind']):<20}"]
     return "  ".join([*parts, short(facts) if facts else ""]).rstrip()
 
@@ -385,7 +385,7 @@ def _draw(record: Record) -> None:
             output.table(columns, empty="")(rows)
     for line in trace:
         write(printable(line))
-    if record["status"] == Status.BLOCKED:
+    if record["status"] == RunStatus.BLOCKED:
         ids = [effect["effect_id"] for effect in record["unsettled_effects"]]
         say(blocked.advice(record["run_id"], record["blocked_reason"], ids))
     for wait in record["open_waits"]:
@@ -395,7 +395,7 @@ def _draw(record: Record) -> None:
 
 def _traceback(record: Record) -> list[str]:
     """The lines of what a failed run's agent raised, with a blank one in front."""
-    details: Any = record["result"] if record["status"] == Status.FAILED else None
+    details: Any = record["result"] if record["status"] == RunStatus.FAILED else None
     if not isinstance(details, dict) or "traceback" not in details:
         return []
     return ["", *str(cast("dict[str, Any]", details)["traceback"]).splitlines()]

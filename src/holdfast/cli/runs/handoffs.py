@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from holdfast.cli import workers
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import RunStatus
 from holdfast.terminal import inputs, output
 from holdfast.terminal.options import Options, Ordinal, common
 from holdfast.terminal.output import say, write
@@ -57,7 +57,7 @@ def handoff(options: Options, *, run: str, to: str, by: str | None, note: str) -
 def _draw_requested(record: Record) -> None:
     whom = "a fresh context" if record["wish"] == "*" else f"agent {printable(record['wish'])}"
     write(f"run {printable(record['run_id'])} is to be handed over to {whom} after its turn")
-    if record["status"] == Status.BLOCKED:
+    if record["status"] == RunStatus.BLOCKED:
         say(f"it is blocked: `holdfast runs unblock {record['run_id']}` lets it go on")
 
 

@@ -228,9 +228,9 @@ def _warn(plan: TravelPlan, resend: Sequence[str]) -> None:
     """What exists outside stays: whoever goes back is told, in every format."""
     if not plan.outside:
         return
-    told = f"{count(len(plan.outside), 'effect')} after version {plan.version} of {plan.run_id}"
+    kept = f"{count(len(plan.outside), 'effect')} after version {plan.version} of {plan.run_id}"
     again = f", but for the {len(resend)} named by --resend" if resend else ""
-    say(f"not undone: {told}, given back when called and not sent again{again}; --plan lists them")
+    say(f"not undone: {kept}, given back when called and not sent again{again}; --plan lists them")
     doubtful = [p.effect for p in plan.effects if p.then == "to_be_resolved"]
     if doubtful:
         ids = ", ".join(f"`holdfast effects resolve {effect.effect_id}`" for effect in doubtful)

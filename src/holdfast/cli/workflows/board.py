@@ -19,7 +19,7 @@ ENDED: Final = ("completed", "failed", "skipped")
 
 
 @dataclass
-class Row:
+class BoardRow:
     """One block, or one round of a loop. `rounds` is 0 if it is no loop.
 
     Its state is "pending", "running", "waiting", or what became of it.
@@ -32,7 +32,7 @@ class Row:
     seconds: float = 0.0
     error: str = ""
     rounds: int = 0
-    below: "dict[str, Row]" = field(default_factory=lambda: {})
+    below: "dict[str, BoardRow]" = field(default_factory=lambda: {})
 
     @property
     def is_active(self) -> bool:
@@ -61,7 +61,7 @@ class Wave:
 
     number: int
     total: int
-    rows: list[Row]
+    rows: list[BoardRow]
 
 
 class Board:
@@ -69,7 +69,7 @@ class Board:
 
     def __init__(self, before: Outcome) -> None:
         self.waves: list[Wave] = []
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, BoardRow] = {}
         self._runs: dict[str, str] = {}
         self.update(before)
 
@@ -123,28 +123,28 @@ class Board:
             if name not in self._rows:
                 wave.rows.append(self._add({}, name, name))
 
-    def _add(self, among: dict[str, Row], path: str, name: str) -> Row:
-        row = self._rows.setdefault(path, Row(path, name))
+    def _add(self, among: dict[str, BoardRow], path: str, name: str) -> BoardRow:
+        row = self._rows.setdefault(path, BoardRow(path, name))
         among[path] = row
         return row
 
-    def _forget(self, rows: dict[str, Row]) -> None:
+    def _forget(self, rows: dict[str, BoardRow]) -> None:
         for path, row in rows.items():
             self._forget(row.below)
             del self._rows[path]
         rows.clear()
 
-    def _row(self, path: str) -> Row:
+    def _row(self, path: str) -> BoardRow:
         """The row of a path; one that is new is a round of a loop."""
         if path in self._rows:
             return self._rows[path]
         loops = [row for row in self._rows.values() if path.startswith(f"{row.path}[")]
         if not loops:
-            return Row(path, path)
+            return BoardRow(path, path)
         loop = max(loops, key=lambda row: len(row.path))
         return self._add(loop.below, path, path[len(loop.path) :])
 
-    def _begin(self, row: Row) -> None:
+    def _begin(self, row: BoardRow) -> None:
         if row.state not in ENDED:
             row.state = "running"
             row.began = row.began or time.monotonic()
@@ -158,7 +158,7 @@ class Board:
                 _end_with_its_rounds(loop)
 
 
-def _end_with_its_rounds(loop: Row) -> None:
+def _end_with_its_rounds(loop: BoardRow) -> None:
     """A loop is told to have ended with its wave only; its rounds may tell it long before."""
     states = [row.state for row in loop.below.values()]
     if loop.state not in ENDED and sum(state in ENDED for state in states) == loop.rounds:
@@ -166,7 +166,7 @@ def _end_with_its_rounds(loop: Row) -> None:
         loop.state = "failed" if "failed" in states else "completed"
 
 
-def shown_below(row: Row, *, most: int) -> Iterator[tuple[int, Row]]:
+def shown_below(row: BoardRow, *, most: int) -> Iterator[tuple[int, BoardRow]]:
     """What is shown under a row, with its depth: of a loop only rounds that go on or failed."""
     rows = list(row.below.values())
     if row.rounds:
@@ -176,4 +176,4 @@ def shown_below(row: Row, *, most: int) -> Iterator[tuple[int, Row]]:
         for depth, below in shown_below(each, most=most):
             yield depth + 1, below
     if len(rows) > most:
-        yield 1, Row("", f"… and {len(rows) - most:,} more", state="more")
+        yield 1, BoardRow("", f"… and {len(rows) - most:,} more", state="more")

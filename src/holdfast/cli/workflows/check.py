@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.terminal import loading
+from holdfast.terminal import import_names
 from holdfast.terminal.exits import Exit
 from holdfast.terminal.options import printing
-from holdfast.terminal.output import Output, say, write
+from holdfast.terminal.output import TerminalOutput, say, write
 from holdfast.terminal.records import Record
 from holdfast.terminal.text import count, printable, to_json
 
@@ -26,7 +26,7 @@ _APP = click.option(
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @_APP
 @printing
-def validate(out: Output, *, files: tuple[str, ...], app: str | None) -> Exit:
+def validate(out: TerminalOutput, *, files: tuple[str, ...], app: str | None) -> Exit:
     """List every mistake in definitions of workflows; nothing is run, no store is opened.
 
     Each mistake is told with its line, its reason and what to do, also those of the files that
@@ -45,13 +45,13 @@ def validate(out: Output, *, files: tuple[str, ...], app: str | None) -> Exit:
 @click.command()
 @_APP
 @printing
-def schema(out: Output, *, app: str | None) -> None:
+def schema(out: TerminalOutput, *, app: str | None) -> None:
     """Print the JSON Schema of definitions, by which an editor completes and checks them.
 
     In VS Code, with its YAML extension: save it as workflow.schema.json, and begin a definition
     with the line `# yaml-language-server: $schema=workflow.schema.json`.
     """
-    # Here, so that the other commands need not have what workflows need.
+    # Imported here, so that the other commands do not need the dependencies of workflows.
     from holdfast.workflows.checks.schema import schema_of
 
     made = schema_of(_kit(app).types.values())
@@ -62,7 +62,7 @@ def _kit(app: str | None) -> "Kit":
     """What blocks may use: that of an app, or nothing but the types that come with Holdfast."""
     from holdfast.workflows.execution.kit import Kit
 
-    return Kit() if app is None else loading.load(app).workflows.kit
+    return Kit() if app is None else import_names.load(app).workflows.kit
 
 
 def _examined(file: str, kit: "Kit") -> Record:
@@ -80,9 +80,9 @@ def _draw_all(records: Iterable[Record]) -> None:
 
 
 def _draw(record: Record) -> None:
-    from holdfast.workflows.checks.problems import Problem
+    from holdfast.workflows.checks.problems import WorkflowProblem
 
     for each in record["problems"]:
-        write(printable(str(Problem(**each))))
-    told = "it is valid" if record["valid"] else count(len(record["problems"]), "mistake")
-    say(f"{record['file']}: {told}")
+        write(printable(str(WorkflowProblem(**each))))
+    verdict = "it is valid" if record["valid"] else count(len(record["problems"]), "mistake")
+    say(f"{record['file']}: {verdict}")

@@ -30,7 +30,7 @@ from holdfast.cli.workflows.text import (
 from holdfast.cli.workflows.use import NO_RUNS, Use, asking_for, name_store, using
 from holdfast.errors import RunEnded, UnsupportedValue, WorkflowInvalid
 from holdfast.kernel import effects
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.sync import Holdfast
 from holdfast.terminal import exits, inputs, output
 from holdfast.terminal.exits import Exit
@@ -207,7 +207,7 @@ def resume(
 @command.command("list")
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option(
-    "--status", type=click.Choice([s.value for s in Status]), help="Only runs in this state."
+    "--status", type=click.Choice([s.value for s in RunStatus]), help="Only runs in this state."
 )
 @click.option("--nested", is_flag=True, help="Also those that other workflows began.")
 @click.option("--limit", type=Count, default=100, show_default=True, help="At most so many.")
@@ -389,7 +389,7 @@ class _Going:
 
 def _worked_elsewhere(hf: Holdfast, run_id: str) -> tuple[str, Outcome | None]:
     run = hf.runs.get(run_id)
-    if run.status is Status.RUNNING and run.worker != hf.worker:
+    if run.status is RunStatus.RUNNING and run.worker != hf.worker:
         return run.worker, hf.workflows.status(run_id)
     return "", None
 
@@ -398,7 +398,7 @@ def _is_let_go(hf: Holdfast, run_id: str, *, within: float) -> bool:
     """Whether this process comes to hold no run of a tree in time."""
     deadline = time.monotonic() + within
     while any(
-        run.status is Status.RUNNING and run.worker == hf.worker for run in _tree(hf, run_id)
+        run.status is RunStatus.RUNNING and run.worker == hf.worker for run in _tree(hf, run_id)
     ):
         if time.monotonic() > deadline:
             return False
@@ -410,7 +410,7 @@ def _break_off(hf: Holdfast) -> None:
     hf._call(app.break_off, hf._inner)  # pyright: ignore[reportPrivateUsage] - of this package
 
 
-def _tree(hf: Holdfast, run_id: str) -> Iterator[Run]:
+def _tree(hf: Holdfast, run_id: str) -> Iterator[RunRow]:
     """A run and all below it."""
     ahead = [hf.runs.get(run_id)]
     while ahead:
@@ -443,16 +443,16 @@ def _record(hf: Holdfast, outcome: Outcome) -> Record:
 
 
 def _blocked(hf: Holdfast, outcome: Outcome) -> list[Record]:
-    if outcome.status not in (Status.BLOCKED, Status.WAITING):
+    if outcome.status not in (RunStatus.BLOCKED, RunStatus.WAITING):
         return []
     return [
         _why_blocked(hf, run, outcome)
         for run in _tree(hf, outcome.run_id)
-        if run.status is Status.BLOCKED
+        if run.status is RunStatus.BLOCKED
     ]
 
 
-def _why_blocked(hf: Holdfast, run: Run, outcome: Outcome) -> Record:
+def _why_blocked(hf: Holdfast, run: RunRow, outcome: Outcome) -> Record:
     ids = [
         str(effect.effect_id)
         for effect in hf.effects.of_run(run.run_id)
@@ -486,8 +486,8 @@ def _everything(hf: Holdfast, run_id: str, workflow: Workflow) -> Record:
 
 
 def _draw_everything(record: Record) -> None:
-    told = ("run_id", "workflow", "version", "status", "created_at", "worker", "parent_id")
-    output.fields({name: record[name] for name in (*told, "inputs", "outputs", "error")})
+    columns = ("run_id", "workflow", "version", "status", "created_at", "worker", "parent_id")
+    output.fields({name: record[name] for name in (*columns, "inputs", "outputs", "error")})
     write("")
     output.table(_BLOCK_COLUMNS, empty="it has no blocks")(_block_rows(record))
     for question in record["waiting"]:
@@ -516,8 +516,8 @@ def _took(result: Record | None, kind: str) -> str:
     """How long a block took; of one that waited only its last moments are known, and not told."""
     if result is None or result["status"] == "skipped":
         return ""
-    told = duration(result["seconds"])
-    return "" if kind in _WAITING and told == duration(0) else told
+    text = duration(result["seconds"])
+    return "" if kind in _WAITING and text == duration(0) else text
 
 
 def _shown_outputs(result: Record | None) -> Any:

@@ -57,9 +57,9 @@ def _format_of(file: str | None) -> str:
 
 
 def _drawn(options: Options, target: str, wanted: str) -> Record:
-    # Here, since these need what only the extra `workflows` brings.
+    # Imported here, since these need the extra `workflows`.
     from holdfast.cli.workflows.use import NO_RUNS, asking_for
-    from holdfast.workflows.checks.reading import load
+    from holdfast.workflows.checks.definition_reader import load
     from holdfast.workflows.drawing.graph import mermaid, states_of
     from holdfast.workflows.drawing.svg import svg
 
@@ -67,7 +67,7 @@ def _drawn(options: Options, target: str, wanted: str) -> Record:
     if Path(target).is_file() or target.endswith(_FILES):
         workflow = load(target)
     else:
-        # only to refuse a store that is not there, or is an older one
+        # only to refuse a store that is missing or older
         options.open_existing(advice=NO_RUNS)
         with asking_for(target):
             workflow, outcome = asyncio.run(_of_run(options, target))

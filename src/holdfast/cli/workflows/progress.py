@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.cli.workflows.board import Board, Row, Wave, shown_below
-from holdfast.terminal.output import Output, say
+from holdfast.cli.workflows.board import Board, BoardRow, Wave, shown_below
+from holdfast.terminal.output import TerminalOutput, say
 from holdfast.terminal.text import printable, short
 from holdfast.workflows.execution.events import BlockEnded, BlockWaits, Event, WaveBegan
 from holdfast.workflows.execution.outcome import Outcome
@@ -51,7 +51,7 @@ class Display(Protocol):
 
 
 @contextlib.contextmanager
-def shown(output: Output, before: Outcome, look: Look) -> "Generator[Display | None]":
+def shown(output: TerminalOutput, before: Outcome, look: Look) -> "Generator[Display | None]":
     """What shows how far the run has come; None if nothing is to be shown."""
     if not output.is_for_people:
         yield None
@@ -59,7 +59,7 @@ def shown(output: Output, before: Outcome, look: Look) -> "Generator[Display | N
         with _moving(before) as display, _ticking(display, look):
             yield display
     else:
-        lines = _Lines(before)
+        lines = _EventLines(before)
         with _ticking(lines, look):
             yield lines
 
@@ -78,27 +78,27 @@ def _ticking(display: Display, look: Look) -> Generator[None]:
 
 
 def _tick(display: Display, look: Look, stop: threading.Event) -> None:
-    told = ""
+    last_worker = ""
     frames = 0
     while not stop.wait(_FRAME_SECONDS):
         frames += 1
         if frames % _LOOK_FRAMES == 0:
-            with contextlib.suppress(Exception):  # it shows less then; the run is not touched
+            with contextlib.suppress(Exception):  # then it shows less; the run is not affected
                 worker, outcome = look()
                 if outcome is not None:
                     display.follow(outcome)
-                    if worker != told:
-                        told = worker
+                    if worker != last_worker:
+                        last_worker = worker
                         say(f"worker {worker} works on it; if that was killed, it goes on here")
         display.tick()
 
 
-class _Lines:
+class _EventLines:
     """A line for each event; what is looked at again after a pause is told once."""
 
     def __init__(self, before: Outcome) -> None:
-        self._told: set[tuple[str, str]] = {("", f"wave {n}") for n in _waves_done(before)}
-        self._told |= {(name, result.status) for name, result in before.blocks.items()}
+        self._reported: set[tuple[str, str]] = {("", f"wave {n}") for n in _waves_done(before)}
+        self._reported |= {(name, result.status) for name, result in before.blocks.items()}
 
     def see(self, event: Event) -> None:
         match event:
@@ -123,8 +123,8 @@ class _Lines:
         pass
 
     def _tell(self, path: str, what: str, text: str) -> None:
-        if (path, what) not in self._told:
-            self._told.add((path, what))
+        if (path, what) not in self._reported:
+            self._reported.add((path, what))
             say(text)
 
 
@@ -221,7 +221,7 @@ class _Moving:
                 grid.add_row(self._mark(each), name, taken, Text(_note(each)))
         return Group(Text(f"wave {wave.number} of {wave.total}", style="bold"), grid)
 
-    def _mark(self, row: Row) -> "RenderableType":
+    def _mark(self, row: BoardRow) -> "RenderableType":
         from rich.spinner import Spinner
         from rich.text import Text
 
@@ -231,7 +231,7 @@ class _Moving:
         return Text(mark, style=style)
 
 
-def _note(row: Row) -> str:
+def _note(row: BoardRow) -> str:
     rounds = f"{row.rounds_ended}/{row.rounds} rounds" if row.rounds else ""
     waits = "waits" if row.state == "waiting" and not row.is_active else ""
     error = short(row.error, limit=_ERROR_WIDTH)

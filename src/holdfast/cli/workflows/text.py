@@ -9,27 +9,27 @@ import msgspec
 
 from holdfast.agents.definitions.questions import APPROVAL
 from holdfast.clock import from_datetime
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import RunStatus
 from holdfast.terminal import output
 from holdfast.terminal.exits import Exit
 from holdfast.terminal.output import say, write
 from holdfast.terminal.records import Record, record_of
 from holdfast.terminal.text import count, moment, printable, short, to_json
 from holdfast.workflows.execution.outcome import Outcome, Waiting
-from holdfast.workflows.execution.state import Result
+from holdfast.workflows.execution.state import BlockResult
 
 _COMMAND: Final = re.compile("`[^`]+`")
 _CODES: Final = {
-    Status.COMPLETED: Exit.OK,
-    Status.FAILED: Exit.FAILED,
-    Status.CANCELLED: Exit.FAILED,
-    Status.BLOCKED: Exit.NEEDS_PERSON,
+    RunStatus.COMPLETED: Exit.OK,
+    RunStatus.FAILED: Exit.FAILED,
+    RunStatus.CANCELLED: Exit.FAILED,
+    RunStatus.BLOCKED: Exit.NEEDS_PERSON,
 }
 
 
 def code_of(record: Record) -> Exit:
     """The exit code that says what became of a run that was carried out here."""
-    status = Status(record["status"])
+    status = RunStatus(record["status"])
     if status in _CODES:
         return _CODES[status]
     if record["waiting"] or record["blocked"]:
@@ -58,7 +58,7 @@ def _waiting(each: Waiting) -> Record:
     return msgspec.structs.asdict(each) | {"deadline": at}
 
 
-def _result(each: Result) -> Record:
+def _result(each: BlockResult) -> Record:
     record = record_of(each)
     rounds = None if each.rounds is None else [_result(one) for one in each.rounds]
     return record | {"rounds": rounds}
@@ -70,7 +70,7 @@ def draw(record: Record) -> None:
     if record["outputs"]:
         write("")
         output.fields(record["outputs"], whole=True)
-    if record["status"] == Status.FAILED:
+    if record["status"] == RunStatus.FAILED:
         for line in _failures(record):
             write(line)
     for question in record["waiting"]:

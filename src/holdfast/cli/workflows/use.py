@@ -13,8 +13,8 @@ from holdfast import settings
 from holdfast.app import Holdfast as Program
 from holdfast.errors import BodyErased, NotFoundError, RunNotFound
 from holdfast.sync.app import Holdfast
-from holdfast.sync.opening import around
-from holdfast.terminal import loading
+from holdfast.sync.lifecycle import around
+from holdfast.terminal import import_names
 from holdfast.terminal.options import Options
 from holdfast.terminal.text import HINTS
 from holdfast.workflows.access.secrets import Source, environment_secrets, file_secrets
@@ -43,7 +43,7 @@ class Use:
 
     @functools.cached_property
     def _program(self) -> Program | None:
-        return None if self.app is None else loading.load(self.app)
+        return None if self.app is None else import_names.load(self.app)
 
     @functools.cached_property
     def kit(self) -> Kit:

@@ -19,13 +19,13 @@ from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.reading.journal import body_of
 from holdfast.errors import EffectNotFound, MisuseError
 from holdfast.kernel import effects
-from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.effects import Effect, EffectStatus
 
 _WORDS: Final = {
-    Status.ISSUED: "issued",
-    Status.COMPLETED: "completed",
-    Status.NOT_DONE: "failed",
-    Status.UNKNOWN: "unknown",
+    EffectStatus.ISSUED: "issued",
+    EffectStatus.COMPLETED: "completed",
+    EffectStatus.NOT_DONE: "failed",
+    EffectStatus.UNKNOWN: "unknown",
 }
 _KEPT: Final = 10_000
 
@@ -40,7 +40,7 @@ class CallLog:
         self._begun_here: OrderedDict[UUID, None] = OrderedDict()
 
     async def begin(self, session_id: str, request: EffectRequest) -> Begun:
-        """Put the intent of a call on record; the answer says whether it may be made (`fresh`)."""
+        """Record the intent of a call; the result says whether it may be made (`fresh`)."""
 
         async def issue(held: LeasedRun) -> tuple[Begun, int]:
             since = SystemClock().now()
@@ -56,13 +56,19 @@ class CallLog:
         return begun
 
     async def find(self, key: str) -> Begun | None:
-        """What is known of the operation that a key names; None if the key is free."""
+        """Return what is known of the operation that a key names; None if the key is free."""
         return await self._engine.effects.find(key)
 
     async def settle(
-        self, effect: Effect, status: Status, text: str | None, *, by: str = "", note: str = ""
+        self,
+        effect: Effect,
+        status: EffectStatus,
+        text: str | None,
+        *,
+        by: str = "",
+        note: str = "",
     ) -> None:
-        """Record what became of a call; raises IllegalMove if that is known already."""
+        """Record the outcome of a call; raises IllegalMove if one is already recorded."""
         result = None if text is None else storable(text)
         try:
             await self._engine.effects.settle(
@@ -72,11 +78,11 @@ class CallLog:
             self._running.pop(effect.effect_id, None)
 
     def is_running_here(self, effect: Effect) -> bool:
-        """Whether the call was begun through this checkpointer, and nobody said how it ended."""
+        """Return whether this checkpointer began the call, and its outcome is not recorded."""
         return effect.effect_id in self._running
 
     def is_late(self, effect: Effect) -> bool:
-        """Whether this process stood still after an intent: others may have given the call up."""
+        """Return whether this process hung after an intent: others may have given the call up."""
         since = self._running.get(effect.effect_id)
         if since is None:
             return False
@@ -87,7 +93,7 @@ class CallLog:
         return await self._engine.effects.of_run(session_id)
 
     async def pick(self, session_id: str, call_id: str, key: str | None, *, here: bool) -> Effect:
-        """The call that an id means. Ids may be used again: an open call goes before settled ones,
+        """Return the call with an id. Ids may be used again: an open call goes before settled ones,
         and with `here` one that this process began goes before those of others."""
         wanted = usable_id(call_id)
         found = [
@@ -122,7 +128,7 @@ class CallLog:
         return None if stored is None else text_of(stored)
 
     async def shown(self, effect: Effect) -> dict[str, Any]:
-        """A call with all that is on record of it."""
+        """Return a call with all that is recorded of it."""
         is_over = effect.status in effects.SETTLED
         return {
             "session_id": effect.run_id,

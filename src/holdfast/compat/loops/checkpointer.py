@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.turn.calls import usable_id
 from holdfast.compat.loops.call_log import CallLog, as_json, iso, storable
 from holdfast.compat.loops.held_sessions import Engine, HeldSessions, OwnEngine, check_is_session
@@ -20,8 +20,8 @@ from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.errors import ConflictError, InputDiffers, MisuseError, RunNotFound, StoreClosed
 from holdfast.kernel import effects
 from holdfast.kernel.checkpoints import Checkpoint
-from holdfast.kernel.effects import Status
-from holdfast.kernel.runs import ENDED, Run
+from holdfast.kernel.effects import EffectStatus
+from holdfast.kernel.runs import ENDED, RunRow
 from holdfast.settings import Settings, locate_store, store_url
 
 Ending = Literal["completed", "failed", "cancelled"]
@@ -77,7 +77,7 @@ class Checkpointer:
         await self.close()
 
     async def close(self) -> None:
-        """Give the sessions back and close the store; calls from then on raise StoreClosed."""
+        """Release the sessions and close the store; calls from then on raise StoreClosed."""
         async with self._opening:
             self._is_closed = True
             opened, self._opened = self._opened, None
@@ -97,7 +97,7 @@ class Checkpointer:
         *,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin a session, or go on with one: `created_at` stays, `updated_at` moves.
+        """Begin a session, or continue one: `created_at` stays, `updated_at` moves.
 
         `metadata` is kept from the first start on; another one later raises InputDiffers. A session
         that has ended raises RunEnded. The message and the prompt are not stored here: they belong
@@ -112,7 +112,7 @@ class Checkpointer:
         if metadata is None:
             return
         kept = (await engine.runs.input(session_id))["metadata"]
-        if kept != shapes.plain(dict(metadata), what="metadata"):
+        if kept != type_conversion.plain(dict(metadata), what="metadata"):
             raise InputDiffers(f"session {session_id!r} was begun with other metadata: {kept!r}")
 
     async def end_session(self, session_id: str, status: Ending = "completed") -> None:
@@ -157,10 +157,9 @@ class Checkpointer:
         plan: Mapping[str, Any] | None,
         budget_spent_usd: float,
     ) -> int:
-        """Store the whole state as the next version, and give its number back: 1, 2, 3 …
+        """Store the whole state as the next version, and return its number: 1, 2, 3 …
 
-        What differs from the last version is written, nothing else. A session that is not known is
-        started.
+        Only what differs from the last version is written. An unknown session is started.
         """
         sessions = (await self._open()).sessions
         state: dict[str, object] = {
@@ -175,9 +174,9 @@ class Checkpointer:
         return await sessions.advance(session_id, save)
 
     async def load_latest(self, session_id: str) -> dict[str, Any] | None:
-        """The newest version: transcript, plan, budget_spent_usd, version; None if there is none.
+        """Return the newest version or None: transcript, plan, budget_spent_usd, version.
 
-        Raises CheckpointCorrupted rather than give back anything that was not saved.
+        Raises CheckpointCorrupted rather than return anything that was not saved.
         """
         engine = (await self._open()).engine
         try:
@@ -187,7 +186,7 @@ class Checkpointer:
         return _shown(state) if state.version else None
 
     async def load_newest_intact(self, session_id: str) -> dict[str, Any] | None:
-        """The newest version that is whole; that others were passed over is put on the record."""
+        """Return the newest version that is intact; record that others were skipped."""
         engine = (await self._open()).engine
         try:
             state = await engine.checkpoints.load_newest_intact(session_id)
@@ -222,7 +221,7 @@ class Checkpointer:
     async def delete_version(self, session_id: str, version: int, *, note: str = "") -> None:
         """Put a tombstone on a version: it is not loaded any more, later ones are; the last stays.
 
-        Deleting rows instead is found as damage, and nothing is given back in their place.
+        Deleting rows instead is found as damage, and nothing is returned in their place.
         """
         engine = (await self._open()).engine
         await engine.checkpoints.delete(session_id, version, note=note)
@@ -237,7 +236,7 @@ class Checkpointer:
         *,
         limit_seconds: float = 300.0,
     ) -> None:
-        """Put the intent of a call on record. If this returns, the call is yours to make.
+        """Record the intent of a call. If this returns, the call is yours to make.
 
         Raises ConflictError if the key is taken: the operation was issued before and may have
         happened, or has happened. Do not make the call then. Nothing is changed by asking again.
@@ -270,7 +269,7 @@ class Checkpointer:
         """
         calls = await self.calls()
         effect = await calls.pick(session_id, call_id, idempotency_key, here=True)
-        status = Status.COMPLETED if success else Status.NOT_DONE
+        status = EffectStatus.COMPLETED if success else EffectStatus.NOT_DONE
         if effect.status is status and await calls.text_of(effect) == storable(result_text):
             return
         await calls.settle(effect, status, result_text)
@@ -303,18 +302,18 @@ class Checkpointer:
         idempotency_key: str | None = None,
         by: str = "",
     ) -> None:
-        """Say what became of a call that nobody saw the end of; also after its session has ended.
+        """Record the outcome of a call whose end is unknown; also after its session has ended.
 
-        What happened is never done again and gives its result back; what did not may be done.
+        A call that happened is never repeated and returns its result; one that did not may be made.
         """
         calls = await self.calls()
         effect = await calls.pick(session_id, call_id, idempotency_key, here=False)
-        status = Status.COMPLETED if happened else Status.NOT_DONE
+        status = EffectStatus.COMPLETED if happened else EffectStatus.NOT_DONE
         text = (result_text or "") if happened else result_text
         await calls.settle(effect, status, text, by=by, note="resolved")
 
     async def calls(self) -> CallLog:
-        """The tool calls, for loops and registries that decide by what is on record of a call."""
+        """Return the tool calls, for loops and registries that decide by what is recorded."""
         return (await self._open()).calls
 
     async def _open(self) -> _Opened:
@@ -341,7 +340,7 @@ async def check_pending_tool_calls(
     checkpointer: Checkpointer, session_id: str
 ) -> list[dict[str, Any]]:
     """Calls that were issued and whose outcome is not known: call_id, tool_name, args_json and
-    started_at. Verify each, or settle it with `resolve_pending`, before the loop goes on."""
+    started_at. Verify each, or settle it with `resolve_pending`, before the loop continues."""
     calls = await checkpointer.calls()
     return [
         {
@@ -370,8 +369,8 @@ def _shown(state: State) -> dict[str, Any]:
     }
 
 
-async def _changed_at(engine: Engine, run: Run) -> int:
-    """When the last entry was written; read from the last place that an index knows of."""
+async def _changed_at(engine: Engine, run: RunRow) -> int:
+    """Return when the last entry was written; reads from the last position in an index."""
     newest = await engine.checkpoints.history(run.run_id, limit=1)
     after = max(1, run.lease_seq, run.result_seq, newest[0].seq if newest else 0) - 1
     at = run.created_at

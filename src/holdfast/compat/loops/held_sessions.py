@@ -1,7 +1,7 @@
 """The runs of a checkpointer's sessions: opened, taken, and taken again after another process.
 
-A session is a run of agent `checkpointer`, which no worker works on. Whoever uses one takes it from
-whoever had it; an operation that finds its run taken is done again. So processes that share a
+A session is a run of agent `checkpointer`, which no worker works on. A process that uses one takes
+it over from its holder; an operation that finds its run taken is retried. So processes that share a
 session take turns, and one that uses it alone pays a single commit for each operation.
 """
 
@@ -32,7 +32,7 @@ from holdfast.errors import (
     RunExists,
     RunNotFound,
 )
-from holdfast.kernel.runs import ENDED, BlockedReason, Run, Status
+from holdfast.kernel.runs import ENDED, BlockedReason, RunRow, RunStatus
 from holdfast.settings import Settings
 from holdfast.stores import open_store
 from holdfast.telemetry import Telemetry
@@ -106,9 +106,9 @@ class HeldSessions:
         metadata: Mapping[str, Any] | None = None,
         anew: bool = False,
     ) -> T:
-        """Do `work` with the session's run; again as long as others take the run meanwhile.
+        """Do `work` with the session's run; retry while others take the run over.
 
-        What a worker that was fenced meant to write is not stored, so nothing is done twice.
+        The writes of a fenced worker are not stored, so nothing is done twice.
         """
         async with self._lock(session_id):
             if anew:
@@ -121,7 +121,7 @@ class HeldSessions:
                 except RunEnded:
                     self._held.pop(session_id, None)
                     raise
-                # Chance decides who is next, else each would take the run from the other for ever.
+                # A random pause, else two processes would take the run from each other for ever.
                 longest = min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(tried, 10))
                 await asyncio.sleep(random.uniform(0, longest))
         raise ConflictError(
@@ -130,7 +130,7 @@ class HeldSessions:
         )
 
     async def close(self) -> None:
-        """Give back what is held; what cannot be is free as soon as this worker counts as gone."""
+        """Release what is held; what cannot be is free as soon as this worker counts as gone."""
         while self._held:
             _, held = self._held.popitem()
             with contextlib.suppress(HoldfastError):
@@ -147,7 +147,7 @@ class HeldSessions:
         if held is None:
             found = await self._find_or_create(session_id, metadata)
             check_goes_on(found)
-            if found.status is Status.BLOCKED:
+            if found.status is RunStatus.BLOCKED:
                 await self._unblock(found)
             held = await self._engine.runs.open(session_id, takeover=True)
             self._held[session_id] = held
@@ -156,7 +156,7 @@ class HeldSessions:
         self._held.move_to_end(session_id)
         return held
 
-    async def _find_or_create(self, session_id: str, metadata: Mapping[str, Any] | None) -> Run:
+    async def _find_or_create(self, session_id: str, metadata: Mapping[str, Any] | None) -> RunRow:
         try:
             found = await self._engine.runs.get(session_id)
         except RunNotFound:
@@ -166,7 +166,7 @@ class HeldSessions:
             found = await self._engine.runs.get(session_id)
         return found
 
-    async def _unblock(self, run: Run) -> None:
+    async def _unblock(self, run: RunRow) -> None:
         # The breaker stops workers that a run kills again and again; here no worker is at risk.
         if run.blocked_reason != BlockedReason.BREAKER:
             raise RunBlocked(
@@ -176,8 +176,8 @@ class HeldSessions:
         await self._engine.runs.unblock(run.run_id, note="a checkpointer goes on with it")
 
 
-def check_is_session(run: Run) -> None:
-    """Raise InputDiffers for a run that is something else than a checkpointer's session."""
+def check_is_session(run: RunRow) -> None:
+    """Raise InputDiffers for a run that is not a checkpointer's session."""
     if run.agent != AGENT:
         raise InputDiffers(
             f"{run.run_id!r} is a run of agent {run.agent!r}, not a checkpointer's session; "
@@ -185,11 +185,11 @@ def check_is_session(run: Run) -> None:
         )
 
 
-def check_goes_on(run: Run) -> None:
-    """Raise RunEnded for a session that takes no more."""
+def check_goes_on(run: RunRow) -> None:
+    """Raise RunEnded for a session that has ended."""
     check_is_session(run)
     if run.status in ENDED:
-        kind = RunCancelled if run.status is Status.CANCELLED else RunEnded
+        kind = RunCancelled if run.status is RunStatus.CANCELLED else RunEnded
         raise kind(
             f"session {run.run_id!r} has ended ({run.status}) and takes no more; begin another "
             "one, or fork it to go on from one of its versions: "

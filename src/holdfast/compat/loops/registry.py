@@ -2,8 +2,8 @@
 
     validation ─▶ permission ─▶ loop check ─▶ key ─▶ replay | intent on disk ─▶ the tool ─▶ outcome
 
-What a call comes to is always a `ToolResult`, errors of the tool too. What is raised concerns the
-store, and means that the call may have to be looked at again.
+The outcome of a call is always a `ToolResult`, errors of the tool too. An exception concerns the
+store, and means that the call may have to be checked again.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ import msgspec
 
 from holdfast import faults
 from holdfast.agents.definitions.messages import ToolResult
-from holdfast.agents.definitions.rules import Permission, Refused, Repeats, Rules
-from holdfast.agents.definitions.takes import Key
-from holdfast.agents.definitions.tools import Arguments, Happened, Place, Tool, text_of, tool
+from holdfast.agents.definitions.rules import CallRefused, Permission, Repeats, Rules
+from holdfast.agents.definitions.tool_arguments import Key
+from holdfast.agents.definitions.tools import Arguments, CallPosition, Happened, Tool, text_of, tool
 from holdfast.agents.effects import doubt
 from holdfast.agents.effects import effect_flow as flow
 from holdfast.agents.effects.doubt import Answer
@@ -33,7 +33,7 @@ from holdfast.compat.loops.call_log import CallLog
 from holdfast.compat.loops.checkpointer import Checkpointer, check_pending_tool_calls
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.errors import IllegalMove, MisuseError, NotDone, UnsupportedValue
-from holdfast.kernel.effects import Effect, Status
+from holdfast.kernel.effects import Effect, EffectStatus
 from holdfast.telemetry import log
 
 _FIRST_PAUSE: Final = 0.01
@@ -41,7 +41,7 @@ _LONGEST_PAUSE: Final = 0.25
 _UNKNOWN: Final = "(whether it happened is not known)"
 
 
-class _Call(msgspec.Struct):
+class _RegistryCall(msgspec.Struct):
     """One call on its way."""
 
     tool: Tool[..., Any]
@@ -103,7 +103,7 @@ class ToolRegistry:
         self._counts: Counter[tuple[str, bytes]] = Counter()
 
     async def adispatch(self, name: str, args: Mapping[str, Any] | str, call_id: str) -> ToolResult:
-        """Make a call, unless it was made before: then its result is given back.
+        """Make a call, unless it was made before: then return its result.
 
         Of identical calls at the same time, in any process, one is made and the others get its
         result.
@@ -114,25 +114,30 @@ class ToolRegistry:
             await self._rules.permit(tool, arguments)
             self._repeats = self._repeats.after(tool.name, arguments.digest)
             self._rules.check_repeats(self._repeats)
-        except Refused as refused:
+        except CallRefused as refused:
             return ToolResult(call_id, str(refused), is_error=True)
         if tool.policy.effect == "read" or self._checkpointer is None:
-            call = _Call(tool, arguments, call_id, self._key(tool, arguments, call_id, nth=0))
+            call = _RegistryCall(
+                tool, arguments, call_id, self._key(tool, arguments, call_id, nth=0)
+            )
             return await _call_only(call)
         call = await self._place(tool, arguments, call_id)
         return await _Dispatch(await self._checkpointer.calls(), call).finish()
 
     async def verify_pending(self) -> list[dict[str, Any]]:
-        """Ask the tools' `verify` about calls that were interrupted; those that stay pending.
+        """Ask the tools' `verify` about interrupted calls; return those that stay pending.
 
-        What is found out is recorded; calls that only read are discarded when their time is over.
-        Do so when a session is resumed, before its loop goes on.
+        The findings are recorded; calls that only read are discarded after their timeout.
+        Do so when a session is resumed, before its loop continues.
         """
         if self._checkpointer is None:
             return []
         calls = await self._checkpointer.calls()
         for effect in await calls.of_session(self._session_id):
-            if effect.status in (Status.ISSUED, Status.UNKNOWN) and effect.tool in self.tools:
+            if (
+                effect.status in (EffectStatus.ISSUED, EffectStatus.UNKNOWN)
+                and effect.tool in self.tools
+            ):
                 await self._verify(calls, self.tools[effect.tool], effect)
         return await check_pending_tool_calls(self._checkpointer, self._session_id)
 
@@ -141,16 +146,18 @@ class ToolRegistry:
             return
         try:
             arguments = self._rules.parse(tool, await calls.args_of(effect))
-        except Refused as refused:
+        except CallRefused as refused:
             log.warning("%s takes other arguments by now, and was not asked: %s", tool, refused)
             return
-        call = _Call(tool, arguments, effect.call_id, effect.key)
-        found = await calls.find(effect.key)  # if its time is over, that is recorded here
+        call = _RegistryCall(tool, arguments, effect.call_id, effect.key)
+        found = await calls.find(effect.key)  # this records a timeout
         if found is not None and found.answer in ("in_flight", "unknown"):
             await _Dispatch(calls, call).verify(found)
 
-    async def _place(self, tool: Tool[..., Any], arguments: Arguments, call_id: str) -> _Call:
-        """A call with its key: the same again when a turn is repeated after a crash."""
+    async def _place(
+        self, tool: Tool[..., Any], arguments: Arguments, call_id: str
+    ) -> _RegistryCall:
+        """Return a call with its key: the same key when a turn is repeated after a crash."""
         assert self._checkpointer is not None, "only recorded calls have a place"
         version = await self._checkpointer.latest_version(self._session_id)
         if version != self._version:
@@ -159,18 +166,18 @@ class ToolRegistry:
         nth = self._counts[tool.name, arguments.digest]
         self._counts[tool.name, arguments.digest] += 1
         key = self._key(tool, arguments, call_id, nth=nth)
-        return _Call(tool, arguments, call_id, key, self._session_id)
+        return _RegistryCall(tool, arguments, call_id, key, self._session_id)
 
     def _key(self, tool: Tool[..., Any], arguments: Arguments, call_id: str, *, nth: int) -> str:
         session = self._session_id
-        place = Place(session, self._version, usable_id(call_id), str(nth))
+        place = CallPosition(session, self._version, usable_id(call_id), str(nth))
         return tool.key_for(arguments, place)
 
 
 class _Dispatch:
     """One call of a tool with consequences, taken to its end."""
 
-    def __init__(self, calls: CallLog, call: _Call) -> None:
+    def __init__(self, calls: CallLog, call: _RegistryCall) -> None:
         self._calls = calls
         self._call = call
         self._policy = call.tool.policy
@@ -213,22 +220,24 @@ class _Dispatch:
                 return self._report_unknown(begun.effect, error, reason)
 
     async def verify(self, begun: Begun) -> None:
-        """Ask outside, and record the answer if it counts already."""
+        """Ask the tool's `verify`, and record the answer if it counts already."""
         if self._policy.effect == "read":
             if begun.is_over:
-                await self._settle(flow.Settle(begun, Status.NOT_DONE, note="it only reads"))
+                await self._settle(flow.Settle(begun, EffectStatus.NOT_DONE, note="it only reads"))
             return
         verdict = await self._verdict(begun.effect)
         if isinstance(verdict, Happened):
-            await self._settle(flow.Settle(begun, Status.COMPLETED, verdict.result, "verified"))
+            await self._settle(
+                flow.Settle(begun, EffectStatus.COMPLETED, verdict.result, "verified")
+            )
         elif isinstance(verdict, NotDone) and begun.is_over:
-            await self._settle(flow.Settle(begun, Status.NOT_DONE, note="verified"))
+            await self._settle(flow.Settle(begun, EffectStatus.NOT_DONE, note="verified"))
 
     async def _verdict(self, effect: Effect) -> Answer:
         return await ask_verify(self._call.tool, self._call.arguments, effect.key)
 
     async def _make(self, effect: Effect) -> flow.CallAnswer:
-        """Call the tool, and tell the flow what was seen."""
+        """Call the tool, and report to the flow what was seen."""
         call, policy = self._call, self._policy
         if policy.effect == "mutate" and self._calls.is_late(effect):
             return flow.TooLate()
@@ -249,13 +258,13 @@ class _Dispatch:
         return flow.Returned(value)
 
     async def _settle(self, step: flow.Settle) -> str | None:
-        """Record an outcome; the text that is recorded."""
+        """Record an outcome; return the text that is recorded."""
         effect, text = step.begun.effect, step.result
-        if step.status is Status.COMPLETED:
+        if step.status is EffectStatus.COMPLETED:
             text = _text(step.result)
         note = "the call was cancelled" if step.is_interrupted else step.note
         recording = self._record(effect, step.status, text, note=note)
-        if step.status is Status.UNKNOWN or step.is_interrupted:
+        if step.status is EffectStatus.UNKNOWN or step.is_interrupted:
             settling = asyncio.ensure_future(recording)  # it ends if this task is cancelled, too
             await asyncio.wait([settling])
             settling.result()
@@ -264,15 +273,17 @@ class _Dispatch:
         return text
 
     def _reply(self, step: flow.Settle, text: str | None) -> ToolResult:
-        if step.status is Status.COMPLETED and not step.is_interrupted:
+        if step.status is EffectStatus.COMPLETED and not step.is_interrupted:
             return self._call.result(text or "")
         return self._call.failed(text or "")
 
-    async def _record(self, effect: Effect, status: Status, text: str | None, *, note: str) -> None:
+    async def _record(
+        self, effect: Effect, status: EffectStatus, text: str | None, *, note: str
+    ) -> None:
         try:
             await self._calls.settle(effect, status, text, note=note)
         except IllegalMove as error:
-            # Somebody else said so first: what is on record stays.
+            # Another caller was first: what is recorded stays.
             log.warning("the outcome of %s was recorded by somebody else: %s", effect.tool, error)
 
     def _report_unknown(self, effect: Effect, error: str | None, reason: str) -> ToolResult:
@@ -291,11 +302,16 @@ class _Dispatch:
         )
 
     async def _await_twin(self) -> None:
-        """Wait until the same operation, begun by somebody, has ended or its time is over."""
+        """Wait until the same operation, begun elsewhere, has ended or timed out.
+
+        A thread of this process may still make it after the timeout: then wait for that.
+        """
         pause = _FIRST_PAUSE
         while True:
             found = await self._calls.find(self._call.key)
-            if found is None or found.answer == "done" or found.is_over:
+            if found is None or found.answer == "done":
+                return
+            if found.is_over and not self._calls.is_running_here(found.effect):
                 return
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 1.5)
@@ -306,7 +322,7 @@ def _as_tool(given: Tool[..., Any] | Callable[..., Any]) -> Tool[..., Any]:
     return cast("Tool[..., Any]", given) if isinstance(given, Tool) else tool(given)
 
 
-async def _call_only(call: _Call) -> ToolResult:
+async def _call_only(call: _RegistryCall) -> ToolResult:
     """Call a tool that leaves no record."""
     limit = call.tool.policy.limit_seconds
     try:

@@ -7,7 +7,7 @@ error, never passed over: a message that lost a part would be another message.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.messages import Message
 from holdfast.errors import MisuseError
 
@@ -32,16 +32,18 @@ def deserialize_transcript(data: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 def serialize_plan(plan: object | None) -> dict[str, Any] | None:
     """A plan, a dataclass, struct or model of any depth, as a dict; None stays None."""
-    return None if plan is None else cast("dict[str, Any]", shapes.plain(plan, what="plan"))
+    return (
+        None if plan is None else cast("dict[str, Any]", type_conversion.plain(plan, what="plan"))
+    )
 
 
 def deserialize_plan(data: Mapping[str, Any] | None, plan_type: type[T]) -> T | None:
     """The plan again as a `plan_type`, whatever is nested in it as its own type too."""
-    return None if data is None else shapes.convert(data, plan_type, what="the plan")
+    return None if data is None else type_conversion.convert(data, plan_type, what="the plan")
 
 
 def _serialize_message(message: Message) -> dict[str, Any]:
-    plain = shapes.plain(message, what="message")
+    plain = type_conversion.plain(message, what="message")
     plain["created_at"] = message.created_at.isoformat()
     if message.usage is None:
         del plain["usage"]
@@ -55,4 +57,4 @@ def _deserialize_message(data: Mapping[str, Any], at: int) -> Message:
             raise UnknownBlock(
                 f"unknown block kind: {kind!r} in message {at}; known are {', '.join(BLOCK_KINDS)}"
             )
-    return shapes.convert(data, Message, what=f"message {at}")
+    return type_conversion.convert(data, Message, what=f"message {at}")

@@ -1,4 +1,4 @@
-"""Results that stand for answers which will not come: exactly one for each call, as an error."""
+"""Results that replace answers which will not come: exactly one for each call, as an error."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,13 +22,13 @@ def cancelled(correlation_data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tool_of(correlation_data: Mapping[str, Any]) -> str:
-    """What the caller's model knows the peer as."""
+    """Return the name by which the caller's model knows the peer."""
     named = correlation_data.get("peer_tool_name") or correlation_data.get("peer_agent_name")
     return str(named or "")
 
 
 def call_of(data: object) -> str:
-    """Which call of the model a result, or the data of a call, is about; "" if it does not say."""
+    """Return the id of the model's call that a result, or a call's data, names; "" if none."""
     if not isinstance(data, Mapping):
         return ""
     named: Mapping[str, Any] = data  # pyright: ignore[reportUnknownVariableType] - plain data

@@ -1,7 +1,7 @@
 """The operations of seed 000 on paused tasks, over runs, checkpoints and waits.
 
 A task is a run whose id is the task's. A call of a peer is a wait whose id is the sub-task's; the
-calls of one invocation are one group. Nothing is deleted: what is over is said so on the record.
+calls of one invocation are one group. Nothing is deleted: the journal records what has ended.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from holdfast.compat.mesh.records import (
     Resolution,
     RestoredTask,
 )
-from holdfast.compat.mesh.rows import Calls, Row
+from holdfast.compat.mesh.rows import Calls, WaitRow
 from holdfast.compat.mesh.task_context import TaskExecutionContext
 from holdfast.engine import sweeper
-from holdfast.engine.held import pausing
+from holdfast.engine.held import paused_tasks
 from holdfast.engine.held.leased_run import LeasedRun
-from holdfast.engine.held.pausing import Pause
+from holdfast.engine.held.paused_tasks import Pause
 from holdfast.engine.waits import CLAIM_SECONDS
 from holdfast.errors import (
     Fenced,
@@ -40,8 +40,8 @@ from holdfast.errors import (
 from holdfast.kernel import runs
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.peers import PEER
-from holdfast.kernel.runs import Run, Status
-from holdfast.stores.contract import Decision, Snapshot
+from holdfast.kernel.runs import RunRow, RunStatus
+from holdfast.stores.contract import LateDecision, Snapshot
 from holdfast.telemetry import log
 
 
@@ -76,9 +76,9 @@ class CheckpointService:
         """Store a task and its open calls in one commit; after it the task may leave memory.
 
         The task waits until every call is answered, has timed out or was cancelled; without open
-        calls it can be restored at once. Again for the same task, it is one more version, and calls
-        that are known are left as they are. The time of a call counts from its registration, not
-        from here. Raises Fenced if another process went on with it.
+        calls it can be restored at once. Repeated for the same task, it adds a version, and known
+        calls stay unchanged. The timeout of a call counts from its registration, not from here.
+        Raises Fenced if another process has continued it.
         """
         stored = task_context.to_checkpoint_dict()
         task_id: str = names.check(stored["task_id"], what="task id")
@@ -89,14 +89,16 @@ class CheckpointService:
         since = lease_seq or await self._since(task_id)
         state = parts_of(stored, agent_name=agent_name, since=since)
         try:
-            await pausing.pause(self._context, task_id, Pause(agent_name, state, groups, lease_seq))
+            await paused_tasks.pause(
+                self._context, task_id, Pause(agent_name, state, groups, lease_seq)
+            )
         except Fenced:
             self._held.pop(task_id, None)
             raise
         self._held.pop(task_id, None)
 
     async def _since(self, task_id: str) -> int:
-        """After which entry the calls of the present pause were opened."""
+        """Return the entry after which the calls of the present pause were opened."""
         if await self._context.store.runs.get(task_id) is None:
             return 0
         return (await self._checkpoints.load(task_id)).get("since", 0)
@@ -126,10 +128,10 @@ class CheckpointService:
     async def claim_peer_sub_task(
         self, sub_task_id: str, *, seconds: float = CLAIM_SECONDS
     ) -> dict[str, Any] | None:
-        """Keep a call for oneself, to record its result; None if it is another's, or over.
+        """Claim a call, to record its result; None if it is claimed by another, or over.
 
         It does not time out meanwhile. If its result is not recorded in so many seconds, because
-        the process died, it can be claimed again: nothing is lost between the two.
+        the process died, it can be claimed again: nothing is lost in between.
         """
         row = await self._row(sub_task_id)
         if (
@@ -151,7 +153,7 @@ class CheckpointService:
         result: object,
         sub_task_id: str | None = None,
     ) -> tuple[int, int]:
-        """Record the result of a call; how many of its invocation are in, and how many there are.
+        """Record the result of a call; return how many of its invocation are in, and the total.
 
         Without a `sub_task_id` it is the call with the function call id of the result, else the one
         that this service has claimed, else the only one that is open; raises MisuseError if that
@@ -173,8 +175,8 @@ class CheckpointService:
         resolved = await self.resolve_wait_once(sub_task_id, result)
         return resolved.completed, resolved.total
 
-    async def _meant(self, task_id: str, invocation_id: str, result: object) -> Row | None:
-        """The call that a result without an id is for; None if there is none left."""
+    async def _meant(self, task_id: str, invocation_id: str, result: object) -> WaitRow | None:
+        """Return the call that a result without an id is for; None if none is left."""
         named = await self._outcomes.named(task_id, invocation_id, result)
         if named is not None:
             return named
@@ -214,7 +216,7 @@ class CheckpointService:
         return row.record if row is not None and row.is_open else None
 
     async def get_peer_sub_tasks_for_task(self, logical_task_id: str) -> list[PeerSubTask]:
-        """The open calls of a task in their order: whom to tell when it is cancelled."""
+        """Return the open calls of a task in their order: the peers to notify of a cancel."""
         names.check(logical_task_id, what="task id")
         rows = await self._calls.of_task(logical_task_id)
         return [row.record for row in rows if row.is_open]
@@ -224,9 +226,9 @@ class CheckpointService:
     async def reset_timeout_deadline(
         self, sub_task_id: str, timeout_seconds: float | None = None
     ) -> bool:
-        """Let a call's time begin anew, because its peer gave a sign of life; False if it is over.
+        """Restart a call's timeout, because its peer gave a sign of life; False if it is over.
 
-        It has as long as it had at first, or `timeout_seconds`.
+        The new timeout is the original one, or `timeout_seconds`.
         """
         row = await self._row(sub_task_id)
         if row is None:
@@ -238,9 +240,9 @@ class CheckpointService:
     async def sweep_expired_timeouts(
         self, agent_name: str, limit: int | None = None
     ) -> list[PeerSubTask]:
-        """End the calls of an agent's tasks whose time is over; those, the earliest first.
+        """End the expired calls of an agent's tasks, and return them, the earliest first.
 
-        Each is given to one sweep only, and has its result already: what is left to do is to tell
+        Each is returned by one sweep only, and has its result already: what remains is to notify
         the peer, and to restore the task if nothing else is open.
         """
         names.check(agent_name, what="agent")
@@ -254,13 +256,13 @@ class CheckpointService:
                 break
         return ended
 
-    # Going on.
+    # Resuming.
 
     async def restore_task(self, logical_task_id: str) -> dict[str, Any] | None:
-        """Go on with a task here: its state, for `TaskExecutionContext.from_checkpoint_dict`.
+        """Resume a task here; return its state, for `TaskExecutionContext.from_checkpoint_dict`.
 
-        None if it is not known, is over, still waits for a peer, or another process goes on with
-        it. Nothing is deleted: if this process dies, another can restore the task.
+        None if it is not known, is over, still waits for a peer, or another process continues it.
+        Nothing is deleted: if this process dies, another can restore the task.
         """
         names.check(logical_task_id, what="task id")
         held = await self._take(logical_task_id)
@@ -274,9 +276,9 @@ class CheckpointService:
     async def restore_next(
         self, agent_name: str, timeout_seconds: float = 0.0
     ) -> RestoredTask | None:
-        """Go on with the task of an agent that has been complete longest; None if there is none.
+        """Resume the task of an agent that has been complete longest; None if none is.
 
-        Also with one whose process died after it was restored.
+        Includes tasks whose process died after it restored them.
         """
         names.check(agent_name, what="agent")
         loop = asyncio.get_running_loop()
@@ -291,7 +293,7 @@ class CheckpointService:
                 return await self._restored(stored)
 
     async def release_task(self, logical_task_id: str, *, delay_seconds: float = 0.0) -> bool:
-        """Give back a task that was restored here, for any process; False if none is held here."""
+        """Release a task that was restored here, for any process; False if it is not held here."""
         held = self._held.pop(logical_task_id, None)
         if held is None:
             return False
@@ -299,12 +301,12 @@ class CheckpointService:
         return True
 
     async def get_paused_task(self, logical_task_id: str) -> PausedTask | None:
-        """A task as it was stored last, without going on with it; None if it is over."""
+        """Return a task as it was stored last, without resuming it; None if it is over."""
         names.check(logical_task_id, what="task id")
         return await self._outcomes.paused_task(logical_task_id)
 
     async def cleanup_task(self, logical_task_id: str, result: object = None) -> bool:
-        """End a task on the record: what was restored here is completed, any other is cancelled.
+        """Record the end of a task: one restored here is completed, any other is cancelled.
 
         Its open calls are cancelled with it. False if it is not known or over already. Do so when
         the task is over, not when it is restored: until then it can be restored again.
@@ -313,11 +315,11 @@ class CheckpointService:
         held = self._held.get(logical_task_id)
         body = codec.encode(result, name="result")
 
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             run = snapshot.run
             if run is None or run.status in runs.ENDED:
-                return Decision(False)
-            return Decision(True, (_ending(run, held, body),))
+                return LateDecision(False)
+            return LateDecision(True, (_ending(run, held, body),))
 
         try:
             return await self._context.decide_late(logical_task_id, decide)
@@ -325,7 +327,7 @@ class CheckpointService:
             self._held.pop(logical_task_id, None)
 
     async def _take(self, task_id: str) -> LeasedRun | None:
-        """Hold a task that nobody else goes on with, once all its calls are over."""
+        """Claim a task that no other process continues, once all its calls are over."""
         try:
             held = await self._leases.take(task_id, only_ready=True)
         except (NotFoundError, RunEnded):
@@ -336,7 +338,7 @@ class CheckpointService:
             return await self._take(task_id)
         except IllegalMove:
             found = await self._context.store.runs.get(task_id)
-            if found is not None and found.status is Status.BLOCKED:
+            if found is not None and found.status is RunStatus.BLOCKED:
                 raise
             return None
         return None if await self._waits_on(held) else held
@@ -345,14 +347,14 @@ class CheckpointService:
         """Leave a task that was woken to the calls of its other invocations, if any is open."""
         while True:
             stored = await self._context.store.waits.of_run(held.run_id)
-            group_id = pausing.waits_for_more([wait for wait in stored if wait.kind == PEER])
+            group_id = paused_tasks.waits_for_more([wait for wait in stored if wait.kind == PEER])
             if not group_id:
                 return False
             if await held.suspend(group_id):
                 return True
 
     async def _begin(self, held: LeasedRun) -> dict[str, Any] | None:
-        """The state of a task that is held from now on; what is not a paused task is let go."""
+        """Return the state of a task that is now held; release a run that is not a paused task."""
         try:
             state = held.state()
             if state.get("task_id") != held.run_id:
@@ -373,19 +375,19 @@ class CheckpointService:
         task.register_peer_results(results)
         return RestoredTask(task, results)
 
-    async def _row(self, sub_task_id: str) -> Row | None:
+    async def _row(self, sub_task_id: str) -> WaitRow | None:
         try:
             return await self._calls.row_of(await self._waits.get(sub_task_id))
         except WaitNotFound:
             return None
 
 
-def _ending(run: Run, held: LeasedRun | None, body: bytes) -> Draft:
+def _ending(run: RunRow, held: LeasedRun | None, body: bytes) -> Draft:
     if held is None:
-        return Draft(Kind.RUN_CANCELLED, runs.Ended("the task was cleaned up"))
-    if (run.status, run.lease_seq) != (Status.RUNNING, held.run.lease_seq):
+        return Draft(Kind.RUN_CANCELLED, runs.RunFinished("the task was cleaned up"))
+    if (run.status, run.lease_seq) != (RunStatus.RUNNING, held.run.lease_seq):
         raise Fenced(
             f"task {run.run_id} was restored here, and then taken by another process: stop "
             "working on it, the other goes on"
         )
-    return Draft(Kind.RUN_COMPLETED, runs.Ended(), body)
+    return Draft(Kind.RUN_COMPLETED, runs.RunFinished(), body)

@@ -1,4 +1,4 @@
-"""What became of the calls of a paused task, read from its rows."""
+"""The outcomes of the calls of a paused task, read from its rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.clock import MICROSECONDS
 from holdfast.compat.mesh import answers
 from holdfast.compat.mesh.records import ParallelInvocation, PausedTask
-from holdfast.compat.mesh.rows import Calls, Row
+from holdfast.compat.mesh.rows import Calls, WaitRow
 from holdfast.engine.context import Context
 from holdfast.engine.reading.versions import load_newest
 from holdfast.engine.waits import results_of
@@ -21,7 +21,7 @@ class Outcomes:
         self._context = context
         self._calls = calls
 
-    async def named(self, task_id: str, invocation_id: str, result: object) -> Row | None:
+    async def named(self, task_id: str, invocation_id: str, result: object) -> WaitRow | None:
         """The call whose function call id a result has: an open one, else one that is over."""
         call_id = answers.call_of(result)
         if not call_id:
@@ -34,7 +34,7 @@ class Outcomes:
         ]
         return max(rows, key=lambda row: (row.is_open, row.place), default=None)
 
-    async def open(self, task_id: str, invocation_id: str) -> list[Row]:
+    async def open(self, task_id: str, invocation_id: str) -> list[WaitRow]:
         """The calls of an invocation that have no result."""
         rows = await self._calls.of_task(task_id)
         return [row for row in rows if row.is_open and row.call.invocation_id == invocation_id]
@@ -104,16 +104,16 @@ class Outcomes:
         state = (await load_newest(self._context, task_id)).parts.decode()
         return state if state.get("task_id") == task_id else None
 
-    async def _results(self, rows: Sequence[Row]) -> list[Any]:
-        """How the calls ended, in their order; open ones are left out."""
+    async def _results(self, rows: Sequence[WaitRow]) -> list[Any]:
+        """Return how the calls ended, in their order; open ones are left out."""
         ended: dict[str, Result] = {}
         for run_id, group_id in dict.fromkeys((r.wait.run_id, r.wait.group_id) for r in rows):
             found = await results_of(self._context, run_id, group_id)
             ended |= {result.wait_id: result for result in found}
-        return [_told(row, ended[row.wait.wait_id]) for row in rows if row.wait.wait_id in ended]
+        return [_outcome(row, ended[row.wait.wait_id]) for row in rows if row.wait.wait_id in ended]
 
 
-def _told(row: Row, result: Result) -> Any:
+def _outcome(row: WaitRow, result: Result) -> Any:
     match result.status:
         case WaitStatus.EXPIRED:
             timeout = row.wait.patience / MICROSECONDS

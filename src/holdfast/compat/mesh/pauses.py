@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from holdfast.compat.mesh import answers
-from holdfast.compat.mesh.rows import Call
+from holdfast.compat.mesh.rows import PeerCallRow
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import MisuseError
 from holdfast.kernel.peers import PEER
@@ -20,9 +20,9 @@ def parts_of(stored: Mapping[str, Any], *, agent_name: str, since: int) -> dict[
 
 
 class Timing(NamedTuple):
-    """How long calls may take: without a timeout of their own `default_seconds`.
+    """How long calls may take: `default_seconds`, unless they have a timeout.
 
-    `elapsed_seconds` tells by sub-task how long ago its call was sent.
+    `elapsed_seconds` has by sub-task how long ago its call was sent.
     """
 
     default_seconds: float
@@ -93,5 +93,5 @@ def _spec(
         name=str(correlation_data.get("peer_agent_name") or answers.tool_of(correlation_data)),
         timeout_seconds=timeout,
         elapsed_seconds=timing.elapsed_seconds.get(sub_task_id, 0.0),
-        payload=Call(invocation_id, correlation_data, before),
+        payload=PeerCallRow(invocation_id, correlation_data, before),
     )

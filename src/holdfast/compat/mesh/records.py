@@ -51,7 +51,7 @@ class ParallelInvocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an answer: `accepted` once for each call, whatever races."""
+    """The outcome of an answer: `accepted` once for each call, whatever races."""
 
     accepted: bool
     sub_task_id: str
@@ -67,7 +67,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestoredTask(NamedTuple):
-    """A task that goes on here, and the results of its calls in the order they were made."""
+    """A task that is resumed here, and the results of its calls in the order they were made."""
 
     task_context: TaskExecutionContext
     results_to_inject: list[Any]

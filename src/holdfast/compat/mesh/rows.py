@@ -18,7 +18,7 @@ from holdfast.kernel.waits import Wait, WaitStatus
 _KEPT: Final = 256
 
 
-class Call(msgspec.Struct, frozen=True):
+class PeerCallRow(msgspec.Struct, frozen=True):
     """What a wait for a peer was opened with, in the order of the calls.
 
     `completed_before` results of the invocation were there already when the task paused.
@@ -29,11 +29,11 @@ class Call(msgspec.Struct, frozen=True):
     completed_before: int = 0
 
 
-class Row(NamedTuple):
+class WaitRow(NamedTuple):
     """A wait, what it was opened with, and its place among the calls of the task."""
 
     wait: Wait
-    call: Call
+    call: PeerCallRow
     place: tuple[int, int]
 
     @property
@@ -59,22 +59,22 @@ class Calls:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._kept: OrderedDict[tuple[str, int], dict[str, tuple[int, Call]]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], dict[str, tuple[int, PeerCallRow]]] = OrderedDict()
 
-    async def row_of(self, wait: Wait) -> Row | None:
-        """A wait for a peer that a paused task opened; None if it is another's."""
+    async def row_of(self, wait: Wait) -> WaitRow | None:
+        """Return a wait for a peer that a paused task opened; None if it is of another kind."""
         if wait.kind != PEER:
             return None
         found = (await self._opened(wait.run_id, wait.opened_seq)).get(wait.wait_id)
-        return None if found is None else Row(wait, found[1], (wait.opened_seq, found[0]))
+        return None if found is None else WaitRow(wait, found[1], (wait.opened_seq, found[0]))
 
-    async def of_task(self, run_id: str, *, since: int = 0) -> list[Row]:
+    async def of_task(self, run_id: str, *, since: int = 0) -> list[WaitRow]:
         """The calls of a task that were opened after a seq, in their order."""
         stored = await self._context.store.waits.of_run(run_id)
         rows = [await self.row_of(wait) for wait in stored if wait.opened_seq > since]
         return sorted((row for row in rows if row is not None), key=lambda row: row.place)
 
-    async def _opened(self, run_id: str, seq: int) -> dict[str, tuple[int, Call]]:
+    async def _opened(self, run_id: str, seq: int) -> dict[str, tuple[int, PeerCallRow]]:
         key = run_id, seq
         if key not in self._kept:
             self._kept[key] = await self._read(run_id, seq)
@@ -83,14 +83,14 @@ class Calls:
         self._kept.move_to_end(key)
         return self._kept[key]
 
-    async def _read(self, run_id: str, seq: int) -> dict[str, tuple[int, Call]]:
+    async def _read(self, run_id: str, seq: int) -> dict[str, tuple[int, PeerCallRow]]:
         for linked in await self._context.store.journal.named(run_id, [seq]):
             entry = linked.entry
             is_right = entry.kind == Kind.WAITS_OPENED
             if is_right and journal.is_intact(entry, linked.previous or b""):
                 payloads: dict[str, Any] = body_of(entry) or {}
                 return {
-                    wait_id: (place, msgspec.convert(payload, Call))
+                    wait_id: (place, msgspec.convert(payload, PeerCallRow))
                     for place, (wait_id, payload) in enumerate(payloads.items())
                     if isinstance(payload, dict) and "correlation_data" in payload
                 }

@@ -29,7 +29,7 @@ def is_reference(value: object) -> bool:
 
 
 def references_of(security_context: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
-    """For each key the reference that stands for its value; a value without one is left out."""
+    """Return for each key the reference to its value; a value without one is left out."""
     kept: dict[str, str] = {}
     for key, value in security_context.items():
         reference = value if is_reference(value) else known.get(key)
@@ -46,11 +46,11 @@ def references_of(security_context: Mapping[str, Any], known: Mapping[str, str])
 
 
 def secrets_in(security_context: Mapping[str, Any]) -> list[str]:
-    """The texts in it that are no references, wherever they are; the longest first.
+    """Return all texts in it that are not references, at any depth; the longest first.
 
-    Left out are those of fewer than four characters, and those under a key that says who somebody
-    is or what sort of thing something is, as `user_id` does: they may stand in the state for good
-    reason. All below a key that says it is secret counts, whatever it is called.
+    Left out are those of fewer than four characters, and those under a key that names an identity
+    or a kind, as `user_id` does: they may be in the state for good reason. Everything below a key
+    that says it is secret counts, whatever it is called.
     """
     found: list[str] = []
     _collect(security_context, found, is_below=False)
@@ -101,7 +101,7 @@ def _key(key: Any, secrets: Sequence[str]) -> Any:
 
 
 async def reminted(references: Mapping[str, str], remint: Remint | None) -> dict[str, Any]:
-    """The values that references stand for now; without a hook they stay references."""
+    """Return the present values of references; without a hook they stay references."""
     if remint is None:
         return dict(references)
     made: dict[str, Any] = {}

@@ -48,7 +48,7 @@ class TaskExecutionContext:
         self._set_transient()
 
     def _set_transient(self) -> None:
-        """What belongs to this process only, and begins anew after a pause."""
+        """Set what belongs to this process only, and is reset by a pause."""
         self.lock = threading.Lock()
         self.cancellation_event = asyncio.Event()
         self.event_loop: asyncio.AbstractEventLoop | None = None
@@ -76,13 +76,13 @@ class TaskExecutionContext:
     # Calls of peers.
 
     def register_peer_sub_task(self, sub_task_id: str, correlation_data: Mapping[str, Any]) -> None:
-        """Note a call of a peer, just before it is sent: its time begins now."""
+        """Register a call of a peer, just before it is sent: its timeout starts now."""
         with self.lock:
             self._dispatched_at[sub_task_id] = self._clock.steady()
             self.active_peer_sub_tasks[sub_task_id] = dict(correlation_data)
 
     def claim_sub_task_completion(self, sub_task_id: str) -> dict[str, Any] | None:
-        """Take a call out, to deal with its end; None if somebody else has done so."""
+        """Claim a call, to process its end; None if another caller has done so."""
         with self.lock:
             self._dispatched_at.pop(sub_task_id, None)
             return self.active_peer_sub_tasks.pop(sub_task_id, None)
@@ -102,7 +102,7 @@ class TaskExecutionContext:
             self._invocation(invocation_id)["total"] += 1
 
     def record_parallel_result(self, result: Any, invocation_id: str) -> bool:
-        """Keep a result that came while the task is in memory; whether all are in."""
+        """Keep a result that came while the task is in memory; return whether all are in."""
         with self.lock:
             calls = self._invocation(invocation_id)
             calls["completed"] += 1
@@ -116,7 +116,7 @@ class TaskExecutionContext:
         timeout_seconds: float,
         invocation_id: str,
     ) -> bool:
-        """Record the error that stands for an answer which did not come; whether all are in."""
+        """Record an error in place of an answer that timed out; return whether all are in."""
         log.warning("peer sub-task %s of task %s timed out", sub_task_id, self.task_id)
         result = timed_out(correlation_data, timeout_seconds)
         return self.record_parallel_result(result, invocation_id)
@@ -148,7 +148,7 @@ class TaskExecutionContext:
             self.produced_artifacts.append(dict(artifact))
 
     def count_retry(self, name: str) -> int:
-        """Count one more try of something; how many there were, pauses included."""
+        """Count one more try of something; return how many there were, pauses included."""
         with self.lock:
             self.retry_counts[name] = self.retry_counts.get(name, 0) + 1
             return self.retry_counts[name]
@@ -180,7 +180,7 @@ class TaskExecutionContext:
                     known[kind] = known.get(kind, 0) + amount
 
     def cancel(self) -> None:
-        """Ask whoever works on the task here to stop."""
+        """Ask the code that works on the task here to stop."""
         self.cancellation_event.set()
 
     def is_cancelled(self) -> bool:
@@ -189,10 +189,10 @@ class TaskExecutionContext:
     # Pauses.
 
     def to_checkpoint_dict(self) -> dict[str, Any]:
-        """All that outlives a pause, as plain data that nothing here can change any more.
+        """Return all that outlives a pause, as plain data that nothing here can change any more.
 
-        No secret is in it: of `security_context` the references are kept, and where a secret
-        stands in other fields, such as the data of a call, it is taken out.
+        No secret is in it: of `security_context` the references are kept, and a secret in other
+        fields, such as the data of a call, is removed.
         """
         with self.lock:
             kept = {
@@ -227,10 +227,10 @@ class TaskExecutionContext:
 
     @classmethod
     def from_checkpoint_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """The task as it was, with a lock and an event of its own, and nothing transient.
+        """Return the task as it was, with a new lock and event, and nothing transient.
 
         Calls of peers and their counts are left empty: they are rows, and their results are given
-        to the task when it goes on.
+        to the task when it resumes.
         """
         known = copy.deepcopy(dict(stored))
         restored = cls(

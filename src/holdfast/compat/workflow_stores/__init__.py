@@ -5,12 +5,12 @@ from holdfast.compat.workflow_stores.checkpoint_store import (
     CheckpointStore,
     InMemoryCheckpointStore,
 )
-from holdfast.compat.workflow_stores.cleaning import (
+from holdfast.compat.workflow_stores.cleanup import (
     Cleaner,
     periodic_cleanup,
     periodic_cleanup_async,
 )
-from holdfast.compat.workflow_stores.continuing import Result, WorkflowExecutor
+from holdfast.compat.workflow_stores.resume import ResumeResult, WorkflowExecutor
 from holdfast.compat.workflow_stores.stored_checkpoints import StoredCheckpoints
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "Cleaner",
     "InMemoryCheckpointStore",
     "PauseMetadata",
-    "Result",
+    "ResumeResult",
     "StoredCheckpoints",
     "WorkflowExecutor",
     "periodic_cleanup",

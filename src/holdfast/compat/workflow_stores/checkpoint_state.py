@@ -1,6 +1,6 @@
-"""What a checkpoint of the seed's face holds, and how it lies in parts of a run's state.
+"""What a checkpoint of the seed's face holds, and how it is stored in parts of a run's state.
 
-Each key of the context, and each block's entry in it, is a part of its own: what has not changed
+Each key of the context, and each block's entry in it, is a separate part: what has not changed
 since the state was saved before is not stored again.
 """
 
@@ -27,7 +27,7 @@ _NOT_ENDED: Final = frozenset({"pending", "running", "paused", "waiting"})
 class PauseMetadata:
     """Why a workflow is paused: the block that asks, what it asks, and the answer if it is given.
 
-    An empty text is an answer; None is none.
+    An empty text is an answer; None means no answer.
     """
 
     block_id: str
@@ -37,7 +37,7 @@ class PauseMetadata:
 
 @dataclass
 class CheckpointState:
-    """Everything that a workflow needs to go on. A `created_at` without a time zone is in UTC."""
+    """Everything that a workflow needs to resume. A `created_at` without a time zone is in UTC."""
 
     checkpoint_id: str
     workflow_name: str
@@ -54,18 +54,18 @@ class CheckpointState:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody was asked and has not answered."""
+        """Whether a question is open."""
         return self.pause_metadata is not None and self.pause_metadata.response is None
 
     @property
     def ended_blocks(self) -> list[str]:
-        """Of the wave that is not completed, the blocks that have ended."""
+        """The blocks of the incomplete wave that have ended."""
         wave = self.execution_waves[self.completed_waves : self.completed_waves + 1]
         return [block.id for blocks in wave for block in blocks if has_ended(self.context, block)]
 
 
 def has_ended(context: Mapping[str, Any], block: Block) -> bool:
-    """Whether the context has outputs of a block, and no status that says it goes on."""
+    """Return whether the context has outputs of a block, and no status that says it is running."""
     blocks: dict[str, Any] = context.get(_BLOCKS) or {}
     entry: Any = blocks.get(block.id)
     if not isinstance(entry, dict):
@@ -123,7 +123,7 @@ def state_of(parts: Mapping[str, Any]) -> CheckpointState:
 
 
 def _part(prefix: str, key: str) -> str:
-    """The part for a key; all keys that can name none share one."""
+    """Return the part for a key; all keys that are not valid part names share one."""
     name = f"{prefix}.{key}"
     return name if len(name) <= names.MAX_LENGTH and name.isprintable() else prefix
 
@@ -179,7 +179,7 @@ def _check_exact(value: object, name: str) -> None:
 
 
 def _difference(given: Any, back: Any, path: str) -> str | None:
-    """Where and how a value would come back as another."""
+    """Return where and how a value would come back changed, or None."""
     if given == back:
         return None
     for each, other, step in _pairs(given, back):
@@ -192,7 +192,7 @@ def _difference(given: Any, back: Any, path: str) -> str | None:
 
 
 def _pairs(given: Any, back: Any) -> list[tuple[Any, Any, str]]:
-    """What two containers of one kind hold, and where."""
+    """Return the pairs of values in two containers of one kind, and their paths."""
     if isinstance(given, dict) and isinstance(back, dict):
         left, right = cast("dict[str, Any]", given), cast("dict[str, Any]", back)
         return [(left[key], right[key], f'["{key}"]') for key in left]

@@ -29,17 +29,17 @@ class CheckpointStore(ABC):
     def save(self, state: CheckpointState) -> None:
         """Store a state; what was saved under the same id is replaced.
 
-        Raises UnsupportedValue for what would not come back as it is, and InputDiffers if the id
+        Raises UnsupportedValue for what would not come back unchanged, and InputDiffers if the id
         is that of another workflow's checkpoint.
         """
 
     @abstractmethod
     def load(self, checkpoint_id: str) -> CheckpointState | None:
-        """The state that was saved last; None if there is none."""
+        """Return the state that was saved last; None if it does not exist."""
 
     @abstractmethod
     def delete(self, checkpoint_id: str) -> None:
-        """Remove a checkpoint; one that is not there is no error."""
+        """Remove a checkpoint; a missing one is not an error."""
 
     @abstractmethod
     def list(self, workflow_name: str | None = None) -> "list[CheckpointState]":
@@ -47,7 +47,7 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def cleanup_expired(self, max_age_hours: float = 24, *, even_waiting: bool = False) -> int:
-        """Remove what is older than this; how many there were.
+        """Remove what is older than this; return how many there were.
 
         One that waits for an answer stays unless `even_waiting`, as does one that is being resumed.
         """
@@ -58,7 +58,7 @@ class CheckpointStore(ABC):
 
     @contextmanager
     def claimed(self, checkpoint_id: str) -> Generator[None]:
-        """Go on with a checkpoint alone; raises LeaseHeld while somebody else does."""
+        """Claim a checkpoint while it is resumed; raises LeaseHeld if another has claimed it."""
         claims = self._claims_here()
         with claims.of(checkpoint_id):
             yield
@@ -71,7 +71,7 @@ class CheckpointStore(ABC):
 
 
 class _Claims:
-    """Which checkpoints threads of this process go on with."""
+    """The checkpoints that threads of this process have claimed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class _Claims:
                 self.ids.discard(checkpoint_id)
 
 
-# Stores of others may have an __init__ that does not know of claims.
+# Stores of others may have an __init__ that does not create claims.
 _MAKING: Final = threading.Lock()
 
 

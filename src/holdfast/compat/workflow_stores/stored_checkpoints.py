@@ -1,4 +1,4 @@
-"""Checkpoints of workflows in a store: each is a run, saved without anybody working on it.
+"""Checkpoints of workflows in a store: each is a run that no worker works on.
 
 The run's subject is the workflow's name. Saving is one commit of what changed. Deleting ends the
 run and erases its bodies, and a checkpoint that is saved under the same id again is the next run.
@@ -17,10 +17,10 @@ from holdfast.compat.workflow_stores.checkpoint_store import (
     in_order,
 )
 from holdfast.engine.checkpoints import Checkpoints
-from holdfast.engine.held import pausing
+from holdfast.engine.held import paused_tasks
 from holdfast.engine.held.leased_run import LeasedRun
-from holdfast.engine.held.pausing import Pause
-from holdfast.engine.maintenance import erasing
+from holdfast.engine.held.paused_tasks import Pause
+from holdfast.engine.maintenance import erasure
 from holdfast.engine.writing.checkpoint_saver import About
 from holdfast.errors import (
     ConflictError,
@@ -31,12 +31,12 @@ from holdfast.errors import (
 )
 from holdfast.kernel import runs
 from holdfast.kernel.checkpoints import Checkpoint
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.telemetry import log
 
 AGENT: Final = "workflow-checkpoint"
 """The agent of the runs that are checkpoints; no worker serves it."""
-_IDLE: Final = (Status.READY, Status.BLOCKED)
+_IDLE: Final = (RunStatus.READY, RunStatus.BLOCKED)
 _WAITING: Final = "waiting"
 _PAGE: Final = 100
 
@@ -56,8 +56,8 @@ class StoredCheckpoints:
     async def save(self, state: CheckpointState) -> None:
         """Store a state in one commit: what differs from the one saved under the same id.
 
-        Raises UnsupportedValue for what would not come back as it is, InputDiffers if the id is
-        that of another workflow's checkpoint, and LeaseHeld while somebody else resumes it.
+        Raises UnsupportedValue for what would not come back unchanged, InputDiffers if the id is
+        that of another workflow's checkpoint, and LeaseHeld while another process resumes it.
         """
         parts = parts_of(state)
         about = About(
@@ -82,7 +82,7 @@ class StoredCheckpoints:
                 return
             wanted = Pause(AGENT, parts, (), subject=state.workflow_name, about=about)
             try:
-                await pausing.pause(self._context, run_id, wanted)
+                await paused_tasks.pause(self._context, run_id, wanted)
             except LeaseHeld as error:
                 await self._look_for_holder(state.checkpoint_id, error)
             except RunEnded:
@@ -91,12 +91,12 @@ class StoredCheckpoints:
                 return
 
     async def load(self, checkpoint_id: str) -> CheckpointState | None:
-        """The state that was saved last; None if there is none."""
+        """Return the state that was saved last; None if it does not exist."""
         _, run = await self._find(checkpoint_id)
         return None if run is None else await self._state(run)
 
     async def delete(self, checkpoint_id: str) -> None:
-        """Remove a checkpoint and erase what it held; one that is not there is no error."""
+        """Remove a checkpoint and erase what it held; a missing one is not an error."""
         run_id, run = await self._find(checkpoint_id)
         if run is not None:
             await self._erase(run_id, note="the checkpoint was deleted")
@@ -119,7 +119,7 @@ class StoredCheckpoints:
     async def cleanup_expired(
         self, max_age_hours: float = 24, *, even_waiting: bool = False
     ) -> int:
-        """Remove what is older than this by the store's clock; how many there were.
+        """Remove what is older than this by the store's clock; return how many there were.
 
         One that waits for an answer stays unless `even_waiting`, as does one that is being resumed.
         What cannot be removed is logged, and tried again the next time.
@@ -135,9 +135,9 @@ class StoredCheckpoints:
         return removed
 
     async def claim(self, checkpoint_id: str) -> bool:
-        """Go on with a checkpoint alone, until it is released, deleted, or this process is gone.
+        """Claim a checkpoint until it is released, deleted, or this process is gone.
 
-        Raises LeaseHeld while somebody else does; False if there is no such checkpoint.
+        Raises LeaseHeld if another has claimed it; returns False if there is no such checkpoint.
         """
         while True:
             run_id, run = await self._find(checkpoint_id)
@@ -153,7 +153,7 @@ class StoredCheckpoints:
                 return True
 
     async def release(self, checkpoint_id: str) -> None:
-        """Let others go on with a checkpoint; one that was lost or deleted is let go."""
+        """Release a checkpoint for others; also one that was lost or deleted."""
         held = self._held.pop(checkpoint_id, None)
         if held is not None:
             try:
@@ -166,12 +166,12 @@ class StoredCheckpoints:
         return clock.to_datetime(self._context.now())
 
     async def _look_for_holder(self, checkpoint_id: str, error: LeaseHeld) -> None:
-        """Raise LeaseHeld, unless it was a process that is gone."""
+        """Raise LeaseHeld, unless the holder was a process that is gone."""
         if not await self._leases.expire_lost():
             raise held_elsewhere(checkpoint_id, "by another") from error
 
-    async def _find(self, checkpoint_id: str) -> tuple[str, Run | None]:
-        """The run of a checkpoint; else the id that it would have."""
+    async def _find(self, checkpoint_id: str) -> tuple[str, RunRow | None]:
+        """Return the run of a checkpoint, or the id that it would have."""
         run_id = names.check(checkpoint_id, what="checkpoint id")
         incarnation = 1
         while True:
@@ -182,12 +182,12 @@ class StoredCheckpoints:
             incarnation += 1
             run_id = names.check(f"{checkpoint_id}~{incarnation}", what="checkpoint id")
 
-    async def _state(self, run: Run) -> CheckpointState | None:
+    async def _state(self, run: RunRow) -> CheckpointState | None:
         found = await self._checkpoints.load(run.run_id)
         return state_of(found.parts) if found.parts else None
 
-    async def _alive(self, workflow_name: str | None) -> AsyncIterator[Run]:
-        """The runs that are checkpoints, oldest first."""
+    async def _alive(self, workflow_name: str | None) -> AsyncIterator[RunRow]:
+        """Yield the runs that are checkpoints, oldest first."""
         after = (0, "")
         while page := await self._context.store.runs.live(
             AGENT, workflow_name, after=after, limit=_PAGE
@@ -196,17 +196,17 @@ class StoredCheckpoints:
                 yield run
             after = (page[-1].created_at, page[-1].run_id)
 
-    async def _remove_expired(self, run: Run, age: int, even_waiting: bool) -> bool:
+    async def _remove_expired(self, run: RunRow, age: int, even_waiting: bool) -> bool:
         newest = await self._context.store.checkpoints.page(run.run_id, before=2**62, limit=1)
         if run.status not in _IDLE or not newest or not self._is_over(newest[0], age):
             return False
         if newest[0].status == _WAITING and not even_waiting:
             return False
 
-        def permits(now: Run, version: int) -> bool:
+        def permits(now: RunRow, version: int) -> bool:
             return now.status in _IDLE and version == newest[0].version
 
-        return await erasing.erase_run(
+        return await erasure.erase_run(
             self._context, run.run_id, note="the checkpoint had expired", permits=permits
         )
 
@@ -214,4 +214,4 @@ class StoredCheckpoints:
         return self._context.now() - int(newest.label) > age
 
     async def _erase(self, run_id: str, *, note: str) -> None:
-        await erasing.erase_run(self._context, run_id, note=note, permits=lambda run, version: True)
+        await erasure.erase_run(self._context, run_id, note=note, permits=lambda run, version: True)

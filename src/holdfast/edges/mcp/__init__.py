@@ -2,9 +2,9 @@
 
 try:
     from holdfast.edges.mcp.access.tokens import TokenFile
+    from holdfast.edges.mcp.agent_tools import Exposed
     from holdfast.edges.mcp.client.outside import McpTools, mcp_tools
-    from holdfast.edges.mcp.contract import Begun, Call, ServedTool, served
-    from holdfast.edges.mcp.exposing import Exposed
+    from holdfast.edges.mcp.contract import FollowedRun, McpCall, ServedTool, served
     from holdfast.edges.mcp.failures import ProtocolError
     from holdfast.edges.mcp.server import McpServer
 except ModuleNotFoundError as missing:
@@ -15,9 +15,9 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 __all__ = [
-    "Begun",
-    "Call",
     "Exposed",
+    "FollowedRun",
+    "McpCall",
     "McpServer",
     "McpTools",
     "ProtocolError",

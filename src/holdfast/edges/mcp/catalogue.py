@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import NotFoundError, WorkflowInvalid
-from holdfast.workflows.checks import library, reading
+from holdfast.workflows.checks import definition_reader, library
 from holdfast.workflows.checks.library import Found
 from holdfast.workflows.definitions.definition import Workflow
 from holdfast.workflows.execution.kit import Kit
@@ -31,7 +31,7 @@ class Catalogue:
             raise NotFoundError(f"there is no folder {self._folder}; make it, or name another")
 
     async def all(self) -> Mapping[str, Source]:
-        """Every one by its name; a file that cannot be read goes by its own name."""
+        """Return every definition by name; an unreadable file is listed by its file name."""
         return await asyncio.to_thread(self._all)
 
     def _all(self) -> dict[str, Source]:
@@ -47,8 +47,8 @@ class Catalogue:
 
     def _named(self, path: Path) -> Named:
         """The name in a file, which is read again only if it has changed."""
-        told = path.stat()
-        stamp = told.st_mtime_ns, told.st_size, told.st_ino
+        status = path.stat()
+        stamp = status.st_mtime_ns, status.st_size, status.st_ino
         known = self._names.get(path)
         return known if known is not None and known[0] == stamp else (stamp, _name_in(path))
 
@@ -67,7 +67,7 @@ class Catalogue:
         return known[name]
 
     async def examine(self, source: Source) -> Found:
-        """A definition and all that it may come to, with every mistake."""
+        """Return a definition and all that it may reach, with every mistake."""
         return await asyncio.to_thread(self._examine, source)
 
     def _examine(self, source: Source) -> Found:
@@ -77,6 +77,6 @@ class Catalogue:
 
 def _name_in(path: Path) -> str:
     try:
-        return reading.load(path).name
+        return definition_reader.load(path).name
     except WorkflowInvalid:
         return path.stem

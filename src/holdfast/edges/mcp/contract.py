@@ -1,4 +1,4 @@
-"""What a tool of the MCP server is: a function of a call and its arguments, and what is told of it.
+"""What a tool of the MCP server is: a function of a call and its arguments, and its description.
 
 A tool is made of an async function: its name, its docstring, and the structs of its arguments and
 of its result, of which the schemas are made. It returns such a struct, or `Begun`: a run to follow,
@@ -19,14 +19,14 @@ import msgspec
 from jsonschema import Draft202012Validator
 
 from holdfast import names
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.app import Holdfast
 from holdfast.edges.mcp.access.principals import Principal
 from holdfast.edges.mcp.catalogue import Catalogue
-from holdfast.edges.mcp.stopping import Stopping
+from holdfast.edges.mcp.shutdown import Shutdown
 from holdfast.edges.mcp.views import RunView
 from holdfast.errors import NotFoundError, RunNotFound
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 
 WAIT_SECONDS: Final = 20.0
 MOST_WAIT_SECONDS: Final = 300.0
@@ -51,7 +51,7 @@ WaitSeconds = Annotated[
 ]
 
 
-class Begun(msgspec.Struct, frozen=True):
+class FollowedRun(msgspec.Struct, frozen=True):
     """A run that a tool has begun or gone on with, to be followed for a while.
 
     One that `is_new` nobody can have asked about: answers that came with the call are for it.
@@ -69,8 +69,8 @@ class BadArguments(Exception):
         self.problems = problems
 
 
-class Progress(Protocol):
-    """Tells the client how far something is, if it wants to know."""
+class ClientProgress(Protocol):
+    """Report progress to the client, if it asked for progress."""
 
     async def __call__(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -78,15 +78,15 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True)
-class Request:
+class ClientRequest:
     """What a client asks: of whom, and who asks."""
 
     hf: Holdfast
     catalogue: Catalogue
     principal: Principal
 
-    async def run(self, run_id: str) -> Run:
-        """A run that the caller may see; what is somebody else's is not there."""
+    async def run(self, run_id: str) -> RunRow:
+        """Return a run that the caller may see; a run of another owner counts as not found."""
         try:
             run = await self.hf.runs.get(run_id)
         except RunNotFound:
@@ -96,7 +96,7 @@ class Request:
         return run
 
     async def check_visible(self, run_id: str, otherwise: NotFoundError) -> None:
-        """Raise `otherwise` for what is of a run of somebody else: whose, is not told."""
+        """Raise `otherwise` if the run belongs to another owner, without naming that owner."""
         try:
             await self.run(run_id)
         except RunNotFound:
@@ -104,16 +104,16 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Call(Request):
+class McpCall(ClientRequest):
     """One call of a tool: who calls, what the client can do, and what it brings along."""
 
     client: str
-    progress: Progress
+    progress: ClientProgress
     is_modern: bool = True
     capabilities: types.ClientCapabilities = field(default_factory=types.ClientCapabilities)
     request_state: str | None = None
     responses: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    stopping: Stopping = field(default_factory=Stopping)
+    stopping: Shutdown = field(default_factory=Shutdown)
     tool: str = ""
     key: str = ""
     """What the client calls this operation, however often it asks for it."""
@@ -121,12 +121,12 @@ class Call(Request):
     @property
     def by(self) -> str:
         """Who does what this call does, for the record. Clients call themselves what they like."""
-        told = "".join(each if each.isprintable() else "?" for each in self.client)
-        return self.principal.name or f"mcp:{told}"[: names.MAX_LENGTH]
+        printable = "".join(each if each.isprintable() else "?" for each in self.client)
+        return self.principal.name or f"mcp:{printable}"[: names.MAX_LENGTH]
 
-    def begun(self, run_id: str, wanted: str | None) -> "Begun":
+    def begun(self, run_id: str, wanted: str | None) -> "FollowedRun":
         """A run that this call has begun, under the id that was `wanted` for it if any was."""
-        return Begun(run_id, is_new=wanted is None and not self.key)
+        return FollowedRun(run_id, is_new=wanted is None and not self.key)
 
     def run_id_for(self, wanted: str | None) -> str | None:
         """The id of the run that this call begins: the one wanted, else that of its key.
@@ -136,16 +136,16 @@ class Call(Request):
         """
         if wanted is not None or not self.key:
             return wanted
-        told = json.dumps([self.principal.name, self.tool, self.key])
-        return f"mcp-{hashlib.sha256(told.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+        text = json.dumps([self.principal.name, self.tool, self.key])
+        return f"mcp-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
-Handler = Callable[[Call, Any], Awaitable[Any]]
+Handler = Callable[[McpCall, Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedTool:
-    """A tool as it is listed and called. `read` makes its arguments of plain ones."""
+    """A tool that clients list and call. `read` converts plain arguments to its own type."""
 
     name: str
     description: str
@@ -159,9 +159,9 @@ class ServedTool:
     is_idempotent: bool = False
     is_open_world: bool = False
     begins_runs: bool = False
-    """Whether it gives `Begun`, so that a call of it may be gone on with."""
+    """Whether it returns `Begun`, so that a client may continue a call of it."""
     shows_result: bool = False
-    """Whether the result of a run that it began is told alone, as if no run were there."""
+    """Whether it returns only the result of the run that it began, as if there were no run."""
     tasks: Tasks = "optional"
 
     @property
@@ -195,7 +195,7 @@ class ServedTool:
 
 
 def unsayable(given: Any) -> list[str]:
-    """What JSON cannot say, or nests too deeply; to be asked before anything looks closer."""
+    """List what JSON cannot represent, or nests too deeply. Check this before anything else."""
     left: list[tuple[Any, int]] = [(given, 0)]
     while left:
         value, depth = left.pop()
@@ -218,7 +218,7 @@ def _is_text(value: str) -> bool:
 
 
 def problems_of(given: Any, schema: Mapping[str, Any]) -> list[str]:
-    """What keeps a value from fitting a schema, each with its place; the first of very many."""
+    """List why a value does not fit a schema, each with its path; only the first of very many."""
     validator: Any = Draft202012Validator(schema)
     first = itertools.islice(validator.iter_errors(given), MOST_PROBLEMS)
     found = sorted(first, key=lambda error: list(map(str, error.path)))
@@ -246,8 +246,8 @@ def served(
             name=function.__name__,
             title=title,
             description=inspect.getdoc(function) or "",
-            input_schema=shapes.schema(arguments),
-            output_schema=shapes.schema(RunView if begins_runs else hints["return"]),
+            input_schema=type_conversion.schema(arguments),
+            output_schema=type_conversion.schema(RunView if begins_runs else hints["return"]),
             handle=function,
             read=lambda given: msgspec.convert(given, arguments),
             is_read_only=is_read_only,

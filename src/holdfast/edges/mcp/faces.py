@@ -1,6 +1,6 @@
 """One run behind three faces: what a call gives, by what the client can do.
 
-Every client gets a structured result that says where the run stands. One that can show forms is
+Every client gets a structured result with the run's status. One that can show forms is
 asked in one (`input_required`), and calls again with what was filled in; the state that it brings
 back only points at the run. One that has the tasks extension gets a task. A client of an older
 protocol that can show forms gets the structured result too: it would have to hold its connection
@@ -17,14 +17,14 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from holdfast.agents.definitions.questions import APPROVAL
-from holdfast.edges.mcp import failures, forms, task_views, watching
-from holdfast.edges.mcp.answering import give, visible
-from holdfast.edges.mcp.contract import WAIT_SECONDS, Begun, Call, ServedTool
-from holdfast.edges.mcp.exposing import AS_TOOL
+from holdfast.edges.mcp import failures, forms, run_watch, task_views
+from holdfast.edges.mcp.agent_tools import AS_TOOL
+from holdfast.edges.mcp.answers import give, visible
+from holdfast.edges.mcp.contract import WAIT_SECONDS, FollowedRun, McpCall, ServedTool
 from holdfast.edges.mcp.meta import RUN_ID
-from holdfast.edges.mcp.views import Question, RunView, question_of, view_of
+from holdfast.edges.mcp.views import QuestionView, RunView, question_of, view_of
 from holdfast.errors import AlreadyAnswered, MisuseError, WaitNotFound
-from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.runs import ENDED, RunRow, RunStatus
 from holdfast.workflows.execution.kit import AGENT as WORKFLOW
 
 Reply = types.CallToolResult | types.InputRequiredResult | task_views.Task
@@ -40,7 +40,7 @@ class Pointer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def follow(
-    call: Call,
+    call: McpCall,
     tool: ServedTool,
     run_id: str,
     seconds: float | None,
@@ -48,24 +48,26 @@ async def follow(
     note: str = "",
     has_answered: bool = False,
 ) -> Reply:
-    """Wait for a run for a while, and tell of it in the way that fits the client."""
+    """Wait for a run for a limited time, and report it in the form that fits the client."""
     await call.run(run_id)
     is_task = task_views.may_become_task(call, tool)
     asks_first = tool.tasks == "after_input" and not has_answered
     longest = (0.0 if is_task and not asks_first else WAIT_SECONDS) if seconds is None else seconds
-    run = await watching.settled(
+    run = await run_watch.settled(
         call.hf, run_id, seconds=longest, progress=call.progress, stopping=call.stopping
     )
     if run.status in ENDED or not is_task:
-        return await _told(call, tool, run, note)
+        return await _reply_for(call, tool, run, note)
     asked = _form_for(call, run, await view_of(call.hf, run)) if asks_first else None
     return asked or await task_views.created(call, run)
 
 
-async def begin(call: Call, tool: ServedTool, begun: Begun, seconds: float | None) -> Reply:
+async def begin(
+    call: McpCall, tool: ServedTool, begun: FollowedRun, seconds: float | None
+) -> Reply:
     """Follow a run that a call has begun; answers that came with the call are used when asked.
 
-    Only if the run is new: who calls again may mean them for a question that was answered before.
+    Only if the run is new: a repeated call may mean them for a question answered before.
     """
     reply = await follow(call, tool, begun.run_id, seconds)
     is_early = begun.is_new and bool(call.responses)
@@ -79,13 +81,15 @@ async def begin(call: Call, tool: ServedTool, begun: Begun, seconds: float | Non
     return await _answered(call, tool, pointer, seconds) if known else reply
 
 
-async def go_on(call: Call, tool: ServedTool, seconds: float | None) -> Reply:
+async def go_on(call: McpCall, tool: ServedTool, seconds: float | None) -> Reply:
     """Take the answers that a client brings back to a question it was asked, and follow again."""
     pointer = msgspec.json.decode(call.request_state or "", type=Pointer)
     return await _answered(call, tool, pointer, seconds)
 
 
-async def _answered(call: Call, tool: ServedTool, pointer: Pointer, seconds: float | None) -> Reply:
+async def _answered(
+    call: McpCall, tool: ServedTool, pointer: Pointer, seconds: float | None
+) -> Reply:
     run = await call.run(pointer.run_id)
     view = await view_of(call.hf, run)
     questions = {each.wait_id: each for each in view.waiting}
@@ -109,14 +113,16 @@ async def _answered(call: Call, tool: ServedTool, pointer: Pointer, seconds: flo
 
 @dataclass
 class _Taken:
-    """What became of the answers that a client brought."""
+    """The outcome of the answers that a client sent."""
 
     problems: dict[str, str] = field(default_factory=dict[str, str])
     notes: list[str] = field(default_factory=list[str])
     has_declined: bool = False
 
-    async def take(self, call: Call, wait_id: str, response: Any, known: Question | None) -> None:
-        """Give one; a question that is not open any more is looked up, so that nothing is lost."""
+    async def take(
+        self, call: McpCall, wait_id: str, response: Any, known: QuestionView | None
+    ) -> None:
+        """Give one answer; look up a question that is no longer open, so that nothing is lost."""
         if not isinstance(response, types.ElicitResult):
             return
         if response.action != "accept":
@@ -131,34 +137,34 @@ class _Taken:
             self.notes.append(str(late))
 
 
-async def _told(call: Call, tool: ServedTool, run: Run, note: str) -> Reply:
+async def _reply_for(call: McpCall, tool: ServedTool, run: RunRow, note: str) -> Reply:
     view = await view_of(call.hf, run, note=note)
     if (asked := _form_for(call, run, view)) is not None:
         return asked
-    if tool.shows_result and run.status is Status.FAILED:
+    if tool.shows_result and run.status is RunStatus.FAILED:
         raised = await failures.raised_by(call.hf, run)
         if raised is not None:
             raise MCPError.from_error_data(raised)
     return ended(view, is_alone=tool.shows_result and run.status in ENDED)
 
 
-def _form_for(call: Call, run: Run, view: RunView) -> types.InputRequiredResult | None:
+def _form_for(call: McpCall, run: RunRow, view: RunView) -> types.InputRequiredResult | None:
     """What the client is asked in forms, if that is what the run waits for."""
     is_asked = call.is_modern and forms.are_shown_by(call.capabilities)
-    return _asked(run, view.waiting) if is_asked and run.status is Status.WAITING else None
+    return _asked(run, view.waiting) if is_asked and run.status is RunStatus.WAITING else None
 
 
-def is_alone(run: Run) -> bool:
-    """Whether a tool of its agent's own has begun a run: then nobody but tasks knows of a run."""
+def is_alone(run: RunRow) -> bool:
+    """Whether the agent's own tool began the run: then only tasks show that there is a run."""
     return run.subject == AS_TOOL and run.agent != WORKFLOW
 
 
 def ended(view: RunView, *, is_alone: bool) -> types.CallToolResult:
-    """The result of the tool that began a run: what the run gave alone, or where it stands."""
+    """Return the result of the tool that began a run: only the run's result, or its status."""
     return _alone(view) if is_alone else result_of(view, view.run_id)
 
 
-def _asked(run: Run, questions: list[Question]) -> types.InputRequiredResult | None:
+def _asked(run: RunRow, questions: list[QuestionView]) -> types.InputRequiredResult | None:
     asked = {each.wait_id: form for each in questions if (form := forms.form_of(each))}
     if not asked:
         return None
@@ -171,7 +177,7 @@ def _asked(run: Run, questions: list[Question]) -> types.InputRequiredResult | N
     )
 
 
-def keys_of(questions: list[Question]) -> dict[str, str]:
+def keys_of(questions: list[QuestionView]) -> dict[str, str]:
     """The waits of questions by what a client calls them: their names, where these differ."""
     counts = Counter(each.name for each in questions)
     return {
@@ -181,10 +187,10 @@ def keys_of(questions: list[Question]) -> dict[str, str]:
 
 def _alone(view: RunView) -> types.CallToolResult:
     """The result of a run as if it were that of a tool, and its failure as that of one."""
-    if view.status == Status.COMPLETED:
+    if view.status == RunStatus.COMPLETED:
         return _reply(view.result, view.run_id)
-    is_cancelled = view.status == Status.CANCELLED
-    failure = failures.Failure(
+    is_cancelled = view.status == RunStatus.CANCELLED
+    failure = failures.ErrorView(
         type="RunCancelled" if is_cancelled else "RunFailed",
         kind="failed",
         message=view.error or f"the run was {view.status}",

@@ -17,7 +17,7 @@ from holdfast.errors import (
     UnavailableError,
     WorkflowInvalid,
 )
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 
 _RAISED: Final = "json_rpc_error"
 _CLASSES: tuple[tuple[type[HoldfastError], str], ...] = (
@@ -32,7 +32,7 @@ _CLASSES: tuple[tuple[type[HoldfastError], str], ...] = (
 _MOST: Final = 8000
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
     """`type` is the error's name, `kind` the class of errors it is of."""
 
     type: str
@@ -42,17 +42,17 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     is_retryable: bool = False
 
 
-def failure_of(error: HoldfastError | BadArguments) -> Failure:
+def failure_of(error: HoldfastError | BadArguments) -> ErrorView:
     """An error as data."""
     if isinstance(error, BadArguments):
-        return Failure(
+        return ErrorView(
             type="BadArguments",
             kind="misuse",
             message=f"{error}: {'; '.join(error.problems)}",
             problems=list(error.problems),
         )
     problems = error.problems if isinstance(error, WorkflowInvalid) else ()
-    return Failure(
+    return ErrorView(
         type=type(error).__name__,
         kind=next((name for cls, name in _CLASSES if isinstance(error, cls)), "failed"),
         message=_bounded(str(error)),
@@ -64,7 +64,7 @@ def failure_of(error: HoldfastError | BadArguments) -> Failure:
 class ProtocolError(Exception):
     """Raised by an agent that is a tool: its client gets this JSON-RPC error, and no result.
 
-    It is kept with the failed run, so that whoever looks at the task later is told the same.
+    It is kept with the failed run, so that later readers of the task get the same error.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -72,24 +72,24 @@ class ProtocolError(Exception):
         self.failure_details = {_RAISED: {"code": code, "message": message, "data": data}}
 
 
-async def raised_by(hf: Holdfast, run: Run) -> types.ErrorData | None:
-    """The JSON-RPC error that a failed run has raised, if it is one that did."""
+async def raised_by(hf: Holdfast, run: RunRow) -> types.ErrorData | None:
+    """Return the JSON-RPC error that a failed run raised; None if it raised another error."""
     details = await hf.runs.result(run.run_id)
-    is_told = isinstance(details, dict) and _RAISED in details
-    told = cast("dict[str, Any]", details)[_RAISED] if is_told else None
-    return None if told is None else types.ErrorData.model_validate(told)
+    has_error = isinstance(details, dict) and _RAISED in details
+    raised = cast("dict[str, Any]", details)[_RAISED] if has_error else None
+    return None if raised is None else types.ErrorData.model_validate(raised)
 
 
 def _bounded(message: str) -> str:
-    """A message that repeats what it was given is not longer than a reader can take."""
+    """Limit the length of a message, which may repeat its input."""
     return message if len(message) <= _MOST else f"{message[:_MOST]}…"
 
 
-def result_of(failure: Failure) -> types.CallToolResult:
+def result_of(failure: ErrorView) -> types.CallToolResult:
     """A failure as the result of a tool."""
-    told = {"error": msgspec.to_builtins(failure)}
+    body = {"error": msgspec.to_builtins(failure)}
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=json.dumps(told, ensure_ascii=False))],
-        structured_content=told,
+        content=[types.TextContent(type="text", text=json.dumps(body, ensure_ascii=False))],
+        structured_content=body,
         is_error=True,
     )

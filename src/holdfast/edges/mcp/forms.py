@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import mcp_types as types
 
 from holdfast.agents.definitions.questions import APPROVAL
-from holdfast.edges.mcp.views import Question
+from holdfast.edges.mcp.views import QuestionView
 
 _ANSWER: Final = "answer"
 _PRIMITIVES: Final = frozenset({"string", "number", "integer", "boolean"})
@@ -46,7 +46,7 @@ def are_shown_by(client: types.ClientCapabilities) -> bool:
     return can is not None and (can.form is not None or can.url is None)
 
 
-def form_of(question: Question) -> types.ElicitRequest | None:
+def form_of(question: QuestionView) -> types.ElicitRequest | None:
     """The request for a form; None if the question does not fit one."""
     schema = None if question.is_cut else _schema_of(question)
     if schema is None:
@@ -59,8 +59,8 @@ def form_of(question: Question) -> types.ElicitRequest | None:
     )
 
 
-def answer_of(question: Question, content: Mapping[str, Any]) -> Any:
-    """What a form that was filled in says."""
+def answer_of(question: QuestionView, content: Mapping[str, Any]) -> Any:
+    """Return the answer in a completed form."""
     if question.kind == APPROVAL:
         return dict(content)
     if question.choices is not None:
@@ -68,7 +68,7 @@ def answer_of(question: Question, content: Mapping[str, Any]) -> Any:
     return content.get(_ANSWER) if _is_single(question.schema) else dict(content)
 
 
-def _schema_of(question: Question) -> dict[str, Any] | None:
+def _schema_of(question: QuestionView) -> dict[str, Any] | None:
     if question.kind == APPROVAL:
         return _VERDICT
     if question.choices is not None:
@@ -97,12 +97,12 @@ def _single(field: dict[str, Any]) -> dict[str, Any]:
 
 def _flat(schema: Any) -> dict[str, Any] | None:
     """An object all of whose properties are primitive."""
-    told = cast("Mapping[str, Any]", schema if isinstance(schema, Mapping) else {})
-    properties = cast("Mapping[str, Any]", told.get("properties") or {})
+    form = cast("Mapping[str, Any]", schema if isinstance(schema, Mapping) else {})
+    properties = cast("Mapping[str, Any]", form.get("properties") or {})
     fields = {name: _field_of(each) for name, each in properties.items()}
-    if told.get("type") != "object" or not fields or None in fields.values():
+    if form.get("type") != "object" or not fields or None in fields.values():
         return None
-    required = [name for name in cast("list[str]", told.get("required") or []) if name in fields]
+    required = [name for name in cast("list[str]", form.get("required") or []) if name in fields]
     return {"type": "object", "properties": fields, "required": required}
 
 
@@ -110,10 +110,10 @@ def _field_of(schema: Any) -> dict[str, Any] | None:
     """A primitive as forms know it; None for others, and for secrets."""
     if not _is_single(schema) or schema is None:
         return None
-    told = cast("Mapping[str, Any]", schema)
-    if told.get("writeOnly") or told.get("format") == _SECRET:
+    details = cast("Mapping[str, Any]", schema)
+    if details.get("writeOnly") or details.get("format") == _SECRET:
         return None
-    kept = {name: value for name, value in told.items() if name in _KEPT}
+    kept = {name: value for name, value in details.items() if name in _KEPT}
     if kept.get("format") not in _FORMATS:
         kept.pop("format", None)
     is_text = kept["type"] == "string"
@@ -127,5 +127,5 @@ def _shown(choice: Any) -> str:
 
 
 def _chosen(choices: list[Any], shown: Any) -> Any:
-    """The choice that was shown like this; what is none is refused by who takes the answer."""
+    """Return the choice with this label; the receiver of the answer refuses anything else."""
     return next((each for each in choices if _shown(each) == shown), shown)

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.app import Holdfast
-from holdfast.edges.mcp.stopping import ANSWER_SECONDS, Stopping
+from holdfast.edges.mcp.shutdown import ANSWER_SECONDS, Shutdown
 from holdfast.errors import HoldfastError, MisuseError
 
 PATH: Final = "/mcp"
@@ -41,9 +41,9 @@ _NEAR: Final = ("127.0.0.1", "localhost", "[::1]")
 class Door:
     """Who may reach a server: without a `verifier` of tokens, only this machine.
 
-    `allowed_hosts` are names under which a browser may reach it. `auth` tells clients of an
-    authorization server. With `events`, clients of older protocols get sessions, and can go on
-    with a stream that broke off.
+    `allowed_hosts` are names under which a browser may reach it. `auth` announces an
+    authorization server to clients. With `events`, clients of older protocols get sessions, and can
+    resume a stream that broke off.
     """
 
     host: str = LOOPBACK
@@ -65,8 +65,8 @@ class Door:
     def security(self) -> TransportSecuritySettings:
         """Which Host and Origin headers are accepted.
 
-        A page in a browser can be made to reach this machine under a name of its own; it is told
-        by that name. With tokens it is harmless, since the page has none.
+        A page in a browser can be made to reach this machine under its own name; that name
+        identifies it. With tokens it is harmless, since the page has none.
         """
         near = [*_NEAR, _in_url(self.host)] if is_loopback(self.host) else []
         hosts = [*near, *self.allowed_hosts]
@@ -102,9 +102,9 @@ def app_of(server: Server[Any], hf: Holdfast, door: Door) -> Starlette:
 
 
 async def serve(
-    app: Starlette, door: Door, port: int, stopping: Stopping, told: Callable[[str], None]
+    app: Starlette, door: Door, port: int, stopping: Shutdown, report: Callable[[str], None]
 ) -> None:
-    """Serve until `stopping`; requests that are under way are answered, no more are taken."""
+    """Serve until `stopping`: answer the requests under way, accept no new ones."""
     with _bound(door.host, port) as bound:
         config = uvicorn.Config(
             app,
@@ -119,7 +119,7 @@ async def serve(
         stopping.when_at_once.append(serving.stop_at_once)
         if stopping.is_wanted:
             return
-        told(f"http://{_in_url(door.host)}:{bound.getsockname()[1]}{PATH}")
+        report(f"http://{_in_url(door.host)}:{bound.getsockname()[1]}{PATH}")
         await serving.serve(sockets=[bound])
 
 
@@ -138,7 +138,7 @@ class _Serving(uvicorn.Server):
 
 
 class _NoStandingStream:
-    """Refuses a stream for what the server might say by itself: there is nothing of that."""
+    """Refuses a stream for unsolicited server messages: the server sends none."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -156,7 +156,7 @@ class _NoStandingStream:
 
 
 class _Health:
-    """Tells whether the store can be reached, and nothing else: everybody may ask."""
+    """Report whether the store can be reached, and nothing else: everybody may ask."""
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
@@ -170,7 +170,7 @@ class _Health:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Whether only this machine can reach a server on this host."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -180,7 +180,7 @@ def is_loopback(host: str) -> bool:
 def _auth_of(door: Door) -> AuthSettings | None:
     if door.verifier is None or door.auth is not None:
         return door.auth
-    # The SDK wants an issuer; without the URL of a resource nobody is told of it.
+    # The SDK wants an issuer; without the URL of a resource it is not published.
     return AuthSettings(
         issuer_url=AnyHttpUrl("http://localhost"),
         resource_server_url=None,

@@ -1,7 +1,7 @@
 """The MCP server: tools, resources and tasks over the runs of a Holdfast, on both wires.
 
 A request only begins, answers and watches runs. They are worked on by a worker of this process, or
-of others: whoever asked may go away, and the server may be killed, without a run being lost.
+of others: the client may disconnect, and the server may be killed, without a run being lost.
 """
 
 import asyncio
@@ -29,17 +29,23 @@ from starlette.applications import Starlette
 from holdfast.agents.definitions.agent import Agent
 from holdfast.agents.work.worker import Worker
 from holdfast.app import Holdfast
-from holdfast.edges.mcp import exposing, faces, failures, http, task_views, tasks
+from holdfast.edges.mcp import agent_tools, faces, failures, http, task_views, tasks
 from holdfast.edges.mcp.access import principals
 from holdfast.edges.mcp.access.keys import checked
+from holdfast.edges.mcp.agent_tools import Exposed
 from holdfast.edges.mcp.catalogue import Catalogue
-from holdfast.edges.mcp.contract import BadArguments, Begun, Call, Request, ServedTool
-from holdfast.edges.mcp.exposing import Exposed
+from holdfast.edges.mcp.contract import (
+    BadArguments,
+    ClientRequest,
+    FollowedRun,
+    McpCall,
+    ServedTool,
+)
 from holdfast.edges.mcp.meta import KEY
 from holdfast.edges.mcp.resources import resources
-from holdfast.edges.mcp.resources.listening import Listening
-from holdfast.edges.mcp.stdio import Wire
-from holdfast.edges.mcp.stopping import Stopping
+from holdfast.edges.mcp.resources.subscriptions import Subscriptions
+from holdfast.edges.mcp.shutdown import Shutdown
+from holdfast.edges.mcp.stdio import StdioWire
 from holdfast.edges.mcp.tools import INLINE, OWN
 from holdfast.errors import HoldfastError, MisuseError
 
@@ -59,7 +65,7 @@ class McpServer:
     """A server over an open Holdfast: `async with hf, McpServer(hf) as server:`.
 
     `workflows` is a folder of definitions beside those of the Kit; `expose` are agents that are
-    tools of their own; `tools` are further tools. `keys` seal what clients bring back when they
+    separate tools; `tools` are further tools. `keys` seal what clients bring back when they
     were asked something: replicas share them. Unless it `works`, other processes must.
     """
 
@@ -80,15 +86,15 @@ class McpServer:
         self._hf = hf
         self._works = works
         self._concurrency = concurrency
-        self.stopping = Stopping()
+        self.stopping = Shutdown()
         self._worker: Worker | None = None
         self._working: asyncio.Task[None] | None = None
         self._catalogue = Catalogue(hf.workflows.kit, workflows)
         own = [*OWN, *(INLINE if inline else ())]
-        exposed = [exposing.tool_of(each) for each in expose]
+        exposed = [agent_tools.tool_of(each) for each in expose]
         for tool in exposed:
             hf.agent(tool.name)  # raises AgentNotFound now rather than at a call
-        self._listening = Listening(hf)
+        self._listening = Subscriptions(hf)
         self.stopping.when_wanted.append(self._listening.close)
         self._tools = _by_name([*own, *exposed, *tools])
         self.lowlevel: Server[Any] = Server(
@@ -134,7 +140,7 @@ class McpServer:
         self.stopping.begin()
         try:
             if self._working is not None and self._worker is not None:
-                # Whoever sends a signal can send another; who has closed stdin is gone.
+                # The sender of a signal can send another; a client that closed stdin is gone.
                 patience = None if self.stopping.signals else self._worker.shutdown_seconds
                 await asyncio.wait({self._working}, timeout=patience)
                 self._working.cancel()
@@ -147,12 +153,12 @@ class McpServer:
         if self._worker is not None:
             self._worker.stop(note="the MCP server is stopping")
 
-    async def serve_stdio(self, wire: Wire | None = None) -> None:
+    async def serve_stdio(self, wire: StdioWire | None = None) -> None:
         """Serve the client at the other end of stdin and stdout, until it closes them, or a signal.
 
         From then on what this process prints goes to stderr. `wire` is what was taken before.
         """
-        taken = wire or Wire.take()
+        taken = wire or StdioWire.take()
         self.stopping.listen()
         ending = asyncio.create_task(self._end(taken))
         try:
@@ -164,7 +170,7 @@ class McpServer:
             ending.cancel()
             self.stopping.begin()
 
-    async def _end(self, wire: Wire) -> None:
+    async def _end(self, wire: StdioWire) -> None:
         await self.stopping.answered()
         wire.end()
 
@@ -224,16 +230,18 @@ class McpServer:
         except (HoldfastError, BadArguments) as error:
             return failures.result_of(failures.failure_of(error))
 
-    async def _called(self, call: Call, tool: ServedTool, given: Mapping[str, Any]) -> faces.Reply:
+    async def _called(
+        self, call: McpCall, tool: ServedTool, given: Mapping[str, Any]
+    ) -> faces.Reply:
         if tool.tasks == "required":
             task_views.require(call)
         arguments = tool.arguments_of(given)
-        told = getattr(arguments, "wait_seconds", msgspec.UNSET)
-        seconds = None if told is msgspec.UNSET else float(told)
+        wait_seconds = getattr(arguments, "wait_seconds", msgspec.UNSET)
+        seconds = None if wait_seconds is msgspec.UNSET else float(wait_seconds)
         if tool.begins_runs and call.request_state is not None:
             return await faces.go_on(call, tool, seconds)
         result = await tool.handle(call, arguments)
-        if isinstance(result, Begun):
+        if isinstance(result, FollowedRun):
             return await faces.begin(call, tool, result, seconds)
         if isinstance(result, types.CallToolResult | types.InputRequiredResult):
             return result
@@ -269,13 +277,13 @@ class McpServer:
     ) -> types.SubscriptionsListenResult:
         return await self._listening.listen(self._request(), ctx, params)
 
-    def _request(self) -> Request:
-        return Request(self._hf, self._catalogue, principals.present())
+    def _request(self) -> ClientRequest:
+        return ClientRequest(self._hf, self._catalogue, principals.present())
 
-    def _call_of(self, ctx: Context, params: types.CallToolRequestParams | None = None) -> Call:
+    def _call_of(self, ctx: Context, params: types.CallToolRequestParams | None = None) -> McpCall:
         session = ctx.session
         client = session.client_params
-        return Call(
+        return McpCall(
             hf=self._hf,
             catalogue=self._catalogue,
             principal=principals.present(),

@@ -1,7 +1,7 @@
 """The stdin and stdout of this process as a wire for the protocol alone.
 
 What agents and tools print goes to stderr, and what reads stdin finds its end. A thread that reads
-a pipe cannot be told to stop, so it passes what it reads on, to an end that can be closed.
+a pipe cannot be stopped, so it forwards what it reads to an end that can be closed.
 """
 
 import os
@@ -16,7 +16,7 @@ import anyio
 _CHUNK: Final = 65536
 
 
-class Wire:
+class StdioWire:
     """Both ends of the wire; made with `take`."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:

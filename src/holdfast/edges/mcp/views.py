@@ -1,4 +1,4 @@
-"""What tools tell of runs, as data with a schema."""
+"""What tools report of runs, as data with a schema."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -9,7 +9,7 @@ from holdfast import clock
 from holdfast.agents.work.approvals import Asked
 from holdfast.app import Holdfast
 from holdfast.edges.mcp.resources import addresses
-from holdfast.kernel.runs import ENDED, BlockedReason, Run, Status
+from holdfast.kernel.runs import ENDED, BlockedReason, RunRow, RunStatus
 from holdfast.workflows.execution.kit import AGENT as WORKFLOW
 
 MOST_BYTES: Final = 256 * 1024
@@ -25,7 +25,7 @@ class Room:
         self._left = most
 
     def takes(self, value: Any) -> bool:
-        """Whether a value fits yet; it takes its place then."""
+        """Return whether a value still fits; if so, use up its room."""
         size = size_of(value)
         if size > self._left:
             return False
@@ -38,7 +38,7 @@ def size_of(value: Any) -> int:
     return len(msgspec.json.encode(value))
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QuestionView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that a person is asked. `name` is what an answer to a workflow goes by.
 
     If `is_cut`, there was no room for all of it; the transcript of its run has it.
@@ -79,7 +79,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: str
     agent: str
     workflow: str = ""
-    waiting: list[Question] = []
+    waiting: list[QuestionView] = []
     has_more_waiting: bool = False
     result: Any = None
     is_cut: bool = False
@@ -95,13 +95,13 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     next: str = ""
 
 
-async def view_of(hf: Holdfast, run: Run, *, note: str = "") -> RunView:
-    """A run with what it waits for, what it gave, and what became of its blocks."""
+async def view_of(hf: Holdfast, run: RunRow, *, note: str = "") -> RunView:
+    """Return a run with what it waits for, its result, and the outcome of its blocks."""
     is_workflow = run.agent == WORKFLOW
     view = await _of_workflow(hf, run) if is_workflow else await _of_agent(hf, run)
     if view.result is not None and size_of(view.result) > MOST_BYTES:
         view = msgspec.structs.replace(view, result=None, is_cut=True)
-    is_silent = run.status is Status.WAITING and not view.waiting
+    is_silent = run.status is RunStatus.WAITING and not view.waiting
     room = Room()
     view = msgspec.structs.replace(
         view,
@@ -115,7 +115,7 @@ async def view_of(hf: Holdfast, run: Run, *, note: str = "") -> RunView:
     return msgspec.structs.replace(view, next=_next(view))
 
 
-async def _of_workflow(hf: Holdfast, run: Run) -> RunView:
+async def _of_workflow(hf: Holdfast, run: RunRow) -> RunView:
     outcome = await hf.workflows.status(run.run_id)
     return RunView(
         run_id=run.run_id,
@@ -138,8 +138,8 @@ async def _of_workflow(hf: Holdfast, run: Run) -> RunView:
     )
 
 
-async def _of_agent(hf: Holdfast, run: Run) -> RunView:
-    is_told = run.status in (Status.FAILED, Status.BLOCKED)
+async def _of_agent(hf: Holdfast, run: RunRow) -> RunView:
+    has_error = run.status in (RunStatus.FAILED, RunStatus.BLOCKED)
     has_ended, most = run.status in ENDED, MOST_QUESTIONS
     asked = [] if has_ended else await hf.approvals.list(run_id=run.run_id, limit=most + 1)
     return RunView(
@@ -148,14 +148,14 @@ async def _of_agent(hf: Holdfast, run: Run) -> RunView:
         agent=run.agent,
         waiting=[question_of(each) for each in asked[:most]],
         has_more_waiting=len(asked) > most,
-        result=await hf.runs.result(run.run_id) if run.status is Status.COMPLETED else None,
-        error=await hf.runs.note(run.run_id) if is_told else "",
+        result=await hf.runs.result(run.run_id) if run.status is RunStatus.COMPLETED else None,
+        error=await hf.runs.note(run.run_id) if has_error else "",
     )
 
 
-def question_of(asked: Asked, *, name: str = "") -> Question:
+def question_of(asked: Asked, *, name: str = "") -> QuestionView:
     """A question as clients see it."""
-    return Question(
+    return QuestionView(
         name=name or asked.name or asked.wait_id,
         wait_id=asked.wait_id,
         run_id=asked.run_id,
@@ -172,7 +172,7 @@ def question_of(asked: Asked, *, name: str = "") -> Question:
     )
 
 
-def fitted(question: Question, room: Room) -> Question:
+def fitted(question: QuestionView, room: Room) -> QuestionView:
     """A question, without what is large about it if there is no room for that."""
     if room.takes(question):
         return question
@@ -202,7 +202,7 @@ def _next(view: RunView) -> str:
     at = f"run_id={view.run_id!r}"
     if view.is_cut:
         return f"Its result is large: read the resource {addresses.result(view.run_id)}."
-    if view.status == Status.BLOCKED:
+    if view.status == RunStatus.BLOCKED:
         return _next_of_blocked(view)
     if view.status in ENDED:
         above = f"It is a part of another: get_run(run_id={view.parent_id!r})."

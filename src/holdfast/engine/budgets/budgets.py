@@ -12,8 +12,8 @@ from holdfast.errors import RunNotFound
 from holdfast.kernel import budgets, indexes, runs, segments
 from holdfast.kernel.budgets import Account, Amounts, Limits, Recorded, Reservation
 from holdfast.kernel.journal import ORIGIN, Draft, Entry, Kind
-from holdfast.kernel.runs import BlockedReason, Run, Status
-from holdfast.stores.contract import Decision, Snapshot
+from holdfast.kernel.runs import BlockedReason, RunRow, RunStatus
+from holdfast.stores.contract import LateDecision, Snapshot
 from holdfast.stores.reads import RunFilter
 
 _PAGE = 100
@@ -27,30 +27,29 @@ class Budgets:
         self._context = context
 
     async def get(self, run_id: str) -> Account | None:
-        """A run's own budget and what was drawn on it; None if it has none."""
+        """Return a run's own budget and what was drawn on it; None without a budget."""
         await self._run(run_id)
         return await get_account(self._context, run_id)
 
     async def over(self, run_id: str) -> list[Account]:
-        """Every budget that a run draws on: its own first, and those of runs it descends from."""
+        """Return every budget a run draws on: its own, then those of runs it descends from."""
         return await accounts_over(self._context, await self._run(run_id))
 
     async def reservations(self, run_id: str) -> list[Reservation]:
-        """What calls that have not ended have reserved on a run's budget."""
+        """Return what pending calls have reserved on a run's budget."""
         await self._run(run_id)
         return await reservations_on(self._context, run_id)
 
     async def set(self, run_id: str, budget: Budget, *, by: str = "", note: str = "") -> Account:
         """Give a run these limits in place of those it has; what is spent stays spent.
 
-        Runs that are blocked because of this budget go on, and are blocked again if it is too
-        little.
+        Runs that are blocked because of this budget resume, and block again if it is too small.
         """
         limits = budget.limits
         return await self._change(run_id, lambda _: limits, by=by, note=note)
 
     async def add(self, run_id: str, budget: Budget, *, by: str = "", note: str = "") -> Account:
-        """Raise the limits that `budget` names by its amounts; the soft part stays as it is."""
+        """Raise the limits that `budget` names by its amounts; the soft part does not change."""
         more = budget.limits
 
         def raised(known: Limits | None) -> Limits:
@@ -61,7 +60,7 @@ class Budgets:
     async def replace(
         self, run_id: str, budget: Budget, *, by: str = "", note: str = ""
     ) -> Account:
-        """Set the limits that `budget` names, and leave the others as they are."""
+        """Set the limits that `budget` names, and keep the others."""
         wanted = budget.limits
 
         def replaced(known: Limits | None) -> Limits:
@@ -70,12 +69,12 @@ class Budgets:
         return await self._change(run_id, replaced, by=by, note=note)
 
     async def costs(self, run_id: str) -> Costs:
-        """What is on a run's record of costs: its own, and what descendants drew on its budget."""
+        """Return a run's recorded costs: its own, and what descendants drew on its budget."""
         await self._run(run_id)
         entries = await read_after(self._context, run_id, ORIGIN)
         return costs_of(run_id, [(entry, indexes.facts_of(entry)) for entry in entries])
 
-    async def _run(self, run_id: str) -> Run:
+    async def _run(self, run_id: str) -> RunRow:
         names.check(run_id, what="run id")
         run = await self._context.store.runs.get(run_id)
         if run is None:
@@ -89,7 +88,7 @@ class Budgets:
         actor = by and names.check(by, what="by")
         note = names.check_text(note, what="note")
 
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             run, account = snapshot.run, snapshot.indexes.books.account
             if run is None:
                 raise RunNotFound(f"there is no run {run_id!r}")
@@ -97,7 +96,7 @@ class Budgets:
             drafts = [Draft(Kind.BUDGET_SET, budgets.Set(limits, account is None, note))]
             if is_blocked_by_budget(run):
                 drafts.append(_unblocked("its budget was raised"))
-            return Decision(None, tuple(drafts))
+            return LateDecision(None, tuple(drafts))
 
         await get_account(self._context, run_id)
         await self._context.decide_late(run_id, decide, by=actor, has_budget=True)
@@ -108,7 +107,7 @@ class Budgets:
 
 
 def costs_of(run_id: str, entries: Sequence[tuple[Entry, Any]]) -> Costs:
-    """What a run's journal tells of costs, added up in every way."""
+    """Add up the costs in a run's journal, by turn, call, run, agent and phase."""
     found = [facts for _, facts in entries if isinstance(facts, Recorded)]
     by_turn: dict[int, Amounts] = {}
     by_call: dict[str, Amounts] = {}
@@ -139,23 +138,23 @@ def _add(amounts: dict[K, Amounts], key: K, more: Amounts) -> None:
 
 
 def first_budget(budget: Budget) -> Draft:
-    """The entry that gives a new run its budget."""
+    """Return the entry that gives a new run its budget."""
     return Draft(Kind.BUDGET_SET, budgets.Set(budget.limits, True, ""))
 
 
-def is_blocked_by_budget(run: Run) -> bool:
-    """Whether a run stands because a budget is spent."""
-    return run.status is Status.BLOCKED and run.blocked_reason == BlockedReason.BUDGET
+def is_blocked_by_budget(run: RunRow) -> bool:
+    """Return whether a run is blocked because a budget is spent."""
+    return run.status is RunStatus.BLOCKED and run.blocked_reason == BlockedReason.BUDGET
 
 
 async def unblock(context: Context, run_id: str, *, by: str = "") -> None:
-    """Give back a run that stands because a budget was spent, now that it was raised."""
+    """Unblock a run that is blocked by a spent budget, after it was raised."""
 
-    def decide(snapshot: Snapshot) -> Decision:
+    def decide(snapshot: Snapshot) -> LateDecision:
         run = snapshot.run
         if run is None or not is_blocked_by_budget(run):
-            return Decision(None)
-        return Decision(None, (_unblocked("a budget it draws on was raised"),))
+            return LateDecision(None)
+        return LateDecision(None, (_unblocked("a budget it draws on was raised"),))
 
     await context.decide_late(run_id, decide, by=by)
 
@@ -167,7 +166,7 @@ def _unblocked(note: str) -> Draft:
 async def _unblock_descendants(context: Context, owner: str, *, by: str) -> None:
     before: tuple[int, str] | None = None
     while True:
-        wanted = RunFilter(status=Status.BLOCKED, limit=_PAGE, before=before)
+        wanted = RunFilter(status=RunStatus.BLOCKED, limit=_PAGE, before=before)
         page = await context.store.runs.page(wanted)
         for run in page:
             if is_blocked_by_budget(run):

@@ -17,8 +17,8 @@ _MOST: Final = 2**62
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """What a run may cost, with all that descend from it. What is None has no limit.
 
-    `seconds` run from the moment it is set; from the part `soft` of a limit on, a warning is on
-    record.
+    `seconds` run from the moment it is set. When the part `soft` of a limit is spent, a warning is
+    recorded.
     """
 
     usd: float | None = None
@@ -70,7 +70,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
     `lost` is the part of the total that counts as spent because nobody saw the end of the call.
     `segments` are what each context of the run took, the first one first; they add up to `effort`,
-    as do agents and phases. What descendants drew counts where the run's journal tells of it.
+    as do agents and phases. What descendants drew counts where the run's journal records it.
     """
 
     total: Amounts
@@ -85,13 +85,13 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_number(given: object, what: str) -> None:
-    """A text would be counted as the number it says, and compared as a text."""
+    """Raise MisuseError for a text: it would be counted as a number, and compared as a text."""
     if given is not None and (isinstance(given, bool) or not isinstance(given, int | float)):
         raise MisuseError(f"{what} must be a number, not {given!r}")
 
 
 def micros(amount: float | Decimal, *, what: str) -> int:
-    """Millionths, rounded up: what is paid for is never understated."""
+    """Convert to millionths, rounded up: costs are never understated."""
     try:
         exact = Decimal(str(amount)).quantize(_NOISE) * MICRO
         found = int(exact.to_integral_value(rounding=ROUND_CEILING))

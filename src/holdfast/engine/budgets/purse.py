@@ -1,4 +1,4 @@
-"""What a run that is held does about budgets: reserve before a call is paid for, settle after it.
+"""Budgets of a held run: reserve before a call is paid for, settle after it.
 
 A run draws on its own budget, in its own commits, and on those of the runs it descends from, by
 late-bound writes to their journals. What one of them has no room for is given back to the others.
@@ -25,11 +25,11 @@ from holdfast.errors import UnavailableError
 from holdfast.kernel import budgets, runs
 from holdfast.kernel.budgets import Account, Amounts, Limits, Recorded, Reservation, Reserved
 from holdfast.kernel.journal import Draft, Kind
-from holdfast.stores.contract import Decision, Snapshot
+from holdfast.stores.contract import LateDecision, Snapshot
 from holdfast.telemetry import log
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class Purchase(msgspec.Struct, frozen=True):
     """A call that is to be paid for; `is_estimate`: what it will cost is not known before."""
 
     what: str
@@ -74,7 +74,7 @@ class Purse:
         self._warned: set[tuple[str, int]] = set()
 
     async def set_first(self, limits: Limits, *, note: str) -> bool:
-        """Give the run a budget unless it has one."""
+        """Give the run a budget unless it has one; False if it has."""
         if await get_account(self._context, self._writer.run.run_id) is not None:
             return False
         try:
@@ -83,8 +83,8 @@ class Purse:
             return False  # somebody has set one meanwhile
         return True
 
-    async def reserve(self, wanted: Sequence[Wanted]) -> list[Ticket | Refusal]:
-        """Reserve for each call what it may cost, before any of them begins; an answer for each.
+    async def reserve(self, wanted: Sequence[Purchase]) -> list[Ticket | Refusal]:
+        """Reserve what each call may cost, before any of them begins. Returns an answer for each.
 
         Nothing is reserved for a call that is refused by one of the budgets. A first budget that
         somebody gives the run meanwhile counts from the next commit of the run on.
@@ -113,15 +113,15 @@ class Purse:
 
     @property
     def _is_known_free(self) -> bool:
-        """Whether no budget can apply: the run descends from none, and its journal sets none."""
+        """Whether no budget can apply: the run descends from no run, and its journal sets none."""
         run = self._writer.run
         is_unchanged = self._free_at is not None and self._free_at == self._writer.budget_seq
         return is_unchanged and not run.parent_id and not run.forked_from
 
     async def _accounts(self) -> list[Account]:
-        """The budgets that are drawn on; none while the store is away, if there was none before.
+        """Return the budgets to draw on; none while the store is away, if there was none before.
 
-        Whoever gives the run one meanwhile appends to its journal, and its spool is superseded.
+        A budget that is set meanwhile is appended to the journal, which supersedes the spool.
         """
         spool = self._context.spool
         if self._free_at is not None and spool is not None and spool.is_away:
@@ -149,7 +149,7 @@ class Purse:
         is_lost: bool = False,
         note: str = "",
     ) -> None:
-        """Say what a call cost, to every budget it was reserved on."""
+        """Settle the cost of a call on every budget it was reserved on."""
         cost = Recorded(
             self._writer.run.run_id,
             ticket.what,
@@ -164,7 +164,7 @@ class Purse:
         await self.settle_others(ticket, cost)
 
     def charge(self, ticket: Ticket, cost: Recorded) -> None:
-        """Stage what a call cost, on the run's own record."""
+        """Stage the cost of a call for the run's own journal."""
         faults.point("budget.before_settle")
         if not ticket.is_own:
             self._stage.add(Draft(Kind.COST_RECORDED, cost))
@@ -177,15 +177,15 @@ class Purse:
             self._warn(self._own)
 
     async def settle_others(self, ticket: Ticket, cost: Recorded) -> None:
-        """Say what a call cost to the budgets of the runs that this one descends from."""
+        """Settle the cost of a call on the budgets of the runs that this one descends from."""
         for owner in ticket.others:
             await settle_at(self._context, owner, cost, reserved=ticket.amounts)
 
     async def settle_lost(self, paid: Mapping[str, Recorded], *, agent: str, version: int) -> bool:
         """Settle what earlier leases of this run have left open: nobody saw those calls end.
 
-        `paid` are costs on record in this turn: of those calls, only the other budgets were not
-        told yet. Whether a turn was counted.
+        `paid` are costs recorded in this turn: those calls are still to be settled on the other
+        budgets only. Returns whether a turn was counted.
         """
         run_id = self._writer.run.run_id
         lost: list[tuple[Reservation, Recorded]] = []
@@ -238,7 +238,7 @@ class Purse:
                         *(Draft(Kind.BUDGET_RESERVED, each) for each in fitting)
                     )
                 except ConditionFailed:
-                    # What is staged goes in front of it, and the row knows nothing of that yet.
+                    # Staged entries come first, and the row does not include them yet.
                     await self._stage.flush()
                     found = await get_account(self._context, account.run_id)
                     account = found or account
@@ -249,13 +249,13 @@ class Purse:
             return
 
     async def _reserve_at(self, owner: str, reserving: "_Reserving") -> None:
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             account = snapshot.indexes.books.account
             if account is None:
-                return Decision((None, reserving.open, snapshot.now))
+                return LateDecision((None, reserving.open, snapshot.now))
             fitting = budgets.chosen(account, reserving.open, at=snapshot.now)
             drafts = tuple(Draft(Kind.BUDGET_RESERVED, each) for each in fitting)
-            return Decision((account, fitting, snapshot.now), drafts)
+            return LateDecision((account, fitting, snapshot.now), drafts)
 
         if reserving.open:
             account, fitting, now = await self._context.decide_late(owner, decide, has_budget=True)
@@ -273,7 +273,7 @@ class Purse:
 
 
 class _Reserving:
-    """The calls that no budget has refused yet, and what became of the others."""
+    """The calls that no budget has refused yet, and the refusals of the others."""
 
     def __init__(self, asked: Sequence[Reserved]) -> None:
         self._asked = asked
@@ -284,7 +284,7 @@ class _Reserving:
         self.given_back: list[Ticket] = []
 
     def keep(self, fitting: Sequence[Reserved], account: Account, *, at: int, is_own: bool) -> None:
-        """One more budget has room for these only."""
+        """Keep the calls that one more budget has room for, and refuse the others."""
         kept = {each.reservation_id for each in fitting}
         together = budgets.total(each.amounts for each in fitting)
         account = budgets.drawn(account, budgets.DrawBudget(spent=together))
@@ -302,7 +302,7 @@ class _Reserving:
 
     @property
     def waits_for(self) -> set[str]:
-        """Whose budgets have room once others have settled what they reserved there."""
+        """The owners of budgets that have room once others settle their reservations there."""
         return {each.account.run_id for each in self._refused.values() if each.is_passing}
 
     def answers(self) -> list[Ticket | Refusal]:
@@ -315,7 +315,7 @@ class _Reserving:
 
 
 async def settle_ended(context: Context, owner: str) -> None:
-    """Settle what runs that have ended left reserved on a budget: they will not do it."""
+    """Settle reservations on a budget that ended runs left open: they will not settle them."""
     for left in await reservations_on(context, owner):
         spender = await context.store.runs.get(left.spender)
         if spender is None or spender.status in runs.ENDED:
@@ -335,24 +335,24 @@ async def settle_ended(context: Context, owner: str) -> None:
 
 
 async def settle_at(context: Context, owner: str, cost: Recorded, *, reserved: Amounts) -> None:
-    """Settle a call on the budget of a run that is not held here; once, however often it is said.
+    """Settle a call on the budget of a run that is not held here; once, however often it is called.
 
-    `reserved` is what was reserved for it there. Somebody else may have settled it as lost: then
-    that stays. Raises IndexCorrupted if the row of the reservation was changed or removed.
+    `reserved` is what was reserved for it there. If another process settled it as lost, that
+    stays. Raises IndexCorrupted if the row of the reservation was changed or removed.
     """
 
-    def decide(snapshot: Snapshot) -> Decision:
+    def decide(snapshot: Snapshot) -> LateDecision:
         books = snapshot.indexes.books
         left = books.reservations.get(cost.reservation_id)
         if left is None or books.account is None:
-            return Decision(None)
+            return LateDecision(None)
         if left.amounts != reserved:
             raise wrong_budget(owner, "reservation")
         freed = reserved
         settled = Draft(Kind.COST_RECORDED, msgspec.structs.replace(cost, freed=freed))
         change = budgets.DrawBudget(spent=cost.amounts, freed=freed)
         warnings = budgets.warnings(budgets.drawn(books.account, change), at=snapshot.now)
-        return Decision(warnings, (settled, *warnings))
+        return LateDecision(warnings, (settled, *warnings))
 
     warnings = await context.decide_late(
         owner, decide, has_budget=True, reservation_ids=(cost.reservation_id,)

@@ -15,7 +15,7 @@ from holdfast.engine.handoffs import HeldHandoffs
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.waits import WaitSpec, opening, results_of
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
-from holdfast.engine.writing.run_writer import ConditionFailed, Plan, RunWriter
+from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan
 from holdfast.engine.writing.sizes import encoded
 from holdfast.engine.writing.stage import Stage
 from holdfast.errors import (
@@ -26,7 +26,7 @@ from holdfast.errors import (
 from holdfast.kernel import checkpoints, effects, indexes, runs, waits
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.journal import Draft, Entry, Kind
-from holdfast.kernel.runs import BlockedReason, Run
+from holdfast.kernel.runs import BlockedReason, RunRow
 from holdfast.kernel.state import Parts
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class LeasedRun:
         self._made: tuple[tuple[Any, ...], Any] | None = None
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RunRow:
         """The run's row, as far as this worker knows."""
         return self._writer.run
 
@@ -101,7 +101,7 @@ class LeasedRun:
     ) -> Checkpoint:
         """Store a whole state as a checkpoint; only what differs from the last one is written.
 
-        It takes the place of edits that were not saved; if it is refused, they are as they were.
+        It replaces edits that were not saved; if it is refused, they are kept.
         """
         about = _about(phase, agent, status, label)
         return self._row_of(await self.saver.checkpoint_whole(state, about))
@@ -111,9 +111,9 @@ class LeasedRun:
     ) -> Checkpoint:
         """Store the edits since the last checkpoint as the next version.
 
-        Its `is_spooled` tells whether it is on this machine's disk only, because the store is away.
-        After a commit whose outcome was not known, this finds out, and gives back the checkpoint
-        that was stored after all if there is nothing else to store.
+        Its `is_spooled` says whether it is on this machine's disk only, because the store is away.
+        After a commit with an unknown outcome, this finds out, and returns the checkpoint that was
+        stored after all if nothing else is to be stored.
         """
         about = _about(phase, agent, status, label)
         return self._row_of(await self.saver.checkpoint(about))
@@ -123,10 +123,10 @@ class LeasedRun:
         return checkpoints.as_spooled(row) if self.is_spooled else row
 
     async def record(self, name: str, value: object, *, args: object = None) -> codec.Ref:
-        """Put a result on the record.
+        """Record a result.
 
-        Until the next checkpoint the answer can be appended to a log, or set as a value, in place
-        of the result: it is then named there and not stored again.
+        Until the next checkpoint the returned reference can be appended to a log, or set as a
+        value, in place of the result: it is then named there and not stored again.
         """
         names.check(name, what="the name of a step")
         body = encoded(value, name, self._max_bytes)
@@ -136,12 +136,12 @@ class LeasedRun:
         return codec.Ref(entry.seq)
 
     async def begin_effects(self, requests: Sequence[EffectRequest]) -> list[Begun]:
-        """Put the intent of effects on record, all in one commit, before any of them runs.
+        """Record the intents of effects, all in one commit, before any of them runs.
 
         Each answer says whether the effect may run now (`fresh`), runs elsewhere (`in_flight`), has
         a result that is given back (`done`), or may have happened (`unknown`).
         """
-        # Asked again after a commit nobody saw the answer of, the same intents are meant.
+        # A call after a commit whose answer was lost means the same intents.
         issuing = self._issuing
         if issuing is None or not issuing.matches(requests):
             issuing = Issuing(self._context, self.run, requests)
@@ -158,22 +158,22 @@ class LeasedRun:
     async def finish_effect(self, begun: Begun, result: object = None) -> None:
         """Record that an effect happened, and its result."""
         body = encoded(result, f"result of {begun.effect.tool}", self._max_bytes)
-        await self._settle(begun, effects.Status.COMPLETED, body)
+        await self._settle(begun, effects.EffectStatus.COMPLETED, body)
 
     async def abandon_effect(self, begun: Begun, *, note: str = "") -> None:
         """Record that an effect did not happen; its key is free again."""
-        await self._settle(begun, effects.Status.NOT_DONE, note=note)
+        await self._settle(begun, effects.EffectStatus.NOT_DONE, note=note)
 
     async def doubt_effect(self, begun: Begun, *, note: str = "") -> None:
         """Record that nobody knows whether an effect happened."""
-        await self._settle(begun, effects.Status.UNKNOWN, note=note)
+        await self._settle(begun, effects.EffectStatus.UNKNOWN, note=note)
 
     async def open_waits(
         self, specs: Sequence[WaitSpec], *, mode: str | int = "all", suspend: bool = False
     ) -> str:
-        """Open waits as one group, and leave the run to them if `suspend`; the group's id.
+        """Open waits as one group, and suspend the run for them if `suspend`. Returns its id.
 
-        After suspending the run is not held any more: whoever leases it next goes on.
+        Suspending releases the run: the next worker to lease it resumes it.
         """
         if suspend:
             self.saver.check_saved()
@@ -195,26 +195,26 @@ class LeasedRun:
         return opened.group_id
 
     async def suspend(self, group_id: str) -> bool:
-        """Leave the run to a group of waits; False, and the run stays held, if it is closed."""
+        """Suspend the run for a group of waits; False, and the run stays held, if it is closed."""
         self.saver.check_saved()
         group = await self._context.store.waits.group(self.run_id, group_id)
         if group is None:
             raise WaitNotFound(f"run {self.run_id} has no group of waits {group_id!r}")
 
-        def decide(run: Run, seq: int) -> Plan:
+        def decide(run: RunRow, seq: int) -> WritePlan:
             runs.check_leased(run)
             is_closed = group_id in self._writer.closed_groups
             draft = None if is_closed else waits.suspend(run, group)
-            return Plan(() if draft is None else (draft,))
+            return WritePlan(() if draft is None else (draft,))
 
         return bool(await self._writer.advance_patiently(decide))
 
     async def results(self, group_id: str) -> list[waits.Result]:
-        """How each wait of a group ended, in the order of their ids; open ones are left out."""
+        """Return how each wait of a group ended, in order of their ids; open ones are left out."""
         return await results_of(self._context, self.run_id, group_id)
 
     async def release(self, *, delay_seconds: float = 0.0, note: str = "") -> None:
-        """Give the run back, ready for any worker, at the earliest after the delay."""
+        """Release the run, ready for any worker, at the earliest after the delay."""
         delay = clock.seconds(delay_seconds)
         note = names.check_text(note, what="note")
         released = self._again(
@@ -224,24 +224,26 @@ class LeasedRun:
 
     async def complete(self, result: object = None, *, save: bool = False) -> None:
         """End the run with a result; with `save`, the edits are its last checkpoint."""
-        ended = Draft(Kind.RUN_COMPLETED, runs.Ended(), encoded(result, "result", self._max_bytes))
+        ended = Draft(
+            Kind.RUN_COMPLETED, runs.RunFinished(), encoded(result, "result", self._max_bytes)
+        )
         await self._end_lease(ended, save=save)
 
     async def fail(self, error: str, *, details: object = None) -> None:
         """End the run as failed."""
-        facts = runs.Ended(names.check_text(error, what="error"))
+        facts = runs.RunFinished(names.check_text(error, what="error"))
         body = encoded(details, "details", self._max_bytes)
         await self._end_lease(Draft(Kind.RUN_FAILED, facts, body))
 
     async def block(self, reason: BlockedReason | str, *, note: str = "") -> None:
-        """Hand the run to an operator."""
+        """Block the run for an operator."""
         facts = runs.Blocked(runs.reason_of(reason), names.check_text(note, what="note"))
         await self._end_lease(Draft(Kind.RUN_BLOCKED, facts))
 
     def _again(self, asked: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """What was made for the same request before, as long as its outcome is not known.
+        """Return what was made for the same request before, while its outcome is not known.
 
-        Asked again after a commit nobody saw the answer of, the same is meant.
+        A call after a commit whose answer was lost means the same request.
         """
         if self._writer.is_settled or self._made is None or self._made[0] != asked:
             self._made = (asked, make())
@@ -255,10 +257,10 @@ class LeasedRun:
             return
         self.saver.check_saved()
 
-        def decide(run: Run, seq: int) -> Plan:
+        def decide(run: RunRow, seq: int) -> WritePlan:
             runs.check_leased(run)
             runs.check_move(run, ended.kind)
-            return Plan((ended,))
+            return WritePlan((ended,))
 
         await self._writer.advance_patiently(decide)
 
@@ -267,7 +269,7 @@ class LeasedRun:
         self.saver.discard()
 
     async def _settle(
-        self, begun: Begun, status: effects.Status, body: bytes = b"", note: str = ""
+        self, begun: Begun, status: effects.EffectStatus, body: bytes = b"", note: str = ""
     ) -> None:
         note = names.check_text(note, what="note")
         draft = effects.settle(begun.effect, status, body=body, note=note)

@@ -1,9 +1,9 @@
 """Leases: taking runs, and staying alive.
 
-A worker has one row that says until when it counts as alive; a task of its event loop renews it, or
-a `Heart`, a thread that beats while the loop ticks. A process whose loop stands still stops
-counting. Whoever takes a run renews its row with the take if it has to: nobody holds a run and
-counts as dead. Safety does not depend on it, as the journal refuses a worker that lost its lease.
+A worker has one row that says until when it counts as alive. A task of its event loop renews it, or
+a `Heartbeat`, a thread that beats while the loop ticks: a blocked loop means not alive.
+A worker that takes a run renews its row with the take if needed: no holder of a run counts as dead.
+Safety does not depend on it, as the journal refuses a worker that lost its lease.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from holdfast import clock, names, process_identity
 from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
-from holdfast.engine.held.warm import Warm
-from holdfast.engine.leases.heart import Heart
-from holdfast.engine.leases.strays import Strays
+from holdfast.engine.held.warm_states import WarmStates
+from holdfast.engine.leases.heartbeat import Heartbeat
+from holdfast.engine.leases.orphans import OrphanedLeases
 from holdfast.engine.maintenance import recoveries
 from holdfast.engine.messages.outbox import Outbox
 from holdfast.engine.reading.versions import Newest, load_newest
@@ -36,9 +36,9 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.kernel import leases
-from holdfast.kernel.leases import Worker
-from holdfast.kernel.runs import Status
-from holdfast.stores.contract import Beat, Decide, Decision, Snapshot, Sweep
+from holdfast.kernel.leases import WorkerRow
+from holdfast.kernel.runs import RunStatus
+from holdfast.stores.contract import Beat, Decide, LateDecision, Snapshot, Sweep
 from holdfast.telemetry import WARM_STATE, log
 
 _NO_LIMIT = 2**62
@@ -49,23 +49,23 @@ class Leases:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._worker: Worker | None = None
+        self._worker: WorkerRow | None = None
         self._serves: tuple[str, ...] = ()
         self._trying = ""
         self._beating: asyncio.Task[None] | None = None
-        self.heart: Heart | None = None
+        self.heart: Heartbeat | None = None
         self.sweeper = sweeper.Sweeper(context)
         self.outbox = Outbox(context)
         self._taking: set[asyncio.Task[Any]] = set()
-        self.warm = Warm()
-        self.strays = Strays(context)
+        self.warm = WarmStates()
+        self.strays = OrphanedLeases(context)
 
     async def take(
         self, run_id: str, *, takeover: bool = False, only_ready: bool = False
     ) -> LeasedRun:
-        """Hold one run. Raises LeaseHeld while a living worker holds it, unless `takeover`.
+        """Lease one run. Raises LeaseHeld while a living worker holds it, unless `takeover`.
 
-        This worker's own runs can be taken again, which fences whoever holds them here; with
+        This worker's own runs can be taken again, which fences their holders here; with
         `only_ready` they are refused too.
         """
         names.check(run_id, what="run id")
@@ -80,11 +80,11 @@ class Leases:
         timeout_seconds: float = 0.0,
         with_suspects: bool = True,
     ) -> LeasedRun | None:
-        """Hold the run that has wanted a worker longest; None if there is none in time.
+        """Lease the run that has been ready longest. Returns None if no run is ready in time.
 
-        `with_suspects` also one that may have been the death of its workers. While waiting, waits
-        that are due and leases of lost workers are swept. A run that cannot be loaded is blocked,
-        and the next one is tried.
+        `with_suspects` includes runs that may have killed their workers. While waiting, it sweeps
+        waits that are due and leases of lost workers. It blocks a run that cannot be loaded, and
+        tries the next one.
         """
         if isinstance(agents, str):
             raise MisuseError(f"agents is a list of names; give [{agents!r}]")
@@ -92,7 +92,7 @@ class Leases:
         deadline = loop.time() + timeout_seconds
         while True:
             ticket = self._context.wakeups.ticket("ready")
-            # Also while there is always a run to give out: others wait for their time-outs.
+            # Even if a run is always ready: others wait for their timeouts.
             pause = await self.tend()
             held = await self._safely(self._take_ready(agents, with_suspects=with_suspects))
             remaining = deadline - loop.time()
@@ -101,9 +101,9 @@ class Leases:
             await self._context.wakeups.wait("ready", ticket, timeout=min(remaining, pause))
 
     async def tend(self) -> float:
-        """Do what is due for any run, and give back what is leased here and held by nobody.
+        """Do what is due for any run, and release what is leased here and held by nobody.
 
-        The seconds until it should be asked again.
+        Returns the seconds until the next call.
         """
         await self._drain_spool()
         pause = await self.sweeper.sweep_if_due()
@@ -113,19 +113,19 @@ class Leases:
         return pause
 
     async def renew(self) -> None:
-        """Stay alive for another lease's length. A background task does so while runs are held."""
+        """Renew this worker's row for a lease. A background task does so while runs are held."""
         await self._context.store.submit(Beat(self._row()))
 
     async def serve(self, agents: Sequence[str]) -> None:
-        """Say on this worker's row whose runs it takes, and stay alive."""
+        """Record on this worker's row which agents it serves, and keep it alive."""
         self._serves = tuple(agents)
         await self.renew()
         self._start_beating()
 
     async def take_suspect(self, run_id: str) -> LeasedRun:
-        """Hold a run that is ready, and say on this worker's row that it is tried.
+        """Lease a run that is ready, and record on this worker's row that it is tried.
 
-        If the worker is lost before `end_trial`, that is blamed on this run. Raises as `take` does.
+        If the worker is lost before `end_trial`, this run is blamed. Raises as `take` does.
         """
         self._trying = run_id
         try:
@@ -133,18 +133,18 @@ class Leases:
         except BaseException:
             self._trying = ""
             raise
-        if not leases.is_suspect(held.run):  # it has come further meanwhile, at another worker
+        if not leases.is_suspect(held.run):  # it has made progress meanwhile, at another worker
             self._trying = ""
         return held
 
     async def end_trial(self, run_id: str) -> None:
-        """The suspect has proven itself, or has ended."""
+        """End the trial of a suspect that has made progress, or has ended."""
         if self._trying == run_id:
             self._trying = ""
             await self.renew()
 
     async def expire_lost(self, *, limit: int = sweeper.BATCH) -> int:
-        """Look after the other workers, and give back the runs of those that are lost; how many.
+        """Check the other workers, and release the runs of those that are lost. Returns how many.
 
         One look is not enough, unless their process is known to have ended: a worker is lost when
         its row was seen not to move for a whole lease. A run that loses workers again and again
@@ -152,8 +152,8 @@ class Leases:
         """
         return await sweeper.expire_lost_leases(self._context, limit=limit)
 
-    async def workers(self) -> list[Worker]:
-        """All workers, and how many runs each holds."""
+    async def workers(self) -> list[WorkerRow]:
+        """Return all workers, and how many runs each holds."""
         return await self._context.store.workers.page()
 
     async def close(self) -> None:
@@ -176,7 +176,7 @@ class Leases:
             self.heart = None
 
     async def _safely(self, taking: Coroutine[Any, Any, LeasedRun | None]) -> LeasedRun | None:
-        """Take a run; if the caller goes away meanwhile, it is given back, not forgotten."""
+        """Take a run; if the caller is cancelled meanwhile, release it."""
         task = asyncio.create_task(taking)
         self._taking.add(task)
         task.add_done_callback(self._taking.discard)
@@ -202,7 +202,7 @@ class Leases:
             log.warning("run %s could not be given back: %s", held.run_id, error)
 
     async def _drain_spool(self) -> None:
-        """Before any lease is taken or ended: what was spooled continues those that are held."""
+        """Drain the spool before any lease is taken or ended: it continues runs that are held."""
         if self._context.spool is not None:
             await self._context.spool.drain()
 
@@ -219,10 +219,10 @@ class Leases:
         await self._drain_spool()
         self._start_beating()
 
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             if snapshot.run is None:
                 raise RunNotFound(f"there is no run {run_id!r}")
-            if only_ready and snapshot.run.status is Status.RUNNING:
+            if only_ready and snapshot.run.status is RunStatus.RUNNING:
                 raise LeaseHeld(f"run {run_id} is held already")
             alive = snapshot.holder is not None and not self._context.watch.is_lost(
                 snapshot.run.worker, snapshot.holder.beats
@@ -230,16 +230,16 @@ class Leases:
             draft = leases.take(
                 snapshot.run, self._context.worker, holder_alive=alive, takeover=takeover
             )
-            return Decision(snapshot.position.seq + 1, (draft,))
+            return LateDecision(snapshot.position.seq + 1, (draft,))
 
         try:
             try:
                 return await self._hold(run_id, await self._lease(run_id, decide))
             except CheckpointCorrupted:
                 run = await self._context.store.runs.get(run_id)
-                if run is None or not run.is_recovering or run.status is not Status.READY:
+                if run is None or not run.is_recovering or run.status is not RunStatus.READY:
                     raise
-                # It was damaged, and goes on from an older version now.
+                # It was damaged, and resumes from an older version now.
                 return await self._hold(run_id, await self._lease(run_id, decide))
         except UnavailableError:
             self.strays.suspect()
@@ -252,12 +252,12 @@ class Leases:
         await self._drain_spool()
         self._start_beating()
 
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             run = snapshot.run
-            if run is None or run.status is not Status.READY:
-                return Decision(None)
+            if run is None or run.status is not RunStatus.READY:
+                return LateDecision(None)
             draft = leases.take(run, self._context.worker, holder_alive=False, takeover=False)
-            return Decision((run.run_id, snapshot.position.seq + 1), (draft,))
+            return LateDecision((run.run_id, snapshot.position.seq + 1), (draft,))
 
         context = self._context
         wanted = Sweep(
@@ -281,7 +281,7 @@ class Leases:
         return None
 
     async def _hold(self, run_id: str, lease_seq: int) -> LeasedRun:
-        """The run as it was leased; one that cannot be loaded is blocked, and the error raised."""
+        """Return the leased run. If it cannot be loaded, mend or block it, and raise the error."""
         found = await self._context.store.runs.at_head(run_id)
         if found is None or found.run.lease_seq != lease_seq:
             raise Fenced(f"run {run_id} was taken by another worker just after it was leased here")
@@ -307,7 +307,7 @@ class Leases:
         return Newest(parts, newest[0] if newest else None)
 
     async def stay_alive(self) -> None:
-        """Have a row, and keep it alive for as long as this process lives."""
+        """Create this worker's row, and keep it alive for as long as this process lives."""
         if self._worker is None:
             await self.renew()
         self._start_beating()
@@ -318,11 +318,11 @@ class Leases:
         elif self._beating is None:
             self._beating = asyncio.create_task(self._keep_beating())
 
-    def _row(self) -> Worker:
-        """This worker as its row is to have it."""
+    def _row(self) -> WorkerRow:
+        """Return this worker's row."""
         if self._worker is None:
             context = self._context
-            self._worker = Worker(
+            self._worker = WorkerRow(
                 tenant=context.tenant,
                 worker=context.worker,
                 started_at=context.now(),

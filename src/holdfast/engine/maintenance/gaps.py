@@ -1,7 +1,7 @@
-"""Entries that are missing: whoever finds a chain broken stops, and people are told.
+"""Missing entries: a reader that finds a broken chain stops, and the run is blocked for people.
 
-As many entries as the last one's number is a whole chain: one count beside what is read anyway. A
-gap that somebody has accepted is on the record, with the recovery that went on in spite of it.
+A chain is whole if it has as many entries as its last seq, which costs one count with a read. A gap
+that somebody has accepted is recorded, with the recovery that continued in spite of it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ Range = tuple[int, int]
 async def check_whole(context: Context, run_id: str) -> None:
     """Raise JournalCorrupted if entries of a run are missing.
 
-    The run is blocked, and the first version that is damaged by it is put on the record.
+    It then blocks the run, and records the first version that is damaged by the gap.
     """
     if (await context.store.journal.extent(run_id)).is_whole:
         return
@@ -40,7 +40,7 @@ async def check_whole(context: Context, run_id: str) -> None:
 
 
 async def gaps_of(context: Context, run_id: str) -> list[Range]:
-    """Which seqs of a journal are missing, from and to, without those that somebody accepted."""
+    """Return the missing seqs of a journal, from and to, without accepted gaps."""
     missing = missing_among(await context.store.journal.seqs(run_id))
     if not missing:
         return []
@@ -53,7 +53,7 @@ async def gaps_of(context: Context, run_id: str) -> list[Range]:
 
 
 async def accepted_gaps(context: Context, run_id: str) -> list[Range]:
-    """The gaps that somebody went on in spite of."""
+    """Return the gaps that somebody accepted in a recovery."""
     found: list[Range] = []
     after = 0
     while page := await context.store.journal.headers_after(run_id, after=after, limit=_PAGE):
@@ -65,7 +65,7 @@ async def accepted_gaps(context: Context, run_id: str) -> list[Range]:
 
 
 def missing_among(seqs: Iterable[int]) -> list[Range]:
-    """The numbers that a row from 1 on leaves out, from and to."""
+    """Return the ranges, from and to, that are missing in a sequence from 1 on."""
     found: list[Range] = []
     expected = 1
     for seq in seqs:

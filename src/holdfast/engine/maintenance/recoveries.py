@@ -1,7 +1,7 @@
-"""Recovery: finding the checkpoint that a failed run can go on from, and letting it go on there.
+"""Recovery: find the checkpoint that a failed run can resume from, and resume it there.
 
-Damage is never passed over in silence: each damaged version is on the record before an older one is
-used, and a chain with a hole, or with damage to what was done outside, is left to people.
+Damage is never skipped silently: each damaged version is recorded before an older one is used. For
+a chain with a gap, or with damage to what was done outside, a person decides.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.maintenance import gaps, travel
-from holdfast.engine.maintenance.travel import Change
+from holdfast.engine.maintenance.travel import TravelRequest
 from holdfast.engine.reading.erasures import erased_among
 from holdfast.errors import (
     ConflictError,
@@ -31,9 +31,9 @@ from holdfast.errors import (
 from holdfast.kernel import indexes, journal, recoveries, runs
 from holdfast.kernel.checkpoints import COPIES, Checkpoint
 from holdfast.kernel.journal import ORIGIN, Draft, Flaw, Kind, Problem
-from holdfast.kernel.recoveries import Cause, Failure, Point, Verdict
-from holdfast.kernel.runs import RecoveryCompleted, Run, Status
-from holdfast.stores.contract import Decision, Snapshot
+from holdfast.kernel.recoveries import Cause, Failure, Point, RecoveryVerdict
+from holdfast.kernel.runs import RecoveryCompleted, RunRow, RunStatus
+from holdfast.stores.contract import LateDecision, Snapshot
 from holdfast.telemetry import log
 
 _PAGE: Final = 1000
@@ -42,14 +42,14 @@ _OF_RECOVERY: Final = frozenset({Kind.RECOVERY_INITIATED, Kind.RUN_UNBLOCKED})
 _REPEATABLE: Final = frozenset(
     {Kind.CHECKPOINT_CREATED, Kind.STATE_VALUES, Kind.STATE_BASE, Kind.STEP_RECORDED}
 )
-"""Entries whose loss costs work that is done again; of all others something outside may depend."""
+"""Entries whose loss only repeats work; something outside may depend on any other entry."""
 
 
 class RecoveryPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest version of a run that is what was stored.
+    """The newest intact version of a run.
 
-    `skipped` are the ids of newer ones that are damaged. `why_not` says why nobody may go on from
-    it without a person; empty if anybody may. `is_over` if not even a person may: it has ended.
+    `skipped` are the ids of newer, damaged ones. `why_not` is the reason why the run may not resume
+    there without a person; empty if it may. `is_over`: not even a person may, as it has ended.
     """
 
     run_id: str
@@ -60,7 +60,7 @@ class RecoveryPoint(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
     is_over: bool = False
     is_torn: bool = False
-    """Whether something is damaged after the version: it is passed over by going on from there."""
+    """Whether something is damaged after the version; resuming from there skips it."""
 
 
 class Recoveries:
@@ -70,7 +70,7 @@ class Recoveries:
         self._context = context
 
     async def find_point(self, run_id: str) -> RecoveryPoint:
-        """Where a run could go on; damage that is found is put on the record."""
+        """Find where a run could resume, and record the damage that is found."""
         run = await self._get(run_id)
         point = await find_point(self._context, run_id)
         if run.status not in runs.ENDED:
@@ -86,13 +86,13 @@ class Recoveries:
         accept_gap: bool = False,
         by: str = "",
         note: str = "",
-    ) -> Run:
-        """Let a failed run go on from its newest intact version, or from an older one.
+    ) -> RunRow:
+        """Resume a failed run from its newest intact version, or from an older one.
 
-        Raises ConflictError if its chain is broken or no version is intact, unless somebody accepts
-        that with `accept_gap`: in the latter case it begins anew, and what was done outside is not
-        repeated. Raises LeaseHeld while a living worker holds it, and RunBlocked when it was
-        recovered so often without coming further that people have to look.
+        Raises ConflictError if its chain is broken or no version is intact, unless the caller
+        accepts that with `accept_gap`: in the latter case it begins anew, and what was done outside
+        is not repeated. Raises LeaseHeld while a living worker holds it, and RunBlocked when it was
+        recovered too often without progress, so that people have to look.
         """
         run = await self._get(run_id)
         runs.check_alive(run)
@@ -108,16 +108,16 @@ class Recoveries:
         missing = tuple(await gaps.gaps_of(self._context, run_id)) if accept_gap else ()
         target = point.version if version is None else version
         gap = f"accepted: {point.why_not}" if point.why_not else ""
-        told = "; ".join(filter(None, (note, gap))) or "recovered by a person"
+        reason = "; ".join(filter(None, (note, gap))) or "recovered by a person"
         is_damaged = bool(point.skipped) or point.is_torn
         if not is_damaged and target == point.version:
-            await self._begin(run, point, by, told, missing)
+            await self._begin(run, point, by, reason, missing)
             return await self._get(run_id)
-        failure = Failure(Cause.CORRUPTION if is_damaged else Cause.ERROR, told, attempts=0)
+        failure = Failure(Cause.CORRUPTION if is_damaged else Cause.ERROR, reason, attempts=0)
         return await _go_back(self._context, point, failure, version=target, by=by, missing=missing)
 
-    async def _check_comes_further(self, run: Run, by: str) -> None:
-        """Raise RunBlocked if a run was recovered again and again, and is where it was."""
+    async def _check_comes_further(self, run: RunRow, by: str) -> None:
+        """Raise RunBlocked if a run was recovered again and again without progress."""
         asked = recoveries.asked_in_a_row(await _since_progress(self._context, run.run_id))
         if asked < recoveries.TRIES:
             return
@@ -126,59 +126,59 @@ class Recoveries:
             f"run {run.run_id} is not recovered: {note}. Mend what stops it, then let it go on: "
             f"`holdfast runs unblock {run.run_id}`"
         )
-        if run.status is not Status.BLOCKED:
+        if run.status is not RunStatus.BLOCKED:
             await self._give_up(run, note, by)
         raise RunBlocked(advice)
 
-    async def _give_up(self, run: Run, note: str, by: str) -> None:
+    async def _give_up(self, run: RunRow, note: str, by: str) -> None:
         newest = await self._context.store.checkpoints.page(run.run_id, before=2**62, limit=1)
         at = Point(0, newest[0].version, newest[0].checkpoint_id) if newest else Point(0, 0, None)
         failure = Failure(Cause.ERROR, note, attempts=recoveries.TRIES)
-        verdict = Verdict(False, why_not="recovering it does not help")
+        verdict = RecoveryVerdict(False, why_not="recovering it does not help")
 
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             now = snapshot.run
-            if now is None or now.status in runs.ENDED or now.status is Status.BLOCKED:
-                return Decision(None)
-            return Decision(None, recoveries.recover(at, failure, verdict, now=snapshot.now))
+            if now is None or now.status in runs.ENDED or now.status is RunStatus.BLOCKED:
+                return LateDecision(None)
+            return LateDecision(None, recoveries.recover(at, failure, verdict, now=snapshot.now))
 
         await self._context.decide_late(run.run_id, decide, by=by)
 
     async def _begin(
         self,
-        run: Run,
+        run: RunRow,
         point: RecoveryPoint,
         by: str,
         note: str,
         missing: tuple[gaps.Range, ...],
     ) -> None:
-        """Nothing is damaged: the run is given back to the workers as it is."""
+        """Release a run without damage to the workers, unchanged."""
         at = Point(0, point.version, point.checkpoint_id)
         failure = Failure(Cause.ERROR, note, attempts=0)
 
-        def decide(snapshot: Snapshot) -> Decision:
+        def decide(snapshot: Snapshot) -> LateDecision:
             now = snapshot.run
             if now is None:
                 raise RunNotFound(f"there is no run {run.run_id!r}")
             initiated = recoveries.recover(
-                at, failure, Verdict(True), now=snapshot.now, gaps=missing
+                at, failure, RecoveryVerdict(True), now=snapshot.now, gaps=missing
             )
-            if now.status is Status.BLOCKED:
+            if now.status is RunStatus.BLOCKED:
                 unblocked = Draft(Kind.RUN_UNBLOCKED, runs.Released(note=note))
-                return Decision(None, (unblocked, *initiated))
+                return LateDecision(None, (unblocked, *initiated))
             runs.check_move(now, Kind.RECOVERY_INITIATED)
             holder = snapshot.holder
             is_alive = holder is not None and holder.expires_at > snapshot.now
-            if now.status is Status.RUNNING and is_alive:
+            if now.status is RunStatus.RUNNING and is_alive:
                 raise LeaseHeld(
                     f"run {now.run_id} is held by worker {now.worker}, which is alive; wait until "
                     "it is done, or lost"
                 )
-            return Decision(None, initiated)
+            return LateDecision(None, initiated)
 
         await self._context.decide_late(run.run_id, decide, by=by)
 
-    async def _get(self, run_id: str) -> Run:
+    async def _get(self, run_id: str) -> RunRow:
         found = await self._context.store.runs.get(names.check(run_id, what="run id"))
         if found is None:
             raise RunNotFound(
@@ -188,14 +188,14 @@ class Recoveries:
 
 
 async def find_point(context: Context, run_id: str) -> RecoveryPoint:
-    """The newest intact version of a run, and whether its chain lets anybody go on from there."""
+    """Find the newest intact version of a run, and whether its chain permits to resume there."""
     problems, kinds = await _look(context, run_id)
     accepted = {last + 1 for _, last in await _accepted(context, run_id, problems)}
     problems = [problem for problem in problems if problem.seq not in accepted]
     try:
         state = await Checkpoints(context).load_newest_intact(run_id)
     except IndexCorrupted:
-        raise  # the versions are whole: their rows have to be made anew
+        raise  # the versions are whole: their rows have to be rebuilt
     except IntegrityError as error:
         versions = await context.store.checkpoints.page(run_id, before=2**62, limit=_PAGE)
         return RecoveryPoint(
@@ -219,7 +219,7 @@ async def find_point(context: Context, run_id: str) -> RecoveryPoint:
 
 
 def _why_not(problems: Sequence[Problem], kinds: dict[int, str], *, after: int) -> str:
-    """What about the damage only a person can accept; empty if nothing."""
+    """Return the damage that only a person can accept; empty if there is no such damage."""
     for problem in problems:
         if problem.flaw is Flaw.MISSING:
             return f"its chain is broken: entry {problem.seq} {problem.what}"
@@ -230,14 +230,14 @@ def _why_not(problems: Sequence[Problem], kinds: dict[int, str], *, after: int) 
 
 
 async def _accepted(context: Context, run_id: str, problems: Sequence[Problem]) -> list[gaps.Range]:
-    """The gaps among what is wrong that somebody has accepted."""
+    """Return the accepted gaps, if entries are missing."""
     if not any(problem.flaw is Flaw.MISSING for problem in problems):
         return []
     return await gaps.accepted_gaps(context, run_id)
 
 
 async def _since_progress(context: Context, run_id: str) -> list[tuple[str, object]]:
-    """The kinds and facts of what came after the last checkpoint that no recovery copied."""
+    """Return the kinds and facts of entries after the last checkpoint that no recovery copied."""
     found: list[tuple[str, object]] = []
     after = await _last_progress(context, run_id)
     while page := await context.store.journal.headers_after(run_id, after=after, limit=_PAGE):
@@ -260,7 +260,7 @@ async def _last_progress(context: Context, run_id: str) -> int:
 
 
 async def _look(context: Context, run_id: str) -> tuple[list[Problem], dict[int, str]]:
-    """Everything that is wrong with a journal, and the kinds of the entries it is about."""
+    """Return all problems of a journal, and the kinds of their entries."""
     problems: list[Problem] = []
     kinds: dict[int, str] = {}
     after = ORIGIN
@@ -275,7 +275,7 @@ async def _look(context: Context, run_id: str) -> tuple[list[Problem], dict[int,
 
 
 async def mend_or_block(context: Context, run_id: str, damage: IntegrityError) -> None:
-    """Let a damaged run go on from its newest intact version, or block it; either is on record."""
+    """Resume a damaged run from its newest intact version, or block it; either is recorded."""
     try:
         point = await find_point(context, run_id)
         is_damaged = bool(point.skipped) or point.is_torn
@@ -287,7 +287,7 @@ async def mend_or_block(context: Context, run_id: str, damage: IntegrityError) -
             await _go_back(context, point, failure, takeover=True)
             return
     except UnavailableError:
-        raise  # whether it can be recovered is not known yet: whoever takes it next tries again
+        raise  # whether it can be recovered is not known yet: the next worker retries
     except HoldfastError as error:
         log.error("run %s cannot be recovered by itself: %s", run_id, error)
     await sweeper.block_damaged(context, run_id, damage)
@@ -302,20 +302,20 @@ async def _go_back(
     by: str = "",
     takeover: bool = False,
     missing: tuple[gaps.Range, ...] = (),
-) -> Run:
+) -> RunRow:
     target = point.version if version is None else version
     found = await context.store.checkpoints.get(point.run_id, target) if target else None
     at = Point(0, target, found.checkpoint_id if found else None)
     now = context.now()
-    initiated = recoveries.recover(at, failure, Verdict(True), now=now, gaps=missing)
-    change = Change(by=by, note=f"recovered: {failure.note}"[:1000], serves=True)
+    initiated = recoveries.recover(at, failure, RecoveryVerdict(True), now=now, gaps=missing)
+    change = TravelRequest(by=by, note=f"recovered: {failure.note}"[:1000], serves=True)
     return await travel.rewind(
         context, point.run_id, target, change, takeover=takeover, then=initiated
     )
 
 
-def completed(run: Run, newest: Checkpoint | None) -> Draft:
-    """What is put on record when somebody goes on with a run that was lost, or broke."""
+def completed(run: RunRow, newest: Checkpoint | None) -> Draft:
+    """Return the entry that records that a worker continues a run that was lost, or failed."""
     version, checkpoint_id = (newest.version, newest.checkpoint_id) if newest else (0, None)
     facts = RecoveryCompleted(checkpoint_id, version, run.agent, run.worker)
     return Draft(Kind.RECOVERY_COMPLETED, facts)
@@ -329,9 +329,9 @@ async def give_up(
     tries: int,
     backoff_seconds: float,
 ) -> bool:
-    """Leave a held run because its agent failed: for another try, or for an operator.
+    """Release a held run because its agent failed: for a retry, or for an operator.
 
-    Whether it is tried again.
+    Returns whether it is retried.
     """
     run = held.run
     found = await context.store.checkpoints.page(run.run_id, before=2**62, limit=1)

@@ -1,8 +1,8 @@
 """The scrubber: reads every journal now and then, so that damage is found before it is needed.
 
-It takes a small part of a worker's time, and finds what a load would find: a damaged version is put
-on the record, and whoever watches is told. Nothing else is changed: a run goes back to an older
-version when somebody is about to use the damaged one.
+It takes a small part of a worker's time, and finds what a load would find. It records each damaged
+version, logs it and counts it. It changes nothing else: a run goes back to an older version when
+somebody is about to use the damaged one.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ _SHARE: Final = 0.05
 
 
 class Scrubber:
-    """Goes over all runs of a tenant, one after another."""
+    """Verifies all runs of a tenant, one after another."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._journal = Journal(context)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     async def keep_scrubbing(self) -> None:
         """Scrub every `scrub_seconds`, until this is cancelled."""
@@ -35,7 +35,7 @@ class Scrubber:
                 log.warning("journals were not scrubbed to the end: %s", error)
 
     async def scrub(self, *, pace: float = 1.0) -> list[str]:
-        """Verify every run once, with this share of the time; the ids of those that are damaged."""
+        """Verify every run once, with this share of the time. Returns the ids of damaged runs."""
         loop = asyncio.get_running_loop()
         damaged: list[str] = []
         async for run_id in self._journal.run_ids():
@@ -52,8 +52,8 @@ class Scrubber:
             return False
         if not problems:
             return False
-        if run_id not in self._told:
-            self._told.add(run_id)
+        if run_id not in self._reported:
+            self._reported.add(run_id)
             self._context.telemetry.count(DAMAGE_FOUND)
             worst = problems[0]
             log.error(

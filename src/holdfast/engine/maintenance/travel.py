@@ -1,7 +1,7 @@
 """Time travel: a new run from an old version, or the same run back to one, in one commit.
 
-What was done outside after that version stays done. The state that a fork or a rewound run begins
-with says what that is (`kernel.travel`), so that it is given back and not sent again.
+What was done outside after that version stays done. The first state of a fork or a rewound run
+lists it (`kernel.travel`), so that it is given back and not sent again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,9 +13,9 @@ import msgspec
 from holdfast import codec, ids, names
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
-from holdfast.engine.maintenance import pasts
-from holdfast.engine.maintenance.copying import NOTHING, Copied, last_told
-from holdfast.engine.maintenance.pasts import Done, MadeCall
+from holdfast.engine.maintenance import replayed_effects
+from holdfast.engine.maintenance.copied_records import NOTHING, CopiedRecord, last_told
+from holdfast.engine.maintenance.replayed_effects import MadeCall, ReplayableCalls
 from holdfast.engine.messages.peers import reply_to_call
 from holdfast.engine.reading import turns
 from holdfast.engine.reading.versions import load_newest, load_parts
@@ -29,7 +29,7 @@ from holdfast.kernel.edits import OWN_PARTS, Edits
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.handoffs import Standing
 from holdfast.kernel.journal import ORIGIN, Draft, Entry, Flaw, Kind, NoFacts, Problem
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.state import Parts
 from holdfast.kernel.travel import FRESH, PAST, RESEND, TURN, CallThen, Fresh, PastItem, Then
 from holdfast.kernel.waits import Wait, WaitStatus
@@ -49,11 +49,11 @@ class PlannedEffect(msgspec.Struct, frozen=True):
 
 
 class PlannedCall(msgspec.Struct, frozen=True):
-    """A call of another agent after the version: the run that was called, and what becomes of it.
+    """A call of another agent after the version: the run that was called, and what happens to it.
 
-    `then` is `replayed` (its reply is given back), `taken_over` (it is under way: whoever asks for
-    it again waits for it) or `made_again` (it failed or was given up: a new run goes on with what
-    it did). A rewind cancels those under way that its next turn does not ask for.
+    `then` is `replayed` (its reply is given back), `taken_over` (it is pending: a caller that asks
+    for it again waits for it) or `made_again` (it failed or was cancelled: a new run continues what
+    it did). A rewind cancels pending calls that its next turn does not ask for.
     """
 
     run_id: str
@@ -63,7 +63,7 @@ class PlannedCall(msgspec.Struct, frozen=True):
 
 
 class Unclaimed(msgspec.Struct, frozen=True):
-    """Something of an earlier life of a run that its code has not asked for again so far."""
+    """Something that a run did before it went back, and that its code has not asked for again."""
 
     kind: str
     name: str
@@ -71,7 +71,7 @@ class Unclaimed(msgspec.Struct, frozen=True):
 
 
 class TravelPlan(msgspec.Struct, frozen=True):
-    """What lies after a version: none of it is undone by going back.
+    """What lies after a version: going back undoes none of it.
 
     `unclaimed` is what the run did before it went back the last time, and has not asked for since.
     """
@@ -86,13 +86,13 @@ class TravelPlan(msgspec.Struct, frozen=True):
 
     @property
     def outside(self) -> list[Effect]:
-        """The effects that exist outside, or may."""
+        """The effects that exist outside, or may exist."""
         return [planned.effect for planned in self.effects if planned.then != "not_there"]
 
 
-class Change(msgspec.Struct, frozen=True):
-    """What is asked for beside the version: parts to be edited, effects and calls to be sent again,
-    and who says so. `serves` if it is a recovery: all that is intact serves the code again."""
+class TravelRequest(msgspec.Struct, frozen=True):
+    """A request besides the version: parts to be edited, effects and calls to be sent again, and
+    the actor. `serves` if it is a recovery: all that is intact serves the code again."""
 
     by: str = ""
     note: str = ""
@@ -103,14 +103,14 @@ class Change(msgspec.Struct, frozen=True):
 
 def change_of(
     by: str, note: str, edits: Mapping[str, object] | None, resend: Collection[UUID | str]
-) -> Change:
-    """Check what a caller asks for; raises MisuseError for what cannot be."""
+) -> TravelRequest:
+    """Check a caller's request; raises MisuseError if it is invalid."""
     for name in edits or ():
         if names.check(name, what="the name of a part of the state").startswith(OWN_PARTS):
             raise MisuseError(f"{name!r} is kept by Holdfast; parts {OWN_PARTS}… cannot be edited")
     if isinstance(resend, str):
         raise MisuseError(f"resend is a list of ids; give [{resend!r}]")
-    return Change(
+    return TravelRequest(
         by and names.check(by, what="by"),
         names.check_text(note, what="note"),
         dict(edits or {}),
@@ -118,38 +118,38 @@ def change_of(
     )
 
 
-class _Point(msgspec.Struct):
+class _TravelPoint(msgspec.Struct):
     """A version to go back to, and what came after it."""
 
-    run: Run
+    run: RunRow
     version: int
     seq: int
     parts: Parts
     past: list[PastItem]
-    done: Done
+    done: ReplayableCalls
     keys: dict[str, str]
-    copied: Copied = NOTHING
+    copied: CopiedRecord = NOTHING
 
     @property
     def turn(self) -> int:
-        """The number of its turn, which is the same in every run that goes on from it."""
+        """The number of its turn, which is the same in every run that continues from it."""
         return travel.turn_at(self.version, self.parts.decode_part(TURN))
 
     @property
     def has_turns(self) -> bool:
-        """Whether an agent's code made its versions, which has keys by turn."""
+        """Whether its versions were made by an agent's code, which has keys by turn."""
         known = (TURN, *travel.LEFT)
         return self.version == 0 or any(name in self.parts.values for name in known)
 
 
 async def plan(context: Context, run_id: str, version: int) -> TravelPlan:
-    """What lies after a version of a run."""
+    """Return what lies after a version of a run."""
     point = await _find(context, await _get(context, run_id), version)
     newest = await context.store.checkpoints.page(run_id, before=2**62, limit=1)
     opened = await context.store.waits.of_run(run_id)
     effects, calls = list(point.done.effects), list(point.done.calls)
     for call in point.done.calls:
-        found = await pasts.below(context, call)
+        found = await replayed_effects.below(context, call)
         effects += found.effects
         calls += found.calls
     known = {effect.effect_id: effect for effect in effects}
@@ -167,7 +167,7 @@ async def plan(context: Context, run_id: str, version: int) -> TravelPlan:
 async def _planned(context: Context, call: MadeCall) -> PlannedCall:
     wait, child, item = call.wait, call.child, call.item
     status = WaitStatus.CANCELLED if wait is None else wait.status
-    is_completed = child is not None and child.status is runs.Status.COMPLETED
+    is_completed = child is not None and child.status is runs.RunStatus.COMPLETED
     if wait is not None and child is None and status is WaitStatus.RESOLVED:
         reply = await reply_to_call(context, Waits(context), wait.wait_id)
         is_completed = reply is not None and reply.status == "completed"
@@ -178,7 +178,7 @@ async def _planned(context: Context, call: MadeCall) -> PlannedCall:
 
 
 async def unclaimed(context: Context, run_id: str) -> list[Unclaimed]:
-    """What a run that went back did before, and its code has not asked for again up to now."""
+    """Return what a run did before it went back, and its code has not asked for again."""
     try:
         left = (await load_newest(context, run_id)).parts.decode_part(PAST, [])
     except IntegrityError:
@@ -188,16 +188,16 @@ async def unclaimed(context: Context, run_id: str) -> list[Unclaimed]:
 
 
 async def fork(
-    context: Context, run_id: str, version: int, new_run_id: str | None, change: Change
-) -> Run:
-    """A new run that begins with another's state at a version."""
+    context: Context, run_id: str, version: int, new_run_id: str | None, change: TravelRequest
+) -> RunRow:
+    """Create a run that begins with another's state at a version."""
     new_id = unheld_runs.choose_id(new_run_id)
     original = await _get(context, run_id)
     await _check_has_no_marks(context, run_id)
     point = await _find(context, original, version)
     has_signals = bool(await context.store.signals.of_run(run_id))
     standing = await standing_at(context, original, point.seq)
-    facts = runs.Created(
+    facts = runs.RunCreated(
         standing.agent,
         original.input_digest,
         original.root_id,
@@ -209,7 +209,7 @@ async def fork(
         owner=original.owner,
     )
     body = codec.encode(await turns.input_of(context, run_id), name="input")
-    versions = _Versions(context, Parts(), parent=0, seq=2)
+    versions = _CopiedVersions(context, Parts(), parent=0, seq=2)
     await versions.restore(point, change, new_id, "forked", is_answered=has_signals)
     await versions.edit(point, change)
     drafts = [Draft(Kind.RUN_CREATED, facts, body), *versions.drafts]
@@ -228,12 +228,12 @@ async def rewind(
     context: Context,
     run_id: str,
     version: int,
-    change: Change,
+    change: TravelRequest,
     *,
     takeover: bool,
     then: Sequence[Draft] = (),
-) -> Run:
-    """Let a run go on from an earlier version; decided anew if its journal grows meanwhile.
+) -> RunRow:
+    """Resume a run from an earlier version; decide again if its journal grows meanwhile.
 
     `then` follows in the same commit.
     """
@@ -249,8 +249,8 @@ async def rewind(
     return await _get(context, run_id)
 
 
-async def standing_at(context: Context, run: Run, seq: int) -> Standing:
-    """Who worked on a run when its journal ended at `seq`; it may have been handed over since."""
+async def standing_at(context: Context, run: RunRow, seq: int) -> Standing:
+    """Return which agent had a run when its journal ended at `seq`; a handoff may have followed."""
     giver = run.giver if run.handoff else run.agent
     if run.contexts == 1:
         return Standing(giver, 1)
@@ -260,13 +260,13 @@ async def standing_at(context: Context, run: Run, seq: int) -> Standing:
         for entry in await _telling_of_owners(context, run.run_id, upto=seq + 1)
         if entry.seq <= seq or entry.kind == Kind.HANDOFF_ACKNOWLEDGED
     ]
-    told = [(entry, indexes.facts_of(entry)) for entry in entries]
-    first: runs.Created = told[0][1]
-    return handoffs.standing_at(told, first.agent)
+    pairs = [(entry, indexes.facts_of(entry)) for entry in entries]
+    first: runs.RunCreated = pairs[0][1]
+    return handoffs.standing_at(pairs, first.agent)
 
 
 async def _telling_of_owners(context: Context, run_id: str, *, upto: int) -> list[Entry]:
-    """The entries that say whose a run was; of a damaged journal those alone must be intact."""
+    """Return the entries that name a run's agent; if damaged, only these must be intact."""
     found: list[Entry] = []
     after = ORIGIN
     while page := await context.store.journal.read(run_id, after=after.seq, limit=_PAGE):
@@ -282,7 +282,7 @@ async def _telling_of_owners(context: Context, run_id: str, *, upto: int) -> lis
 
 
 async def _rewinding(
-    context: Context, head: RunAtHead, version: int, change: Change
+    context: Context, head: RunAtHead, version: int, change: TravelRequest
 ) -> list[Draft]:
     run, seq = head.run, head.position.seq + 1
     point = await _find(context, run, version)
@@ -290,7 +290,7 @@ async def _rewinding(
         w for w in await context.store.waits.of_run(run.run_id) if w.status is WaitStatus.OPEN
     ]
     if change.serves:
-        more = await pasts.intact_after(context, run.run_id, point.seq)
+        more = await replayed_effects.intact_after(context, run.run_id, point.seq)
         point.past = travel.past_of(point.past, more)
     named = {item.item_id for item in point.past}
     kept = {wait.wait_id for wait in opened if wait.wait_id in named}
@@ -302,7 +302,7 @@ async def _rewinding(
         onto, base = (await load_newest(context, run.run_id)).parts, None
     except IntegrityError:
         onto, base = await _from_nothing(context, run.run_id, seq + 1)
-    versions = _Versions(context, onto, parent=version, seq=seq + (1 if base is None else 2))
+    versions = _CopiedVersions(context, onto, parent=version, seq=seq + (1 if base is None else 2))
     await versions.restore(point, change, run.run_id, "rewound", is_answered=is_answered)
     await versions.edit(point, change)
     standing = await standing_at(context, run, point.seq)
@@ -323,14 +323,16 @@ async def _rewinding(
 
 
 def _kept(item: PastItem, kept: Collection[str]) -> PastItem:
-    """An item with a note whether its wait is left open for the next turn alone."""
+    """Return an item that notes whether its wait stays open for the next turn only."""
     is_kept = item.item_id in kept
     return item if item.is_kept is is_kept else msgspec.structs.replace(item, is_kept=is_kept)
 
 
-def _cancelled(run: Run, closed: Sequence[Wait], groups: Mapping[str, waits.Group]) -> list[Draft]:
-    """The entries that give up waits of a run which goes on elsewhere."""
-    ready = msgspec.structs.replace(run, status=runs.Status.READY, waiting_on="")
+def _cancelled(
+    run: RunRow, closed: Sequence[Wait], groups: Mapping[str, waits.Group]
+) -> list[Draft]:
+    """Return the entries that cancel waits of a run that resumes at another version."""
+    ready = msgspec.structs.replace(run, status=runs.RunStatus.READY, waiting_on="")
     counted = dict(groups)
     drafts: list[Draft] = []
     for wait in closed:
@@ -343,9 +345,9 @@ def _cancelled(run: Run, closed: Sequence[Wait], groups: Mapping[str, waits.Grou
 
 
 async def _from_nothing(context: Context, run_id: str, seq: int) -> tuple[Parts, Draft]:
-    """An empty state after the newest version, for when that cannot be loaded; and its base.
+    """Return an empty state after a newest version that cannot be loaded, and its base.
 
-    What is loaded from there on reads nothing of what is damaged.
+    A load from there on reads nothing that is damaged.
     """
     (newest,) = await context.store.checkpoints.page(run_id, before=2**62, limit=1)
     parts = Parts()
@@ -354,7 +356,7 @@ async def _from_nothing(context: Context, run_id: str, seq: int) -> tuple[Parts,
     return parts, Draft(Kind.STATE_BASE, checkpoints.BaseFacts(newest.version), body)
 
 
-class _Versions:
+class _CopiedVersions:
     """The versions that a travel adds: the state it goes back to, then what is edited in it."""
 
     def __init__(self, context: Context, onto: Parts, *, parent: int, seq: int) -> None:
@@ -366,15 +368,21 @@ class _Versions:
         self.drafts: list[Draft] = []
 
     async def restore(
-        self, point: _Point, change: Change, run_id: str, label: str, *, is_answered: bool
+        self,
+        point: _TravelPoint,
+        change: TravelRequest,
+        run_id: str,
+        label: str,
+        *,
+        is_answered: bool,
     ) -> None:
-        """The state of the point, with what was done since."""
+        """Add the state of the point, with what was done since."""
         parts, version = point.parts, self._newest + 1
         logs = {n: [parts.data_of(raw) for raw in log.items] for n, log in parts.logs.items()}
         values = {name: parts.data_of(raw) for name, raw in parts.values.items()}
         if label == "forked":
             values = {name: raw for name, raw in values.items() if name not in travel.LEFT}
-        prepared = await pasts.prepare(
+        prepared = await replayed_effects.prepare(
             self._context,
             point.past,
             point.done,
@@ -401,15 +409,15 @@ class _Versions:
         edits.restore(logs, values)
         self._add(edits, label, point.copied)
 
-    async def edit(self, point: _Point, change: Change) -> None:
-        """Exactly the edits, as a version of their own: what differs there was said by somebody."""
+    async def edit(self, point: _TravelPoint, change: TravelRequest) -> None:
+        """Add exactly the edits, as a separate version: a person asked for all its changes."""
         if not change.edits:
             return
         edits = self._edits(point.parts)
         known = (*point.parts.logs, *point.parts.values)
         logs: Collection[str] = point.parts.logs
         if any(name not in known for name in change.edits):
-            # What the run made of such a part later says which kind it is.
+            # A later version of the run shows which kind such a part is.
             later = (await load_newest(self._context, point.run.run_id)).parts.logs
             logs = {*logs, *(name for name in later if name not in known)}
         for name, value in change.edits.items():
@@ -419,11 +427,11 @@ class _Versions:
     def _edits(self, parts: Parts) -> Edits:
         return Edits(parts, max_bytes=self._context.settings.max_body_bytes)
 
-    def _add(self, edits: Edits, label: str, copied: Copied) -> None:
+    def _add(self, edits: Edits, label: str, copied: CopiedRecord) -> None:
         delta, values = edits.split(self._seq + len(self.drafts))
         if values:
             self.drafts.append(Draft(Kind.STATE_VALUES, NoFacts(), values))
-        created = checkpoints.Created(
+        created = checkpoints.CheckpointCreated(
             ids.uuid7(),
             self._newest + 1,
             self._parent,
@@ -438,37 +446,43 @@ class _Versions:
         self.drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
 
 
-async def _find(context: Context, run: Run, version: int) -> _Point:
-    """A version of a run and what came after it; raises CheckpointNotFound if there is none."""
+async def _find(context: Context, run: RunRow, version: int) -> _TravelPoint:
+    """Return a version of a run and what came after it. Raises CheckpointNotFound."""
     names.check_count(version, what="version")
     found = await context.store.checkpoints.get(run.run_id, version) if version else None
     if found is None:
-        await Checkpoints(context).load(run.run_id, version)  # says what is missing
+        await Checkpoints(context).load(run.run_id, version)  # raises what is missing
         seq, at, parts, copied = 0, 0, Parts(), NOTHING
     else:
         seq, at, parts = found.seq, found.created_at, await load_parts(context, found)
         copied = await last_told(context, found)
     left = [msgspec.convert(item, PastItem) for item in parts.decode_part(PAST, [])]
     before = (
-        Done([], await pasts.effects_of(context, left), await pasts.calls_of(context, left))
+        ReplayableCalls(
+            [],
+            await replayed_effects.effects_of(context, left),
+            await replayed_effects.calls_of(context, left),
+        )
         if version
-        else await pasts.done_before_fork(context, run)
+        else await replayed_effects.done_before_fork(context, run)
     )
-    later = await pasts.done_after(context, run.run_id, seq=seq, at=at)
+    later = await replayed_effects.done_after(context, run.run_id, seq=seq, at=at)
     past = travel.past_of(left, [*before.items, *later.items])
-    keys = parts.decode_part(RESEND, {}) | await pasts.keys_of(context, run.run_id)
-    return _Point(run, version, seq, parts, past, Done.join([before, later]), keys, copied)
+    keys = parts.decode_part(RESEND, {}) | await replayed_effects.keys_of(context, run.run_id)
+    return _TravelPoint(
+        run, version, seq, parts, past, ReplayableCalls.join([before, later]), keys, copied
+    )
 
 
-def _freshness(point: _Point, *, is_answered: bool) -> Fresh | None:
-    """Whether the agent finds its input, or the next message of a session, untouched."""
+def _freshness(point: _TravelPoint, *, is_answered: bool) -> Fresh | None:
+    """Return whether the agent finds its input, or the next message of a session, untouched."""
     if point.version == 0:
         return "start"
     stored: Fresh | None = point.parts.decode_part(FRESH)
     return stored or ("message" if is_answered else None)
 
 
-async def _get(context: Context, run_id: str) -> Run:
+async def _get(context: Context, run_id: str) -> RunRow:
     found = await context.store.runs.get(names.check(run_id, what="run id"))
     if found is None:
         raise _no_run(run_id)

@@ -1,7 +1,7 @@
-"""A run whose versions a framework names: many may write it, and none needs a lease.
+"""A run whose versions a framework names: many may write it, and no writer needs a lease.
 
 Every commit continues the journal from where this process knows it ends. If somebody else was
-first, what came between is folded in, and the decision is made anew on what is there now.
+first, what came between is folded in, and the decision is made again on the current state.
 """
 
 from collections import OrderedDict
@@ -16,10 +16,10 @@ from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing, find
 from holdfast.engine.leases.leases import Leases
-from holdfast.engine.reading.folding import Fold, Items, Named, View, changes_between
+from holdfast.engine.reading.log_views import Items, LogFold, LogView, NamedEntries, changes_between
 from holdfast.engine.reading.versions import check_not_final, load_entries, load_newest_folded
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointPlan
-from holdfast.engine.writing.run_writer import ConditionFailed, Plan, RunWriter, Shared
+from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, Shared, WritePlan
 from holdfast.engine.writing.sizes import check_size
 from holdfast.errors import Fenced, HoldfastError, IllegalMove, RunBlocked, ThreadBusy
 from holdfast.kernel import (
@@ -33,7 +33,7 @@ from holdfast.kernel import (
 from holdfast.kernel.edits import Edits
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.marks import Mark, Pruned, Written
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.state import Parts
 from holdfast.stores.reads import RunAtHead
 
@@ -41,13 +41,13 @@ LARGE_BYTES: Final = 128
 """Items of this size are stored once; where they come again they are named."""
 _KEPT_NAMES: Final = 512
 OWN: Final = -1
-"""In place of a lease: whichever this process has, or none."""
+"""In place of a lease: the one that this process has, or none."""
 
 
-class _Held(HoldfastError):
+class _HeldElsewhere(HoldfastError):
     """Another process holds the run; it may be gone."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunRow) -> None:
         super().__init__(f"run {run.run_id} is held")
         self.run = run
 
@@ -61,8 +61,8 @@ class _Known(NamedTuple):
     body: bytes
 
 
-class Change(NamedTuple):
-    """What a version is to be: whole logs and values, and which parts are to go."""
+class VersionChange(NamedTuple):
+    """The changes of a version: whole logs and values, and which parts to remove."""
 
     logs: Mapping[str, Items]
     values: Mapping[str, object]
@@ -73,7 +73,7 @@ class MarkedRun:
     """One process's view of a marked run, and the one place from which it writes it."""
 
     def __init__(
-        self, context: Context, leases: Leases, found: RunAtHead, parts: Parts, fold: Fold
+        self, context: Context, leases: Leases, found: RunAtHead, parts: Parts, fold: LogFold
     ) -> None:
         self._context = context
         self._leases = leases
@@ -90,18 +90,18 @@ class MarkedRun:
         self._names: OrderedDict[bytes, _Known] = OrderedDict()
         self._dead: set[int] = set()
         self.is_stale = False
-        """Whether it has to be opened anew: what it was made of is gone."""
+        """Whether it has to be opened again: what it was made of is gone."""
 
     @classmethod
     async def open(cls, context: Context, leases: Leases, run_id: str) -> "MarkedRun":
-        """A run that exists, as it is now."""
+        """Open the current state of a run that exists."""
         found = await context.store.runs.at_head(run_id)
         assert found is not None, "it is created before"
         newest, fold = await load_newest_folded(context, run_id, found.position.seq)
         return cls(context, leases, found, newest.parts, fold)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RunRow:
         return self._writer.run
 
     @property
@@ -110,38 +110,38 @@ class MarkedRun:
 
     @property
     def seq(self) -> int:
-        """Where its journal ends, as far as this process knows."""
+        """The end of its journal, as far as this process knows."""
         return self._writer.position.seq
 
     async def look(self) -> None:
-        """See what others have written."""
+        """Fold in what others have written."""
         await self._writer.look()
 
     async def save(
         self,
         mark: Mark,
-        change: Callable[[View], Change],
+        change: Callable[[LogView], VersionChange],
         *,
         token: int = 0,
         replacing: int = 0,
         note: str = "",
         keeping: Sequence[tuple[Written, Items]] = (),
     ) -> int:
-        """Store a version with a mark; its number.
+        """Store a version with a mark. Returns its number.
 
-        A version that it replaces goes in the same commit, and of its writes those stay that are
-        given again.
+        A version that it replaces is removed in the same commit; of its writes, those that are
+        given again stay.
 
-        `change` is asked for what differs from the newest state, again whenever somebody else was
-        first. Raises ConditionFailed if the mark is refused, CheckpointFinal if the version that
-        is to go is final.
+        `change` returns what differs from the newest state; it is called again whenever another
+        writer was first. Raises ConditionFailed if the mark is refused, CheckpointFinal if the
+        version to be removed is final.
         """
         if replacing:
             found = await self._context.store.checkpoints.get(self.run.run_id, replacing)
             if found is not None:
                 await check_not_final(self._context, found)
 
-        def decide(run: Run, seq: int) -> Plan:
+        def decide(run: RunRow, seq: int) -> WritePlan:
             before = self._before(run, token)
             if replacing:
                 gone = Pruned([(replacing, replacing)], note)
@@ -169,7 +169,7 @@ class MarkedRun:
                 self._learn_items(entries[created].seq, drafts[created].body)
                 self.fold.apply(self._parts.version, plain)
 
-            return Plan([*before, *plan.drafts], stored)
+            return WritePlan([*before, *plan.drafts], stored)
 
         await self._advance(decide)
         return self._parts.version
@@ -182,10 +182,10 @@ class MarkedRun:
         token: int = 0,
         then: Sequence[Draft] = (),
     ) -> int:
-        """Store what a task has written after a mark; the seq of the entry."""
+        """Store what a task has written after a mark. Returns the seq of the entry."""
         at = 0
 
-        def decide(run: Run, seq: int) -> Plan:
+        def decide(run: RunRow, seq: int) -> WritePlan:
             before = self._before(run, token)
             body = self._written(tokens)
 
@@ -194,41 +194,43 @@ class MarkedRun:
                 at = entries[len(before)].seq
                 self._learn_values(at, body, tokens)
 
-            return Plan([*before, Draft(Kind.WRITES_RECORDED, written, body), *then], stored)
+            return WritePlan([*before, Draft(Kind.WRITES_RECORDED, written, body), *then], stored)
 
         await self._advance(decide)
         return at
 
     async def hold(self) -> int:
-        """Take the run for this process; the lease, which every write then has to name.
+        """Lease the run for this process. Returns the lease, which every write then has to name.
 
         Raises ThreadBusy while a living process holds it.
         """
         await self._leases.stay_alive()
 
-        def decide(run: Run, seq: int) -> Plan:
+        def decide(run: RunRow, seq: int) -> WritePlan:
             before = self._before(run, 0)
-            return Plan([*before, Draft(Kind.RUN_LEASED, runs.Leased(self._context.worker))])
+            return WritePlan(
+                [*before, Draft(Kind.RUN_LEASED, runs.RunLeased(self._context.worker))]
+            )
 
         entries = await self._advance(decide)
         return entries[-1].seq
 
     async def release(self, token: int, group_id: str = "") -> None:
-        """Give the run back, or leave it to a group of waits. One that was lost is let go."""
+        """Release the run, or suspend it for a group of waits. A run that was lost is ignored."""
 
-        def decide(run: Run, seq: int) -> Plan:
-            if run.status is not Status.RUNNING or run.lease_seq != token:
-                return Plan(())
+        def decide(run: RunRow, seq: int) -> WritePlan:
+            if run.status is not RunStatus.RUNNING or run.lease_seq != token:
+                return WritePlan(())
             if group_id and group_id not in self._writer.closed_groups:
-                return Plan((Draft(Kind.RUN_WAITING, runs.Suspended(group_id)),))
-            return Plan((Draft(Kind.RUN_RELEASED, runs.Released()),))
+                return WritePlan((Draft(Kind.RUN_WAITING, runs.Suspended(group_id)),))
+            return WritePlan((Draft(Kind.RUN_RELEASED, runs.Released()),))
 
         await self._advance(decide)
 
     async def begin_effects(
         self, requests: Sequence[EffectRequest], *, token: int = OWN
     ) -> list[Begun]:
-        """Put the intent of effects on record, all in one commit; see LeasedRun.begin_effects."""
+        """Record the intents of effects, all in one commit; see LeasedRun.begin_effects."""
         issuing = Issuing(
             self._context, self.run, requests, check=lambda run: self._check_or_expire(run, token)
         )
@@ -241,17 +243,17 @@ class MarkedRun:
             return issuing.answers([entry for entry in entries if entry.kind == Kind.EFFECT_ISSUED])
 
     async def settle_effect(
-        self, begun: Begun, status: effects.Status, *, result: object = None, note: str = ""
+        self, begun: Begun, status: effects.EffectStatus, *, result: object = None, note: str = ""
     ) -> None:
-        """Record what became of an effect. Somebody who did so before is not contradicted."""
-        is_done = status is effects.Status.COMPLETED
+        """Record the outcome of an effect. An outcome recorded before stays."""
+        is_done = status is effects.EffectStatus.COMPLETED
         body = codec.encode(result, name=f"result of {begun.effect.tool}") if is_done else b""
         check_size(body, f"result of {begun.effect.tool}", self._max_bytes)
         draft = effects.settle(
             begun.effect, status, body=body, note=names.check_text(note, what="note")
         )
         try:
-            await self._advance(lambda run, seq: Plan((draft,)))
+            await self._advance(lambda run, seq: WritePlan((draft,)))
         except ConditionFailed as failed:
             raise IllegalMove(
                 f"effect {begun.effect.key} was settled meanwhile; its outcome stays"
@@ -260,7 +262,7 @@ class MarkedRun:
     async def wait_effect(self, begun: Begun) -> Begun | None:
         """Wait until an effect that runs elsewhere has ended, or its time limit is over.
 
-        None if it did not happen, and its key is free again.
+        Returns None if it did not happen, and its key is free again.
         """
         async for _ in self._context.changes(f"run:{begun.effect.run_id}"):
             known = await find(self._context, begun.effect.key)
@@ -269,67 +271,67 @@ class MarkedRun:
         raise AssertionError("it is looked at again and again")
 
     async def advance(
-        self, decide: Callable[[Run, int], Plan], *, token: int = 0
+        self, decide: Callable[[RunRow, int], WritePlan], *, token: int = 0
     ) -> Sequence[Entry]:
-        """Commit what a decision asks for, as long as a writer with this lease may write."""
+        """Commit what a decision asks for, while a writer with this lease may write."""
 
-        def permitted(run: Run, seq: int) -> Plan:
+        def permitted(run: RunRow, seq: int) -> WritePlan:
             before = self._before(run, token)
             plan = decide(run, seq + len(before))
-            return Plan([*before, *plan.drafts], plan.on_applied)
+            return WritePlan([*before, *plan.drafts], plan.on_applied)
 
         return await self._advance(permitted)
 
     def outdate(self, *_: object) -> None:
-        """What this view of the run was made of is gone."""
+        """Mark this view as stale: what it was made of is gone."""
         self.is_stale = True
 
-    def _check(self, run: Run, token: int) -> None:
+    def _check(self, run: RunRow, token: int) -> None:
         """Raise unless a writer with this lease, or with none, may write now."""
         if self.is_stale:
             raise Stale(run.run_id)
         runs.check_alive(run)
-        if run.status is Status.BLOCKED:
+        if run.status is RunStatus.BLOCKED:
             raise RunBlocked(
                 f"run {run.run_id} is blocked ({run.blocked_reason}); `holdfast runs show "
                 f"{run.run_id}` tells why"
             )
         if token == OWN:
-            is_own = run.status is Status.RUNNING and run.worker == self._context.worker
+            is_own = run.status is RunStatus.RUNNING and run.worker == self._context.worker
             token = run.lease_seq if is_own else 0
-        if token and (run.status is not Status.RUNNING or run.lease_seq != token):
+        if token and (run.status is not RunStatus.RUNNING or run.lease_seq != token):
             raise Fenced(
                 f"the lease {token} on thread {run.run_id} was lost: stop working on it, whoever "
                 "has taken it goes on"
             )
-        if run.status is Status.RUNNING and not token:
-            raise _Held(run)
+        if run.status is RunStatus.RUNNING and not token:
+            raise _HeldElsewhere(run)
 
-    def _before(self, run: Run, token: int) -> list[Draft]:
-        """What comes before a write: the end of a lease whose holder is gone."""
+    def _before(self, run: RunRow, token: int) -> list[Draft]:
+        """Return what precedes a write: the end of a lease whose holder is gone."""
         try:
             self._check(run, token)
-        except _Held:
+        except _HeldElsewhere:
             if run.lease_seq not in self._dead:
                 raise
             now = self._context.now()
             return [Draft(Kind.LEASE_EXPIRED, runs.LeaseExpired(run.worker, 1, now))]
         return []
 
-    def _check_or_expire(self, run: Run, token: int) -> None:
+    def _check_or_expire(self, run: RunRow, token: int) -> None:
         self._before(run, token)
 
-    async def _advance(self, decide: Callable[[Run, int], Plan]) -> Sequence[Entry]:
+    async def _advance(self, decide: Callable[[RunRow, int], WritePlan]) -> Sequence[Entry]:
         while True:
             try:
                 return await self._writer.advance(decide)
-            except _Held as held:
+            except _HeldElsewhere as held:
                 await self._look_for(held.run)
 
-    async def _look_for(self, run: Run) -> None:
-        """Raise ThreadBusy if the holder of a lease lives; else its lease counts as over.
+    async def _look_for(self, run: RunRow) -> None:
+        """Raise ThreadBusy if the holder of a lease is alive; else its lease counts as expired.
 
-        What is known of the run may be old: it is looked at first.
+        What is known of the run may be old, so it is read first.
         """
         await self._writer.look()
         if (self.run.status, self.run.lease_seq) != (run.status, run.lease_seq):
@@ -338,8 +340,8 @@ class MarkedRun:
             raise _busy(run)
         self._dead.add(run.lease_seq)
 
-    def _edit(self, edits: Edits, wanted: Change) -> checkpoints.Delta:
-        """Make the edits; what they come to with every item in full."""
+    def _edit(self, edits: Edits, wanted: VersionChange) -> checkpoints.Delta:
+        """Make the edits. Returns their delta with every item in full."""
         newest = self.fold.newest
         logs: dict[str, list[checkpoints.Splice]] = {}
         for name in wanted.dropped:
@@ -358,14 +360,14 @@ class MarkedRun:
         return checkpoints.Delta(logs, values, list(wanted.dropped))
 
     def _written(self, tokens: Sequence[msgspec.Raw]) -> bytes:
-        """The body of writes: their tokens by their numbers."""
+        """Return the body of writes: their tokens by their numbers."""
         named = {str(index): self._named(raw) for index, raw in enumerate(tokens)}
         body = checkpoints.encode_body(named)
         check_size(body, "what this task has written", self._max_bytes)
         return body
 
     def _named(self, raw: msgspec.Raw) -> msgspec.Raw:
-        """An item, or the name of where the same one is stored already."""
+        """Return an item, or the name of where the same one is stored already."""
         if memoryview(raw).nbytes < LARGE_BYTES:
             return raw
         known = self._names.get(bytes(raw))
@@ -395,7 +397,7 @@ class MarkedRun:
             self._names.popitem(last=False)
 
     async def _fold_in(self, later: Sequence[Entry]) -> None:
-        """What others have appended."""
+        """Fold in what others have appended."""
         for entry in later:
             if entry.kind == Kind.BODIES_ERASED:
                 self.is_stale = True
@@ -420,11 +422,11 @@ class MarkedRun:
             bodies[found.seq] = self._parts.recorded[found.seq] = journal.body_of(found)
         self._parts.recorded.update({ref.seq: bodies[ref.seq] for ref in named})
         self._parts.apply(delta, seq=entry.seq, version=version, size=len(body))
-        lookup = Named(bodies)
+        lookup = NamedEntries(bodies)
         self.fold.apply(version, _resolved(delta, lookup))
 
 
-def _busy(run: Run) -> ThreadBusy:
+def _busy(run: RunRow) -> ThreadBusy:
     return ThreadBusy(
         f"thread {run.run_id} is worked on by worker {run.worker}; nothing was stored. Wait until "
         "it is done, and try again; if its process is gone, the thread is free when its lease ends"
@@ -444,7 +446,7 @@ def _raws_in(delta: checkpoints.Delta) -> Iterable[msgspec.Raw]:
     yield from delta.values.values()
 
 
-def _resolved(delta: checkpoints.Delta, named: Named) -> checkpoints.Delta:
+def _resolved(delta: checkpoints.Delta, named: NamedEntries) -> checkpoints.Delta:
     def plain(raw: msgspec.Raw) -> msgspec.Raw:
         ref = state.as_ref(raw)
         return raw if ref is None else named.raw_of(ref)

@@ -6,16 +6,16 @@ from collections.abc import Collection, Sequence
 from holdfast import names
 from holdfast.engine.context import Context
 from holdfast.engine.leases.leases import Leases
-from holdfast.engine.marked import pruning
+from holdfast.engine.marked import pruner
 from holdfast.engine.marked.marked_run import MarkedRun
-from holdfast.engine.reading.folding import Items, Named, View
+from holdfast.engine.reading.log_views import Items, LogView, NamedEntries
 from holdfast.engine.reading.versions import load_entries, load_views
 from holdfast.engine.writing import unheld_runs
 from holdfast.errors import IndexCorrupted, InputDiffers, RunExists
 from holdfast.kernel import checkpoints, indexes, journal, runs, state
 from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.marks import Marked, Written, WrittenAt
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.stores.reads import MarkFilter
 
 
@@ -28,20 +28,20 @@ class Marks:
         self._agent = agent
 
     async def open(self, run_id: str, *, note: str = "") -> MarkedRun:
-        """A run to write to; it is created, with a note, if there is none."""
+        """Open a run to write to; create it, with a note, if it does not exist."""
         if await self.find(run_id) is None:
-            await self._create(run_id, runs.Created(agent=self._agent, note=note))
+            await self._create(run_id, runs.RunCreated(agent=self._agent, note=note))
         return await MarkedRun.open(self._context, self._leases, run_id)
 
     async def open_copy(self, run_id: str, source_id: str, *, note: str = "") -> None:
-        """Let a run that is to be a copy be of its source's lineage, unless it is there already."""
+        """Create a run for a copy, with its source's lineage, unless it exists already."""
         source = await self.find(source_id)
         if source is not None and await self.find(run_id) is None:
             root, newest = (
                 source.root_id,
                 await self._context.store.checkpoints.page(source_id, before=2**62, limit=1),
             )
-            facts = runs.Created(
+            facts = runs.RunCreated(
                 agent=self._agent,
                 root_id=root,
                 forked_from=source_id,
@@ -51,17 +51,17 @@ class Marks:
             )
             await self._create(run_id, facts)
 
-    async def _create(self, run_id: str, facts: runs.Created) -> None:
+    async def _create(self, run_id: str, facts: runs.RunCreated) -> None:
         with contextlib.suppress(RunExists):
             await unheld_runs.create(self._context, run_id, [Draft(Kind.RUN_CREATED, facts)])
 
     async def note(self, run_id: str) -> str:
-        """The note that a run was created with."""
+        """Return the note that a run was created with."""
         first = await self._context.store.journal.read(run_id, after=0, limit=1)
         return indexes.facts_of(first[0]).note if first else ""
 
-    async def find(self, run_id: str) -> Run | None:
-        """The row of a run; raises InputDiffers if it is something else."""
+    async def find(self, run_id: str) -> RunRow | None:
+        """Return the row of a run; raises InputDiffers if it is another agent's."""
         run = await self._context.store.runs.get(names.check(run_id, what="thread id"))
         if run is not None and run.agent != self._agent:
             raise InputDiffers(
@@ -74,32 +74,32 @@ class Marks:
         return await self._context.store.marks.get(run_id, space, name)
 
     async def latest(self, run_id: str, space: str) -> Marked | None:
-        """The mark that was made last in a space, whatever its name."""
+        """Return the mark that was made last in a space, under any name."""
         return await self._context.store.marks.latest(run_id, space)
 
     async def page(self, wanted: MarkFilter) -> list[Marked]:
         return await self._context.store.marks.page(wanted)
 
     async def of_run(self, run_id: str) -> list[Marked]:
-        """All marks of a run in the order they were made."""
+        """Return all marks of a run in the order they were made."""
         return await self._context.store.marks.of_run(run_id)
 
     async def tagged(self, tag: str, values: Sequence[str]) -> list[Marked]:
-        """The marks of any run whose tag is one of the values."""
+        """Return the marks of any run whose tag is one of the values."""
         return await self._context.store.marks.tagged(tag, values)
 
     async def idle(self, before: int, limit: int) -> list[str]:
-        """Runs in which nothing was marked since a moment, and that wait for nobody."""
+        """Return runs that were not marked since a moment, and wait for nobody."""
         return await self._context.store.marks.idle_runs(self._agent, before, limit)
 
     async def writes(self, run_id: str, keys: Sequence[tuple[str, str]]) -> list[WrittenAt]:
-        """Where the writes after marks lie, in order."""
+        """Return the positions of the writes after marks, in order."""
         return await self._context.store.writes.of_marks(run_id, keys)
 
     async def read_writes(
         self, run_id: str, rows: Sequence[WrittenAt]
     ) -> dict[int, tuple[Written, Items]]:
-        """Read the entries of writes by their seqs, every token as it was given.
+        """Read the entries of writes by their seqs, with every token as it was given.
 
         Raises IndexCorrupted if a row leads to an entry that is not of its mark.
         """
@@ -110,7 +110,7 @@ class Marks:
         refs = {ref.seq for items in raws.values() for ref in map(state.as_ref, items) if ref}
         for entry in await load_entries(self._context, run_id, sorted(refs - bodies.keys())):
             bodies[entry.seq] = journal.body_of(entry)
-        named = Named(bodies)
+        named = NamedEntries(bodies)
         for items in raws.values():
             for index, raw in enumerate(items):
                 if (ref := state.as_ref(raw)) is not None:
@@ -120,18 +120,18 @@ class Marks:
     async def prune(
         self, run: MarkedRun, drop: Collection[int], *, note: str, token: int = 0
     ) -> None:
-        """Take versions away; see pruning.prune."""
-        await pruning.prune(self._context, run, drop, note=note, token=token)
+        """Remove versions; see pruner.prune."""
+        await pruner.prune(self._context, run, drop, note=note, token=token)
 
     async def erase(self, run: MarkedRun, *, note: str, token: int = 0) -> None:
-        """Take every version away, and erase every body; see pruning.erase."""
-        await pruning.erase(self._context, run, note=note, token=token)
+        """Remove every version, and erase every body; see pruner.erase."""
+        await pruner.erase(self._context, run, note=note, token=token)
 
     async def views(
         self, run_id: str, versions: Collection[int], known: MarkedRun | None = None
-    ) -> dict[int, View]:
-        """The states at versions; those that are known need not be read."""
-        found: dict[int, View] = {}
+    ) -> dict[int, LogView]:
+        """Return the states at versions; those in `known` are not read again."""
+        found: dict[int, LogView] = {}
         if known is not None and not known.is_stale:
             views = known.fold.views
             found = {version: views[version] for version in versions if version in views}
@@ -144,8 +144,8 @@ class Marks:
 def _check_writes(run_id: str, rows: Sequence[WrittenAt], entries: Sequence[Entry]) -> None:
     facts = {entry.seq: indexes.facts_of(entry) for entry in entries}
     for row in rows:
-        told = facts.get(row.seq)
-        if not isinstance(told, Written) or (told.space, told.name) != (row.space, row.name):
+        found = facts.get(row.seq)
+        if not isinstance(found, Written) or (found.space, found.name) != (row.space, row.name):
             raise IndexCorrupted(
                 f"the index row that leads to entry {row.seq} of run {run_id} differs from the "
                 "journal: it was changed outside Holdfast. Nothing was done with it; "

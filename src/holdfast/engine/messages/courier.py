@@ -1,4 +1,4 @@
-"""The courier: claims messages of a queue and hands them to whoever delivers them.
+"""The courier: claims messages of a queue and passes them to a delivery function.
 
 It claims no more messages than it delivers at once, and keeps each claim for as long as its
 delivery takes. How many that are follows how long deliveries take. Each delivery ends alone: one
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from holdfast import faults
 from holdfast.engine.messages.queues import Queues
 from holdfast.errors import HoldfastError
-from holdfast.kernel.messages import Message
+from holdfast.kernel.messages import QueuedMessage
 from holdfast.telemetry import log
 
 _MOST_AT_ONCE: Final = 256
@@ -22,33 +22,33 @@ _AT_ONCE: Final = 64
 _FEWEST_AT_ONCE: Final = 8
 _CLAIMING_SECONDS: Final = 0.01
 
-Deliver = Callable[[Sequence[Message]], Awaitable[None]]
+Deliver = Callable[[Sequence[QueuedMessage]], Awaitable[None]]
 """Delivers messages one after another, and moves each of them."""
-Split = Callable[[Sequence[Message]], Sequence[Sequence[Message]]]
-"""Parts messages into those that are delivered one after another."""
+Split = Callable[[Sequence[QueuedMessage]], Sequence[Sequence[QueuedMessage]]]
+"""Splits messages into lists, each delivered in order."""
 
 
-def one_by_one(messages: Sequence[Message]) -> list[list[Message]]:
+def one_by_one(messages: Sequence[QueuedMessage]) -> list[list[QueuedMessage]]:
     """Deliver each message alone."""
     return [[message] for message in messages]
 
 
-def in_order(messages: Sequence[Message]) -> list[list[Message]]:
+def in_order(messages: Sequence[QueuedMessage]) -> list[list[QueuedMessage]]:
     """Deliver messages of one ordering one after another."""
-    by_ordering: dict[str, list[Message]] = {}
+    by_ordering: dict[str, list[QueuedMessage]] = {}
     for message in messages:
         by_ordering.setdefault(message.ordering or message.message_id, []).append(message)
     return list(by_ordering.values())
 
 
-class _Begun(NamedTuple):
+class _BegunDelivery(NamedTuple):
     tasks: set[asyncio.Task[None]]
     messages: int
     is_full: bool  # there may be more that is due
 
 
 class Courier:
-    """Delivers the messages of one queue in this process, however many ask it to."""
+    """Delivers the messages of one queue in this process, for any number of tasks."""
 
     def __init__(
         self, queues: Queues, queue: str, deliver: Deliver, *, lease: float, split: Split
@@ -61,12 +61,12 @@ class Courier:
         self._limit = _AT_ONCE
         self._shrunk_at = 0.0
         self._claimed = 0
-        self._working: dict[asyncio.Task[None], Sequence[Message]] = {}
+        self._working: dict[asyncio.Task[None], Sequence[QueuedMessage]] = {}
         self._extending: asyncio.Future[list[Any]] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def deliver_due(self) -> int:
-        """Deliver what is due now, unless others here deliver it; how many messages that were."""
+        """Deliver what is due now, unless others here deliver it. Returns how many messages."""
         delivered = 0
         mine: set[asyncio.Task[None]] = set()
         try:
@@ -82,7 +82,7 @@ class Courier:
             await _stop(mine)
 
     async def keep_delivering(self, pause_seconds: float) -> None:
-        """Deliver whatever becomes due, until this is cancelled."""
+        """Deliver what becomes due, until this is cancelled."""
         mine: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -106,15 +106,15 @@ class Courier:
         elif self._working:
             await asyncio.wait(self._working, return_when=asyncio.FIRST_COMPLETED)
         else:
-            await asyncio.sleep(_CLAIMING_SECONDS)  # somebody else here is just claiming
+            await asyncio.sleep(_CLAIMING_SECONDS)  # another task here is just claiming
 
-    async def _begin(self) -> _Begun:
+    async def _begin(self) -> _BegunDelivery:
         """Claim as many messages as there is room for, and begin to deliver them."""
         room = self._limit - self._claimed
         if room < self._limit // 4:  # one claim for many is as cheap as for one
-            return _Begun(set(), 0, is_full=True)
+            return _BegunDelivery(set(), 0, is_full=True)
         self._claimed += room
-        taken: list[Message] = []
+        taken: list[QueuedMessage] = []
         try:
             taken = await self._queues.take(self._queue, lease=self._lease, limit=room)
         finally:
@@ -122,9 +122,9 @@ class Courier:
         if taken:
             faults.point("outbox.after_take")
         tasks = {self._start(part) for part in self._split(taken)}
-        return _Begun(tasks, len(taken), is_full=len(taken) == room)
+        return _BegunDelivery(tasks, len(taken), is_full=len(taken) == room)
 
-    def _start(self, messages: Sequence[Message]) -> asyncio.Task[None]:
+    def _start(self, messages: Sequence[QueuedMessage]) -> asyncio.Task[None]:
         begun_at = time.monotonic()
         task = asyncio.create_task(self._deliver_safely(messages))
         self._working[task] = messages
@@ -142,11 +142,11 @@ class Courier:
         task.add_done_callback(ended)
         return task
 
-    async def _deliver_safely(self, messages: Sequence[Message]) -> None:
+    async def _deliver_safely(self, messages: Sequence[QueuedMessage]) -> None:
         try:
             await self._deliver(messages)
         except HoldfastError as error:
-            # Its claim ends by itself.
+            # Its claim expires.
             log.warning("message %s was not delivered yet: %s", messages[0].message_id, error)
 
     def _extend_later(self) -> None:

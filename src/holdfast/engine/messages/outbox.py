@@ -1,8 +1,8 @@
-"""The outbox: what runs of this store owe to each other, delivered at least once.
+"""The outbox: messages between runs of this store, delivered at least once.
 
-A message is in the same commit as what it tells of, so nothing that was entered is forgotten; it is
-taken out after it was delivered, so one that is delivered twice finds its wait settled. Whoever
-commits one delivers it right away if he can; every worker delivers what is left.
+A message is in the same commit as the event it reports, so none is lost. It is removed after its
+delivery, so one that is delivered twice finds its wait settled. The process that commits a message
+delivers it right away if it can; every worker delivers what is left.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +19,7 @@ from holdfast.engine.messages.replies import PeerReply, intact_entry, reply_of
 from holdfast.engine.waits import Waits
 from holdfast.errors import HoldfastError, MisuseError, UnavailableError, WaitNotFound
 from holdfast.kernel import indexes
-from holdfast.kernel.messages import OUTBOX, Message
+from holdfast.kernel.messages import OUTBOX, QueuedMessage
 from holdfast.kernel.peers import Note, call_at
 from holdfast.telemetry import log
 
@@ -27,20 +27,20 @@ _TRIES: Final = 10
 _ELSEWHERE_SECONDS: Final = 0.2
 _UNAVAILABLE_SECONDS: Final = 1.0
 
-Tell = Callable[[Message, str], Awaitable[None]]
-"""Tells whoever waits for a message that it is given up, and why."""
+Tell = Callable[[QueuedMessage, str], Awaitable[None]]
+"""Reports to the waiting caller that a message is given up, and why."""
 
 _notes: Final = msgspec.json.Decoder(Note, strict=False)
 
 
-def note_of(message: Message) -> Note:
-    """What a message is about."""
+def note_of(message: QueuedMessage) -> Note:
+    """Return what a message is about."""
     return _notes.decode(message.headers)
 
 
-def by_subject(messages: Sequence[Message]) -> list[list[Message]]:
-    """Messages about one wait, which are delivered one after another; others are not held up."""
-    found: dict[str, list[Message]] = {}
+def by_subject(messages: Sequence[QueuedMessage]) -> list[list[QueuedMessage]]:
+    """Group messages by wait: those of one wait are delivered in order, without delaying others."""
+    found: dict[str, list[QueuedMessage]] = {}
     for message in messages:
         try:
             about = note_of(message).subject
@@ -55,7 +55,7 @@ class NotHere(HoldfastError):
 
 
 class Outbox:
-    """Delivers what is due, in this process. `orchestrate` decides who goes on after a handoff."""
+    """Delivers what is due, in this process. `orchestrate` chooses the receiver of a handoff."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -68,11 +68,11 @@ class Outbox:
         )
 
     async def deliver(self) -> int:
-        """Deliver everything that is due now; how many messages that were."""
+        """Deliver everything that is due now. Returns the number of messages."""
         return await self._courier.deliver_due()
 
     async def deliver_if_due(self) -> None:
-        """The same, without writing when there is nothing; what goes wrong is tried again later."""
+        """Deliver as above, without a write if nothing is due; failures are retried later."""
         try:
             due_at = await self._context.store.messages.next_due_at(OUTBOX, 0)
             if due_at is not None and due_at <= self._context.now():
@@ -81,14 +81,14 @@ class Outbox:
             log.warning("what runs owe each other was not delivered yet: %s", error)
 
     async def keep_delivering(self) -> None:
-        """Deliver whatever becomes due, until this is cancelled."""
+        """Deliver what becomes due, until this is cancelled."""
         await self._courier.keep_delivering(self._context.settings.wakeup_poll_seconds)
 
-    async def _deliver_each(self, messages: Sequence[Message]) -> None:
+    async def _deliver_each(self, messages: Sequence[QueuedMessage]) -> None:
         for message in messages:
             await self._deliver(message)
 
-    async def _deliver(self, message: Message) -> None:
+    async def _deliver(self, message: QueuedMessage) -> None:
         try:
             await self._carry_out(message, note_of(message))
         except UnavailableError as error:
@@ -101,7 +101,7 @@ class Outbox:
         except NotHere as error:
             note = str(error)[:1000]
             await self._queues.retry(message, delay=_ELSEWHERE_SECONDS, note=note, is_counted=False)
-        except Exception as error:  # one that cannot be delivered must not stop whoever delivers
+        except Exception as error:  # one that cannot be delivered must not stop the others
             if not isinstance(error, HoldfastError | msgspec.MsgspecError):
                 log.exception("message %s could not be delivered", message.message_id)
             await put_off(self._queues, message, error, tries=_TRIES, tell=self._tell_lost)
@@ -110,20 +110,20 @@ class Outbox:
             await self._queues.ack(message)
             faults.point("outbox.after_ack")
 
-    async def _tell_lost(self, message: Message, why: str) -> None:
+    async def _tell_lost(self, message: QueuedMessage, why: str) -> None:
         note = note_of(message)
         if note.kind == "reply":
             await peers.answer(self._context, note.subject, lost("its reply", why))
 
-    async def _carry_out(self, message: Message, note: Note) -> None:
+    async def _carry_out(self, message: QueuedMessage, note: Note) -> None:
         match note.kind:
             case "reply":
                 reply = await reply_of(self._context, note.subject, note.seq)
                 try:
                     await peers.answer(self._context, note.subject, reply)
                 except MisuseError as error:
-                    told = f"its answer cannot be given back: {error}"
-                    failed = PeerReply(status="failed", error=told[:1000])
+                    text = f"its answer cannot be given back: {error}"
+                    failed = PeerReply(status="failed", error=text[:1000])
                     await peers.answer(self._context, note.subject, failed)
             case "cancel":
                 await peers.give_up(self._context, note.subject, note.address)
@@ -145,11 +145,11 @@ class Outbox:
 
 
 async def put_off(
-    queues: Queues, message: Message, error: Exception, *, tries: int, tell: Tell
+    queues: Queues, message: QueuedMessage, error: Exception, *, tries: int, tell: Tell
 ) -> None:
-    """Try a message again later, or give it up: whoever waits for it is told first.
+    """Retry a message later, or give it up after reporting that to the waiting caller.
 
-    A process that dies in between is followed by one that tells it again, which changes nothing.
+    If the process dies in between, another one reports it again, which changes nothing.
     """
     note = str(error)[:1000].replace("\0", "�").encode("utf-8", "replace").decode()
     if message.attempts < tries and not isinstance(error, MisuseError):
@@ -162,11 +162,11 @@ async def put_off(
     except UnavailableError:
         await queues.retry(message, delay=_UNAVAILABLE_SECONDS, note=note, is_counted=False)
         return
-    except (HoldfastError, msgspec.MsgspecError) as untold:
-        log.error("nobody could be told that message %s is dead: %s", message.message_id, untold)
+    except (HoldfastError, msgspec.MsgspecError) as failure:
+        log.error("nobody could be told that message %s is dead: %s", message.message_id, failure)
     await queues.dead(message, note)
 
 
 def lost(what: str, why: str) -> PeerReply:
-    """The reply in place of a message that cannot be delivered."""
+    """Return the reply in place of a message that cannot be delivered."""
     return PeerReply(status="failed", error=f"{what} could not be delivered: {why}"[:1000])

@@ -1,7 +1,7 @@
 """Queues of the store: messages that are delivered at least once, each to one worker at a time.
 
-What commits owe to others is in one of them, the outbox; transports between agents that share a
-store are others. Losing a process between taking a message and acknowledging it costs its lease.
+One of them, the outbox, has the messages of commits; transports between agents that share a store
+are others. If a process dies with a message, it is delivered again when its lease is over.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
 from holdfast.errors import MisuseError
 from holdfast.kernel import messages
-from holdfast.kernel.messages import Message, MessageStatus, Move
+from holdfast.kernel.messages import MessageStatus, Move, QueuedMessage
 from holdfast.stores.contract import MoveMessage, Publish, TakeMessages
 
 
@@ -35,11 +35,11 @@ class Queues:
     ) -> bool:
         """Store a message; False if its key was published before, and then nothing is stored.
 
-        A key is remembered for 5 minutes after its message was dealt with. `not_before` is a moment
+        A key is remembered for 5 minutes after its message was handled. `not_before` is a moment
         by the store's clock. Messages of one `ordering` are delivered one after another.
         """
         now, most = self._context.now(), self._context.settings.max_body_bytes
-        message = Message(
+        message = QueuedMessage(
             tenant=self._context.tenant,
             queue=names.check(queue, what="queue"),
             message_id=names.check(key, what="key"),
@@ -51,8 +51,8 @@ class Queues:
         )
         return await self._context.store.submit(Publish(message))
 
-    async def take(self, queue: str, *, lease: float, limit: int = 1) -> list[Message]:
-        """Up to `limit` messages that are due, in order; for `lease` seconds nobody else's."""
+    async def take(self, queue: str, *, lease: float, limit: int = 1) -> list[QueuedMessage]:
+        """Claim up to `limit` messages that are due, in order, for `lease` seconds."""
         names.check(queue, what="queue")
         context = self._context
         wanted = TakeMessages(
@@ -64,8 +64,10 @@ class Queues:
         )
         return await context.store.submit(wanted)
 
-    async def take_or_wait(self, queue: str, *, lease: float, limit: int = 1) -> list[Message]:
-        """The same; if there is nothing, wait until there may be, and give an empty list."""
+    async def take_or_wait(
+        self, queue: str, *, lease: float, limit: int = 1
+    ) -> list[QueuedMessage]:
+        """Like `take`; if nothing is due, wait until something may be, and return an empty list."""
         ticket = self.ticket(queue)
         taken = await self.take(queue, lease=lease, limit=limit)
         if not taken:
@@ -73,7 +75,7 @@ class Queues:
         return taken
 
     def ticket(self, queue: str) -> int:
-        """What `wait` needs: it ends for everything that is told from now on."""
+        """Return the ticket for `wait`, which ends at the first wake-up from now on."""
         return self._context.wakeups.ticket(topic_of(queue))
 
     async def wait(self, queue: str, ticket: int) -> None:
@@ -81,77 +83,77 @@ class Queues:
         pause = await self.pause(queue)
         await self._context.wakeups.wait(topic_of(queue), ticket, timeout=pause)
 
-    async def ack(self, message: Message) -> bool:
-        """It is dealt with; False if it was delivered to somebody else meanwhile.
+    async def ack(self, message: QueuedMessage) -> bool:
+        """Acknowledge a message; False if it was delivered to somebody else meanwhile.
 
-        What a run owes is forgotten also then: it was delivered.
+        A message of a run is removed even then: it was delivered.
         """
         return await self._move(message, messages.acked(message))
 
-    async def extend(self, message: Message, *, lease: float) -> bool:
-        """Keep it for `lease` seconds from now on; False if it is somebody else's."""
+    async def extend(self, message: QueuedMessage, *, lease: float) -> bool:
+        """Extend the claim to `lease` seconds from now; False if it is somebody else's."""
         return await self._move(message, messages.extended(message, clock.seconds(lease)))
 
     async def retry(
-        self, message: Message, *, delay: float = 0.0, note: str = "", is_counted: bool = True
+        self, message: QueuedMessage, *, delay: float = 0.0, note: str = "", is_counted: bool = True
     ) -> bool:
-        """Let it be delivered again, to anybody, after `delay` seconds.
+        """Release a message for another delivery, to any worker, after `delay` seconds.
 
-        A delivery that could not even be tried is not `is_counted`.
+        Without `is_counted` it does not count as an attempt: delivery could not even be tried.
         """
         names.check_text(note, what="note")
         move = messages.given_back(message, clock.seconds(delay), note, is_counted=is_counted)
         return await self._move(message, move)
 
-    async def dead(self, message: Message, reason: str) -> bool:
-        """Deliver it to nobody any more; it is kept with the reason, and its key stays used."""
+    async def dead(self, message: QueuedMessage, reason: str) -> bool:
+        """Stop delivering a message; it is kept with the reason, and its key stays used."""
         names.check_text(reason, what="reason")
         return await self._move(message, messages.buried(message, reason))
 
     async def cancel(self, queue: str, key: str) -> bool:
         """Withdraw a message that was not delivered yet; its key stays used for a while."""
-        fresh = Message(tenant=self._context.tenant, queue=queue, message_id=key)
+        fresh = QueuedMessage(tenant=self._context.tenant, queue=queue, message_id=key)
         return await self._move(fresh, messages.withdrawn(fresh))
 
-    async def dead_letters(self, queue: str, *, limit: int = 100) -> list[Message]:
-        """The messages of a queue that are dead, the oldest first; `note` tells why."""
+    async def dead_letters(self, queue: str, *, limit: int = 100) -> list[QueuedMessage]:
+        """Return the dead messages of a queue, the oldest first; `note` is the reason."""
         limit = names.check_count(limit, what="limit")
         return await self._context.store.messages.page(queue, MessageStatus.DEAD, limit)
 
     async def requeue(self, queue: str, key: str) -> bool:
-        """Deliver a dead message again, as if it were new; False if there is none of this key."""
+        """Deliver a dead message again as a new one; False if no dead message has this key."""
         found = await self._context.store.messages.get(queue, key)
         if found is None or found.status is not MessageStatus.DEAD:
             return False
         return await self._move(found, messages.revived(found))
 
     async def count(self, queue: str) -> dict[str, int]:
-        """How many messages of each status a queue has."""
+        """Return how many messages of each status a queue has."""
         return await self._context.store.messages.count(queue)
 
     async def next_due(self, queue: str) -> int | None:
-        """When the next message becomes due of those that are not due yet; None without any."""
+        """Return when the next message that is not due yet becomes due; None without any."""
         return await self._context.store.messages.next_due_at(queue, self._context.now())
 
     async def pause(self, queue: str) -> float:
-        """For how many seconds there is nothing to take, unless somebody tells of something."""
+        """Return for how many seconds nothing is due, unless a wake-up comes."""
         longest = self._context.settings.wakeup_poll_seconds
         due_at = await self.next_due(queue)
         if due_at is None:
             return longest
         return min(longest, max(0, due_at - self._context.now()) / MICROSECONDS)
 
-    async def _move(self, message: Message, move: Move) -> bool:
+    async def _move(self, message: QueuedMessage, move: Move) -> bool:
         return await self._context.store.submit(MoveMessage(message, move))
 
 
 def topic_of(queue: str) -> str:
-    """The topic of wake-ups that tells of a queue."""
+    """Return the topic of a queue's wake-ups."""
     return f"queue:{queue}"
 
 
 def encode_headers(headers: Mapping[str, str]) -> str:
-    """Headers as they are stored: a JSON object of texts."""
+    """Encode headers for the store, as a JSON object of texts."""
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
             raise MisuseError(f"header {name!r} must be a text, not {value!r}")
@@ -162,5 +164,5 @@ def encode_headers(headers: Mapping[str, str]) -> str:
 
 
 def decode_headers(stored: str) -> dict[str, str]:
-    """What `encode_headers` made."""
+    """Decode what `encode_headers` made."""
     return msgspec.json.decode(stored, type=dict[str, str])

@@ -1,4 +1,4 @@
-"""How a peer's run ended, as whoever waits for it is told."""
+"""The reply to the caller of a peer: how the peer's run ended."""
 
 from typing import Any, Final, Literal, cast
 
@@ -23,7 +23,7 @@ _ENDINGS: Final[dict[str, Ending]] = {
 
 
 class PeerReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What a peer answered: a value or an error, with what it produced on the way."""
+    """A peer's answer: a value or an error, with the artifacts and flags it produced."""
 
     status: Ending
     value: Any = None
@@ -33,7 +33,7 @@ class PeerReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def reply_of(context: Context, run_id: str, seq: int) -> PeerReply:
-    """The reply of a run by the entry that ended it."""
+    """Return the reply of a run by the entry that ended it."""
     entry = await intact_entry(context, run_id, seq)
     ending = _ENDINGS.get(entry.kind)
     if ending is None:
@@ -49,7 +49,7 @@ async def reply_of(context: Context, run_id: str, seq: int) -> PeerReply:
 
 
 async def intact_entry(context: Context, run_id: str, seq: int) -> Entry:
-    """One entry, checked by the chain."""
+    """Return one entry, checked against the chain."""
     found = await context.store.journal.named(run_id, [seq])
     previous = (found[0].previous if seq > 1 else journal.GENESIS) if found else None
     if previous is None or not journal.is_intact(found[0].entry, previous):

@@ -10,21 +10,21 @@ from holdfast.stores.reads import Linked
 
 
 async def erased_ranges(store: Store, run_id: str) -> list[tuple[int, int]]:
-    """The seqs, from and to, whose bodies entries of the journal say are gone.
+    """Return the ranges of seqs, from and to, whose bodies are erased by entries of the journal.
 
-    An entry that does not fit the chain says nothing, nor one about what came after it.
+    An entry that does not fit the chain is ignored, and so is a range after the entry itself.
     """
     seqs = [entry.seq for entry in await store.journal.erasures(run_id)]
     found = await store.journal.named(run_id, seqs) if seqs else []
-    return [told for linked in found for told in _told_by(linked)]
+    return [erased for linked in found for erased in _erased_by(linked)]
 
 
 async def erased_among(store: Store, run_id: str, page: Sequence[Entry]) -> frozenset[int]:
-    """Of entries read before, the seqs of those whose bodies are missing and were erased."""
+    """Return the seqs of those entries of a page whose bodies are missing and were erased."""
     missing = [entry.seq for entry in page if entry.body is None]
     if not missing:
         return frozenset()
-    # Asked after the page was read: what erased a body was stored together with that.
+    # Read after the page: an erasure and its entry are stored in one commit.
     ranges = await erased_ranges(store, run_id)
     return frozenset(seq for seq in missing if is_among(seq, ranges))
 
@@ -33,7 +33,7 @@ def is_among(seq: int, ranges: Sequence[tuple[int, int]]) -> bool:
     return any(first <= seq <= last for first, last in ranges)
 
 
-def _told_by(linked: Linked) -> list[tuple[int, int]]:
+def _erased_by(linked: Linked) -> list[tuple[int, int]]:
     entry = linked.entry
     if not journal.fits(entry, linked.previous or b""):
         return []

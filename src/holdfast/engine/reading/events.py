@@ -1,7 +1,7 @@
-"""The feed of what happens in a store: reading it from a place on, and following it.
+"""The feed of events in a store: read it from a position on, and follow it.
 
-Nothing is kept for whoever follows: it says where it goes on. Entries of the runs that deliver
-events to others are no events, or each delivery would be the next thing to deliver.
+The store keeps nothing for a follower: the follower gives its position. Entries of the runs that
+deliver events are not events, or each delivery would cause the next one.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from holdfast import names
 from holdfast.engine.context import Context
 from holdfast.errors import MisuseError
 from holdfast.kernel import events
-from holdfast.kernel.events import TYPE, Event, FeedPosition, Wanted
+from holdfast.kernel.events import TYPE, Event, EventFilter, FeedPosition
 from holdfast.kernel.journal import Kind
 from holdfast.stores.contract import JOURNAL
 
@@ -23,7 +23,7 @@ _PAGE: Final = 500
 
 
 class Page(NamedTuple):
-    """Events, and where to go on after having looked at all that was read."""
+    """Events, and the position to continue from after all entries that were read."""
 
     events: list[Event]
     position: FeedPosition
@@ -38,7 +38,7 @@ class Feed:
         self._store_id = ""
 
     async def position(self, after: str | None) -> FeedPosition:
-        """The place that a text names; from now on without one. Raises MisuseError."""
+        """Return the position that a text names, by default the end. Raises MisuseError."""
         store = self._context.store
         self._store_id = self._store_id or await store.store_id()
         if after == START:
@@ -57,11 +57,11 @@ class Feed:
         return found
 
     def text_of(self, position: FeedPosition) -> str:
-        """A position as whoever goes on later keeps it."""
+        """Return a position as text, for a follower to continue from later."""
         return events.to_text(position, self._store_id)
 
-    async def read(self, after: FeedPosition, wanted: Wanted, limit: int = _PAGE) -> Page:
-        """What comes next; of `limit` entries, those that are wanted."""
+    async def read(self, after: FeedPosition, wanted: EventFilter, limit: int = _PAGE) -> Page:
+        """Return what comes next: of `limit` entries, those that are wanted."""
         journal = self._context.store.journal
         end = await journal.feed_end()
         fed = await journal.feed(after, limit)
@@ -72,11 +72,11 @@ class Feed:
             for each in fed
             if each.agent != SUBSCRIBER and wanted.has(each)
         ]
-        # What is not the tenant's is passed over as well, and not looked at again.
+        # Entries of other tenants are skipped as well, and not read again.
         return Page(found, max(last, end) if is_last else last, is_last)
 
-    async def follow(self, after: FeedPosition, wanted: Wanted) -> AsyncIterator[Page]:
-        """Page after page, as entries are committed; without end, and pages may be empty."""
+    async def follow(self, after: FeedPosition, wanted: EventFilter) -> AsyncIterator[Page]:
+        """Yield page after page, as entries are committed; without end, and pages may be empty."""
         async for _ in self._context.changes(JOURNAL):
             is_last = False
             while not is_last:
@@ -89,18 +89,18 @@ def wanted_of(
     run_id: str | None = None,
     kinds: Iterable[str] | None = None,
     agents: Iterable[str] | None = None,
-) -> Wanted:
-    """What somebody asked for, checked; raises MisuseError for a kind that is none."""
+) -> EventFilter:
+    """Check the filter of a caller; raises MisuseError for an unknown kind."""
     if run_id is not None:
         names.check(run_id, what="run id")
     for each in (kinds, agents):
         if isinstance(each, str):
             raise MisuseError(f"give kinds and agents as lists of names, not {each!r}")
-    return Wanted(run_id or "", tuple(map(_kind, kinds or ())), tuple(agents or ()))
+    return EventFilter(run_id or "", tuple(map(_kind, kinds or ())), tuple(agents or ()))
 
 
 def _kind(given: object) -> str:
-    """A kind of entry by its name; a name that is mistyped would be waited for without end."""
+    """Return a kind of entry by its name; a follower would wait for a mistyped one forever."""
     if isinstance(given, str) and given in Kind.__members__:
         return str(given)
     typed = str(given)[:80]
@@ -113,8 +113,8 @@ def _kind(given: object) -> str:
     )
 
 
-async def follow(context: Context, after: str | None, wanted: Wanted) -> AsyncIterator[Event]:
-    """Events as they happen, after a position; without end."""
+async def follow(context: Context, after: str | None, wanted: EventFilter) -> AsyncIterator[Event]:
+    """Yield events as they happen, after a position; without end."""
     feed = Feed(context)
     async for page in feed.follow(await feed.position(after), wanted):
         for event in page.events:

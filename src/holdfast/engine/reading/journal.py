@@ -25,9 +25,9 @@ class Journal:
     async def read(
         self, run_id: str, *, after: int = 0, limit: int = 1000, checked: bool = True
     ) -> list[Entry]:
-        """Entries of a run in order, after the seq given; raises JournalCorrupted on damage.
+        """Return entries of a run in order, after the seq given; raises JournalCorrupted on damage.
 
-        With `checked=False` they are given as they are stored, to look at the damage.
+        With `checked=False` it returns them as stored, to look at the damage.
         """
         names.check(run_id, what="run id")
         names.check_count(after, what="after")
@@ -48,7 +48,7 @@ class Journal:
         return page[:limit]
 
     async def head(self, run_id: str) -> int:
-        """The seq of the newest entry of a run."""
+        """Return the seq of the newest entry of a run."""
         found = await self._context.store.journal.head(names.check(run_id, what="run id"))
         if found is None:
             raise RunNotFound(f"there is no run {run_id!r}")
@@ -57,7 +57,7 @@ class Journal:
     async def tail(
         self, run_id: str, *, after: int = 0, checked: bool = True
     ) -> AsyncIterator[Entry]:
-        """Entries as they are appended, until the run has ended; checked as by `read`."""
+        """Yield entries as they are appended, until the run has ended; checked as by `read`."""
         await self.read(run_id, after=after, limit=1, checked=checked)
         async for _ in self._context.changes(f"run:{run_id}"):
             run = await self._context.store.runs.get(run_id)
@@ -69,14 +69,14 @@ class Journal:
                 return
 
     async def erased(self, run_id: str) -> list[tuple[int, int]]:
-        """The seqs of a run, from and to, whose bodies were erased on the record."""
+        """Return the seqs of a run, from and to, whose bodies were erased by recorded erasures."""
         names.check(run_id, what="run id")
         return await erased_ranges(self._context.store, run_id)
 
     async def verify(self, run_id: str) -> list[Problem]:
-        """Everything wrong with a run: its chain, its bodies, and indexes that tell otherwise.
+        """Return all problems of a run: in its chain, its bodies, and indexes that differ.
 
-        A run may be written to meanwhile; that is no problem, and not taken for one.
+        Writes to the run meanwhile are not reported as problems.
         """
         names.check(run_id, what="run id")
         replay = _Replay()
@@ -94,7 +94,7 @@ class Journal:
         return replay.problems + list(replay.wrong_rows(run_id))
 
     async def _replay(self, run_id: str, replay: "_Replay") -> None:
-        """Go on to where the journal ends now."""
+        """Continue to the current end of the journal."""
         end = await self._context.store.journal.head(run_id)
         while end is not None and replay.after.seq < end.seq:
             after = replay.after.seq
@@ -104,7 +104,7 @@ class Journal:
             replay.apply(page, await erased_among(self._context.store, run_id, page))
 
     async def run_ids(self) -> AsyncIterator[str]:
-        """The ids of all runs, in order."""
+        """Yield the ids of all runs, in order."""
         after = ""
         while page := await self._context.store.runs.ids(after, _PAGE):
             for run_id in page:
@@ -136,13 +136,13 @@ class Journal:
 
 
 def body_of(entry: Entry) -> Any:
-    """What the body of an entry that was checked says; None if it has none."""
+    """Decode the body of a checked entry; None if it has no body."""
     data = journal.body_of(entry)
     return codec.decode(data) if data else None
 
 
 class _Replay:
-    """A journal as it is read: what is wrong with it, and which stored rows it does not explain."""
+    """A journal being read: its problems, and the stored rows that it does not explain."""
 
     def __init__(self) -> None:
         self.after: Position = ORIGIN
@@ -166,7 +166,7 @@ class _Replay:
             ) as error:
                 is_whole = all(problem.seq != entry.seq for problem in self.problems)
                 if isinstance(error, SchemaMismatch) and is_whole:
-                    raise  # a newer version wrote it, and can tell what it means
+                    raise  # a newer version wrote it, and can read it
                 what = f"cannot be replayed: {indexes.why(error)}"
                 self.problems.append(Problem(entry.run_id, entry.seq, Flaw.SENSELESS, what))
             self._wrong = {row for row in self._wrong if self._is_wrong(*row)}
@@ -221,7 +221,7 @@ def _row(rows: Indexes, name: str, key: Any) -> Any:
 
 
 async def read_after(context: Context, run_id: str, after: Position) -> list[Entry]:
-    """Every entry after a position, checked against the chain; raises JournalCorrupted."""
+    """Return every entry after a position, checked against the chain; raises JournalCorrupted."""
     found: list[Entry] = []
     while True:
         page = await context.store.journal.read(run_id, after=after.seq, limit=_PAGE)

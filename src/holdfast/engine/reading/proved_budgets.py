@@ -1,8 +1,7 @@
 """Rows of budgets and reservations compared with the journal of the run whose budget it is.
 
 Every entry that changes a budget is in that journal. Each process keeps what it has added up of it,
-so a comparison reads what is new. Where that journal is damaged the rows are what is left, and are
-used.
+so a comparison reads what is new. Where that journal is damaged, the rows are used instead.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -14,7 +13,7 @@ from holdfast.errors import IndexCorrupted, IntegrityError
 from holdfast.kernel import indexes
 from holdfast.kernel.budgets import Account, Books, Ledger, Reservation
 from holdfast.kernel.journal import ORIGIN
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.telemetry import log
 
 _PAGE: Final = 1000
@@ -28,7 +27,7 @@ async def get_account(context: Context, run_id: str) -> Account | None:
     return await _checked_account(context, run_id, found[run_id]) if run_id in found else None
 
 
-async def accounts_over(context: Context, run: Run) -> list[Account]:
+async def accounts_over(context: Context, run: RunRow) -> list[Account]:
     """Return every budget a run draws on: its own first, then those of runs it descends from.
 
     Raises IndexCorrupted if a row differs from its journal, or is missing.
@@ -56,7 +55,7 @@ async def reservations_on(context: Context, run_id: str) -> list[Reservation]:
     return list(found.values())
 
 
-async def reservations_by(context: Context, run: Run) -> list[Reservation]:
+async def reservations_by(context: Context, run: RunRow) -> list[Reservation]:
     """Return what calls of a run have reserved on any budget, the own one first.
 
     Raises IndexCorrupted if a row differs from the journal, or is missing.
@@ -97,7 +96,7 @@ async def _checked(
     *,
     what: str,
 ) -> T:
-    """Return a row that the journal tells: as it was read, or as it is now.
+    """Return a row that agrees with the journal: as it was read, or the current one.
 
     Where others change it all the time, it is one of the states between two looks at the journal.
     """
@@ -140,7 +139,7 @@ async def _continued(context: Context, run_id: str, ledger: Ledger) -> AsyncIter
             break
 
 
-async def _lineage(context: Context, run: Run) -> Sequence[str]:
+async def _lineage(context: Context, run: RunRow) -> Sequence[str]:
     """Return the ids of a run and of those it descends from; they never change."""
     known = context.lineages.get(run.run_id)
     if known is not None:

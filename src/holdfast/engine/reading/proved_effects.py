@@ -1,7 +1,7 @@
-"""Rows of effects compared with the journal: when a run goes back, and when a key is looked up.
+"""Compare rows of effects with the journal: when a run goes back, and when a key is looked up.
 
 A row that was removed, or that says an effect was not done, would let it be done again. Where an
-entry is damaged or missing the row is what is left of it, and is used.
+entry is damaged or missing, the row is used instead.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.engine.context import Context
-from holdfast.engine.reading.proving import is_intact
+from holdfast.engine.reading.proved_checkpoints import is_intact
 from holdfast.errors import IndexCorrupted, IntegrityError, SchemaMismatch
 from holdfast.kernel import effects, indexes
 from holdfast.kernel.effects import Effect
@@ -21,36 +21,36 @@ _PAGE: Final = 1000
 
 
 async def effects_after(context: Context, run_id: str, *, seq: int) -> list[Effect]:
-    """The effects that a run issued after an entry, in that order.
+    """Return the effects that a run issued after an entry, in that order.
 
-    Raises IndexCorrupted if the rows say otherwise than intact entries.
+    Raises IndexCorrupted if the rows differ from intact entries.
     """
-    rows, told = await _rows(context, run_id, seq), await _told(context, run_id, seq)
+    rows, journaled = await _rows(context, run_id, seq), await _journal_rows(context, run_id, seq)
     while rows != (again := await _rows(context, run_id, seq)):  # the run is at work meanwhile
-        rows, told = again, await _told(context, run_id, seq)
-    for effect_id in rows.keys() | told.keys():
-        if rows.get(effect_id) != told.get(effect_id):
-            await _check_damaged(context, run_id, rows.get(effect_id), told.get(effect_id))
-    found = {**told, **rows}
+        rows, journaled = again, await _journal_rows(context, run_id, seq)
+    for effect_id in rows.keys() | journaled.keys():
+        if rows.get(effect_id) != journaled.get(effect_id):
+            await _check_damaged(context, run_id, rows.get(effect_id), journaled.get(effect_id))
+    found = {**journaled, **rows}
     return sorted(found.values(), key=lambda effect: effect.issued_seq)
 
 
 async def check_row(context: Context, row: Effect) -> None:
-    """Raise IndexCorrupted if a row says otherwise than the intact entries that it names."""
+    """Raise IndexCorrupted if a row differs from the intact entries that it names."""
     entries = await _intact_entries(context, row.run_id, [row])
     if entries is None:
         return
-    told: dict[UUID, Effect] = {}
+    journaled: dict[UUID, Effect] = {}
     for linked in entries:
-        _apply(told, linked.entry)
-    if told.get(row.effect_id) != row:
+        _apply(journaled, linked.entry)
+    if journaled.get(row.effect_id) != row:
         raise _wrong(row, "does not say what the journal does")
 
 
 async def check_key_is_free(context: Context, key: str) -> None:
     """Raise IndexCorrupted if the journal has an intent with a key that no row holds.
 
-    That is so if the effect's row was removed, or changed to say that it was not done.
+    The effect's row was then removed, or changed to say that it was not done.
     """
     for entry in await context.store.effects.intents(key):
         issued = indexes.effect_of(entry, indexes.facts_of(entry))
@@ -58,7 +58,7 @@ async def check_key_is_free(context: Context, key: str) -> None:
         if row is None:
             raise _wrong(issued, "is missing")
         await check_row(context, row)
-        if row.status is effects.Status.NOT_DONE:
+        if row.status is effects.EffectStatus.NOT_DONE:
             await _check_not_done(context, row)
 
 
@@ -76,8 +76,8 @@ async def _rows(context: Context, run_id: str, seq: int) -> dict[UUID, Effect]:
     return {effect.effect_id: effect for effect in stored if effect.issued_seq > seq}
 
 
-async def _told(context: Context, run_id: str, seq: int) -> dict[UUID, Effect]:
-    """The rows as the journal makes them."""
+async def _journal_rows(context: Context, run_id: str, seq: int) -> dict[UUID, Effect]:
+    """Return the rows that the journal yields."""
     found: dict[UUID, Effect] = {}
     after = seq
     while page := await context.store.journal.headers_after(run_id, after=after, limit=_PAGE):
@@ -93,7 +93,7 @@ def _apply(found: dict[UUID, Effect], entry: Header) -> None:
     try:
         facts = indexes.facts_of(entry)
     except (IntegrityError, SchemaMismatch):
-        return  # then the row is what is left of it
+        return  # the row is used instead
     if isinstance(facts, effects.Issued):
         found[facts.effect_id] = indexes.effect_of(entry, facts)
     elif facts.effect_id in found:
@@ -106,10 +106,10 @@ def _apply(found: dict[UUID, Effect], entry: Header) -> None:
 
 
 async def _check_damaged(
-    context: Context, run_id: str, row: Effect | None, told: Effect | None
+    context: Context, run_id: str, row: Effect | None, journaled: Effect | None
 ) -> None:
     """Raise IndexCorrupted unless an entry behind a difference is damaged, or missing."""
-    known = [effect for effect in (row, told) if effect is not None]
+    known = [effect for effect in (row, journaled) if effect is not None]
     if await _intact_entries(context, run_id, known) is None:
         return
     what = "is missing" if row is None else "does not say what the journal does"
@@ -119,7 +119,7 @@ async def _check_damaged(
 async def _intact_entries(
     context: Context, run_id: str, known: list[Effect]
 ) -> list[Linked] | None:
-    """The entries that rows name; None if one is damaged, or was removed from the journal."""
+    """Return the entries that rows name; None if one is damaged, or missing in the journal."""
     seqs = {seq for effect in known for seq in (effect.issued_seq, effect.result_seq) if seq}
     entries = await context.store.journal.named(run_id, sorted(seqs))
     if len(entries) < len(seqs):

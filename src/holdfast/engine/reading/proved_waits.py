@@ -1,7 +1,7 @@
-"""Rows of waits compared with the journal: who waits for what, until when, and how that ended.
+"""Compare rows of waits with the journal: who waits for what, until when, and how that ended.
 
 What peers say beside the journal is a hint and cannot be compared: signs of life, claims, and a
-deadline that a sign of life has moved. A sign of life from before the wait is none.
+deadline that a sign of life has moved. A sign of life from before the wait does not count.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
-from holdfast.engine.reading.proving import is_intact
+from holdfast.engine.reading.proved_checkpoints import is_intact
 from holdfast.errors import IndexCorrupted, JournalCorrupted
 from holdfast.kernel import indexes, peers, runs, waits
 from holdfast.kernel.journal import Header, Kind
@@ -24,7 +24,7 @@ _CLOCKS_DIFFER: Final = 60 * MICROSECONDS
 async def check_waits(context: Context, found: Sequence[Wait]) -> None:
     """Raise IndexCorrupted unless the rows of waits say what the journal does.
 
-    JournalCorrupted if it is the journal that was changed.
+    Raises JournalCorrupted if the journal itself was changed.
     """
     try:
         await _check_waits(context, found)
@@ -62,7 +62,7 @@ async def _check_waits(context: Context, found: Sequence[Wait]) -> None:
 
 
 async def with_right_deadlines(context: Context, found: Sequence[Wait]) -> dict[str, Wait]:
-    """Those waits whose rows say of their opening what the journal does, by their ids."""
+    """Return the waits whose rows agree with the journal about their opening, by their ids."""
     entries = await _entries(context, found)
     right: dict[str, Wait] = {}
     for wait in found:
@@ -75,31 +75,31 @@ async def with_right_deadlines(context: Context, found: Sequence[Wait]) -> dict[
 
 
 def check_opened(wait: Wait, entry: Header | None) -> None:
-    """Raise IndexCorrupted unless a row tells of a wait as it was opened."""
+    """Raise IndexCorrupted unless a row describes a wait as it was opened."""
     facts = indexes.facts_of(entry) if entry is not None else None
-    if entry is None or not isinstance(facts, waits.Opened):
+    if entry is None or not isinstance(facts, waits.WaitsOpened):
         raise wrong(wait, f"leads to entry {wait.opened_seq}, which opens no wait")
-    told = next((each for each in facts.waits if each.wait_id == wait.wait_id), None)
-    if told is None:
+    opened = next((each for each in facts.waits if each.wait_id == wait.wait_id), None)
+    if opened is None:
         raise wrong(wait, f"leads to entry {wait.opened_seq}, which opens another wait")
-    # One that joined a call lasts as long as whoever made it waits.
-    is_moved = wait.progress_at >= entry.at - _CLOCKS_DIFFER or bool(peers.call_at(told.address))
+    # A wait that joined a call lasts as long as the wait of the caller.
+    is_moved = wait.progress_at >= entry.at - _CLOCKS_DIFFER or bool(peers.call_at(opened.address))
     expected = msgspec.structs.replace(
         wait,
         group_id=facts.group_id,
-        kind=told.kind,
-        name=told.name,
-        deadline=wait.deadline if is_moved else told.deadline,
+        kind=opened.kind,
+        name=opened.name,
+        deadline=wait.deadline if is_moved else opened.deadline,
         opened_at=entry.at,
-        address=told.address,
-        patience=told.patience,
+        address=opened.address,
+        patience=opened.patience,
     )
     if expected != wait:
         raise wrong(wait, "does not say what the entry does that opened it")
 
 
 def wrong(wait: Wait, what: str) -> IndexCorrupted:
-    """The error that says so of a row."""
+    """Return the error for a row that differs from the journal."""
     return IndexCorrupted(
         f"the index row of wait {wait.wait_id} of run {wait.run_id} {what}; nothing of it was "
         f"used, `holdfast store reindex {wait.run_id}` makes the rows anew"
@@ -115,8 +115,8 @@ async def _entries(context: Context, found: Sequence[Wait]) -> dict[tuple[str, i
 
 def _check_settled(wait: Wait, entry: Header | None) -> None:
     status = None if entry is None else _status_after(wait, entry)
-    is_told = entry is not None and (wait.settled_by, wait.settled_at) == (entry.actor, entry.at)
-    if status is not wait.status or not is_told:
+    is_same = entry is not None and (wait.settled_by, wait.settled_at) == (entry.actor, entry.at)
+    if status is not wait.status or not is_same:
         raise wrong(wait, "does not say how it ended")
 
 
@@ -134,7 +134,7 @@ async def _check_open(context: Context, run_id: str, found: dict[str, Wait]) -> 
 
 
 def _named(entry: Header, found: dict[str, Wait]) -> list[Wait]:
-    """The waits that an entry may settle."""
+    """Return the waits that an entry may settle."""
     if entry.kind in waits.STATUS_OF:
         wait = found.get(indexes.facts_of(entry).wait_id)
         return [] if wait is None else [wait]
@@ -153,13 +153,13 @@ _CLOSING: Final = frozenset(
 
 
 def _status_after(wait: Wait, entry: Header) -> WaitStatus | None:
-    """What an entry makes of an open wait; None if nothing."""
+    """Return the status that an entry gives an open wait; None if it gives none."""
     match indexes.facts_of(entry):
-        case waits.Settled(wait_id) if wait_id == wait.wait_id:
+        case waits.WaitSettled(wait_id) if wait_id == wait.wait_id:
             return waits.STATUS_OF[Kind(entry.kind)]
         case waits.Closed(group_id) if group_id == wait.group_id:
             return WaitStatus.CANCELLED
-        case runs.Ended() | runs.Rewound(keeps_waits=False):
+        case runs.RunFinished() | runs.Rewound(keeps_waits=False):
             return WaitStatus.CANCELLED
         case _:
             return None

@@ -1,4 +1,4 @@
-"""A turn: what is on a run's record since its last checkpoint."""
+"""A turn: a run's entries since its last checkpoint."""
 
 from typing import Any
 
@@ -7,21 +7,21 @@ from holdfast.engine.reading.journal import body_of, read_after
 from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.kernel import indexes, journal
 from holdfast.kernel.journal import ORIGIN, Entry, Kind
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 
 _NEWEST = 2**62
 _NOTED = 20
 _PAGE = 500
 _NO_REASON = "no reason is on record"
 _REASONS = {
-    Status.BLOCKED: Kind.RUN_BLOCKED,
-    Status.FAILED: Kind.RUN_FAILED,
-    Status.CANCELLED: Kind.RUN_CANCELLED,
+    RunStatus.BLOCKED: Kind.RUN_BLOCKED,
+    RunStatus.FAILED: Kind.RUN_FAILED,
+    RunStatus.CANCELLED: Kind.RUN_CANCELLED,
 }
 
 
 async def entries_since_checkpoint(context: Context, run_id: str) -> list[Entry]:
-    """The entries after the newest checkpoint (all, if there is none), checked by the chain."""
+    """Return the entries after the newest checkpoint (else all), checked against the chain."""
     found = await context.store.checkpoints.page(run_id, before=_NEWEST, limit=1)
     if not found:
         return await read_after(context, run_id, ORIGIN)
@@ -33,8 +33,8 @@ async def entries_since_checkpoint(context: Context, run_id: str) -> list[Entry]
     return await read_after(context, run_id, newest.entry.position)
 
 
-async def begun_by(context: Context, run: Run) -> str:
-    """The agent that a run was started with: it may have been handed over since."""
+async def begun_by(context: Context, run: RunRow) -> str:
+    """Return the agent that a run was started with, before any handoff."""
     if run.contexts == 1 and not run.handoff:
         return run.agent
     found = await context.store.journal.named(run.run_id, [1])
@@ -44,7 +44,7 @@ async def begun_by(context: Context, run: Run) -> str:
 
 
 async def input_of(context: Context, run_id: str) -> Any:
-    """What a run was created with."""
+    """Return the input that a run was created with."""
     found = await context.store.journal.named(run_id, [1])
     is_first = bool(found) and found[0].entry.kind == Kind.RUN_CREATED
     if not is_first or not journal.is_intact(found[0].entry, journal.GENESIS):
@@ -53,7 +53,7 @@ async def input_of(context: Context, run_id: str) -> Any:
 
 
 async def step_result(context: Context, run_id: str, seq: int, *, prefix: str = "") -> Any:
-    """What a recorded step of a run came to; raises NotFoundError if there is no such step."""
+    """Return the result of a recorded step; raises NotFoundError if there is no such step."""
     found = await context.store.journal.named(run_id, [seq])
     entry = found[0].entry if found else None
     is_step = entry is not None and entry.kind == Kind.STEP_RECORDED
@@ -65,7 +65,7 @@ async def step_result(context: Context, run_id: str, seq: int, *, prefix: str = 
 
 
 async def last_note(context: Context, run_id: str) -> str:
-    """Why a run failed, was cancelled or is blocked; else the newest remark of late entries.
+    """Return why a run failed, was cancelled or is blocked; else the newest note of late entries.
 
     A reason is found however many entries follow it.
     """

@@ -1,4 +1,4 @@
-"""Versions: the state of a run at any of them, every entry that is used checked against the chain.
+"""Versions: load the state of a run at any of them, with every entry checked against the chain.
 
 A load verifies every entry it uses against its link, and that no version is missing between them:
 it returns the state that was saved, or raises CheckpointCorrupted naming the entry.
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.engine.context import Context
-from holdfast.engine.reading import proving
-from holdfast.engine.reading.folding import Fold, Named, View, view_of
+from holdfast.engine.reading import proved_checkpoints
+from holdfast.engine.reading.log_views import LogFold, LogView, NamedEntries, view_of
 from holdfast.errors import (
     CheckpointCorrupted,
     CheckpointFinal,
@@ -37,23 +37,23 @@ class Newest(NamedTuple):
 
 
 async def load_parts(context: Context, checkpoint: Checkpoint) -> Parts:
-    """The parts of the state at a checkpoint, every entry used checked against the chain."""
+    """Return the parts of the state at a checkpoint, every entry used checked against the chain."""
     what = f"version {checkpoint.version} of run {checkpoint.run_id}"
     with _explained(what):
         loading = _Loading(context, checkpoint.run_id)
         try:
             await loading.load(checkpoint.base_seq, checkpoint.seq)
         except (IntegrityError, msgspec.MsgspecError, LookupError, AssertionError):
-            await proving.check_rows(context, [checkpoint])
+            await proved_checkpoints.check_rows(context, [checkpoint])
             raise
-        await proving.check_rows(context, [checkpoint])
+        await proved_checkpoints.check_rows(context, [checkpoint])
         if loading.parts.version != checkpoint.version:
             raise IntegrityError(f"version {checkpoint.version} is missing")
         return loading.parts
 
 
 async def load_newest(context: Context, run_id: str) -> Newest:
-    """The newest state as the journal tells it; the index only says where to begin reading."""
+    """Return the newest state by the journal; the index only says where to begin reading."""
     known = await context.store.checkpoints.page(run_id, before=_NO_LIMIT, limit=1)
     what = f"version {known[0].version} of run {run_id}" if known else f"the state of run {run_id}"
     with _explained(what):
@@ -62,56 +62,60 @@ async def load_newest(context: Context, run_id: str) -> Newest:
         if known and loading.parts.version < known[0].version:
             raise IntegrityError(f"version {known[0].version} is missing")
         if known and known[0] != newest:
-            await proving.check_rows(context, known)
+            await proved_checkpoints.check_rows(context, known)
         return Newest(loading.parts, newest or (known[0] if known else None))
 
 
-async def load_newest_folded(context: Context, run_id: str, upto: int) -> tuple[Newest, Fold]:
-    """The newest state at a seq, and the latest versions before it with every item in full."""
+async def load_newest_folded(context: Context, run_id: str, upto: int) -> tuple[Newest, LogFold]:
+    """Return the newest state at a seq, and the latest versions before it with full items."""
     known = await context.store.checkpoints.page(run_id, before=_NO_LIMIT, limit=1)
     with _explained(f"the state of run {run_id}"):
-        fold = Fold()
+        fold = LogFold()
         loading = _Loading(context, run_id, fold)
         newest = await loading.load(known[0].base_seq if known else 0, upto)
         if known and known[0] != newest:
-            await proving.check_rows(context, known)
+            await proved_checkpoints.check_rows(context, known)
         refs = fold.refs()
         missing = sorted({ref.seq for ref in refs} - loading.parts.bodies.keys())
         bodies = {e.seq: journal.body_of(e) for e in await load_entries(context, run_id, missing)}
-        fold.resolve(Named({**bodies, **loading.parts.bodies}).raw_of)
+        fold.resolve(NamedEntries({**bodies, **loading.parts.bodies}).raw_of)
         return Newest(loading.parts, newest), fold
 
 
-async def load_views(context: Context, run_id: str, versions: Collection[int]) -> dict[int, View]:
-    """The states at versions with every item in full."""
+async def load_views(
+    context: Context, run_id: str, versions: Collection[int]
+) -> dict[int, LogView]:
+    """Return the states at versions with every item in full."""
     first, last = min(versions), max(versions)
     page = await context.store.checkpoints.page(run_id, before=last + 1, limit=last - first + 1)
     found = [row for row in reversed(page) if row.version in versions]
-    await proving.check_rows(context, found)
+    await proved_checkpoints.check_rows(context, found)
     if len(found) < len(versions):
         raise CheckpointNotFound(f"run {run_id} does not have all of these versions any more")
-    # A version that was given a base of its own begins and ends with it.
+    # A version that was given a separate base begins and ends with it.
     apart = [[row] for row in found if row.base_seq > row.seq]
     together = [row for row in found if row.base_seq < row.seq]
-    views: dict[int, View] = {}
+    views: dict[int, LogView] = {}
     for some in [*apart, together] if together else apart:
         with _explained(f"the state of run {run_id}"):
             views |= await _views_of(context, run_id, some)
     return views
 
 
-async def _views_of(context: Context, run_id: str, rows: Sequence[Checkpoint]) -> dict[int, View]:
-    fold = Fold(only=frozenset(row.version for row in rows))
+async def _views_of(
+    context: Context, run_id: str, rows: Sequence[Checkpoint]
+) -> dict[int, LogView]:
+    fold = LogFold(only=frozenset(row.version for row in rows))
     loading = _Loading(context, run_id, fold)
     await loading.load(rows[0].base_seq, rows[-1].seq)
     missing = sorted({ref.seq for ref in fold.refs()})
     bodies = {e.seq: journal.body_of(e) for e in await load_entries(context, run_id, missing)}
-    fold.resolve(Named(bodies).raw_of)
+    fold.resolve(NamedEntries(bodies).raw_of)
     return dict(fold.views)
 
 
 async def load_entries(context: Context, run_id: str, seqs: Sequence[int]) -> list[Entry]:
-    """Entries by their seqs, each checked against the chain."""
+    """Return entries by their seqs, each checked against the chain."""
     if not seqs:
         return []
     found = await context.store.journal.named(run_id, sorted(seqs))
@@ -137,14 +141,14 @@ def _explained(what: str) -> Generator[None]:
 class _Loading:
     """One load: the base, the deltas after it, and the entries they name."""
 
-    def __init__(self, context: Context, run_id: str, fold: Fold | None = None) -> None:
+    def __init__(self, context: Context, run_id: str, fold: LogFold | None = None) -> None:
         self._journal = context.store.journal
         self._run_id = run_id
         self._fold = fold
         self.parts = Parts()
 
     async def load(self, base_seq: int, upto: int) -> Checkpoint | None:
-        """Fold every checkpoint from a base (0: the beginning) to a seq; the last of them."""
+        """Fold every checkpoint from a base (0: the beginning) to a seq. Returns the last one."""
         parts, newest = self.parts, None
         if base_seq:
             await self._begin_at_base(base_seq)
@@ -188,7 +192,7 @@ class _Loading:
 
 
 def checked_body(linked: Linked) -> bytes:
-    """The body of an entry that fits the chain; raises IntegrityError for one that does not."""
+    """Return the body of an entry. Raises IntegrityError if it does not fit the chain."""
     entry = linked.entry
     previous = journal.GENESIS if entry.seq == 1 else linked.previous
     if previous is None or not journal.is_intact(entry, previous):
@@ -197,12 +201,12 @@ def checked_body(linked: Linked) -> bytes:
 
 
 async def check_not_final(context: Context, checkpoint: Checkpoint) -> None:
-    """Raise CheckpointFinal for a version that is not to be changed or taken away.
+    """Raise CheckpointFinal for a version that must not be changed or removed.
 
-    The journal says so, whatever the rows do.
+    The journal decides, not the rows.
     """
-    await proving.check_rows(context, [checkpoint])
-    linked = await proving.is_final(context, checkpoint)
+    await proved_checkpoints.check_rows(context, [checkpoint])
+    linked = await proved_checkpoints.is_final(context, checkpoint)
     if linked is not None:
         status = indexes.facts_of(linked.entry).status
         raise CheckpointFinal(

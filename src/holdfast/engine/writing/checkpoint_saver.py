@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from holdfast import ids
-from holdfast.engine.writing.run_writer import Plan, RunWriter
+from holdfast.engine.writing.run_writer import RunWriter, WritePlan
 from holdfast.engine.writing.sizes import check_size
 from holdfast.engine.writing.staged_entries import StagedEntries
 from holdfast.errors import HoldfastError, MisuseError, OutcomeUnknown
@@ -20,12 +20,12 @@ from holdfast.kernel.edits import Edits
 from holdfast.kernel.journal import Draft, Entry, Kind, NoFacts
 from holdfast.kernel.marks import Mark
 from holdfast.kernel.records import Told
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.state import Parts
 
 
 class About(NamedTuple):
-    """What is said about a checkpoint, to find it by."""
+    """The fields by which a checkpoint can be found."""
 
     phase: str = ""
     agent: str = ""
@@ -35,15 +35,15 @@ class About(NamedTuple):
     record: Told | None = None
 
 
-Then = Callable[[Run, checkpoints.Created], Sequence[Draft]]
-"""What follows a checkpoint in the same commit, by the run before it and what is said of it."""
+Then = Callable[[RunRow, checkpoints.CheckpointCreated], Sequence[Draft]]
+"""Returns what follows a checkpoint in the same commit, given the run before it and its facts."""
 
 
 class CheckpointPlan:
-    """The edits of a run as its next version. `plan` may be asked for several times.
+    """The edits of a run as its next version. `plan` may be called several times.
 
     `then` is what follows the checkpoint in the same commit; `check` raises unless the run may be
-    advanced. `checkpoint_id` is the id it gets, if that is told in what it stores.
+    advanced. `checkpoint_id` is the id it gets, if its body contains that id.
     """
 
     __slots__ = (
@@ -70,7 +70,7 @@ class CheckpointPlan:
         staged: StagedEntries,
         max_bytes: int,
         then: Sequence[Draft] | Then = (),
-        check: Callable[[Run], None] = runs.check_leased,
+        check: Callable[[RunRow], None] = runs.check_leased,
         checkpoint_id: UUID | None = None,
     ) -> None:
         self._check = check
@@ -86,8 +86,8 @@ class CheckpointPlan:
         self._values_body = b""
         self._delta = Delta({}, {}, [])
 
-    def plan(self, run: Run, seq: int) -> Plan:
-        """The entries that store the version, the first of them at `seq`."""
+    def plan(self, run: RunRow, seq: int) -> WritePlan:
+        """Return the entries that store the version, the first of them at `seq`."""
         self._check(run)
         parts, base_seq = self._parts, self._parts.base_seq
         drafts: list[Draft] = []
@@ -102,7 +102,7 @@ class CheckpointPlan:
             drafts.append(Draft(Kind.STATE_VALUES, NoFacts(), self._values_body))
         body = checkpoints.encode_body(self._delta)
         check_size(body, "this checkpoint", self._max_bytes)
-        created = checkpoints.Created(
+        created = checkpoints.CheckpointCreated(
             self._checkpoint_id or ids.uuid7(),
             parts.version + 1,
             parts.version,
@@ -112,7 +112,7 @@ class CheckpointPlan:
         drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
         then = self._then(run, created) if callable(self._then) else self._then
         self._following = len(then)
-        return Plan([*drafts, *then], self._stored)
+        return WritePlan([*drafts, *then], self._stored)
 
     def _stored(self, entries: Sequence[Entry], drafts: Sequence[Draft]) -> None:
         own = len(entries) - self._following
@@ -131,8 +131,8 @@ class CheckpointPlan:
 class CheckpointSaver:
     """The edits of a run since its last checkpoint, and storing them as the next version.
 
-    `stamp` are values that every version has; they alone make no version. `before_saving` makes
-    edits of what was changed without this object being told; until `discard`.
+    `stamp` are values that every version has; they alone make no version. `before_saving` turns
+    changes made outside this object into edits, until `discard`.
     """
 
     def __init__(self, writer: RunWriter, parts: Parts, *, max_bytes: int) -> None:
@@ -180,10 +180,10 @@ class CheckpointSaver:
             )
 
     async def checkpoint(self, about: About) -> Entry:
-        """Store the edits as the next version; its entry.
+        """Store the edits as the next version. Returns its entry.
 
-        After a commit whose outcome was not known, this finds out, and gives back the checkpoint
-        that was stored after all if there is nothing else to store.
+        After a commit with an unknown outcome, this finds out, and returns the checkpoint that was
+        stored after all if nothing else is to be stored.
         """
         if not self._writer.is_settled:
             settled = await self._writer.settle()
@@ -195,7 +195,7 @@ class CheckpointSaver:
     async def checkpoint_whole(self, state: Mapping[str, object], about: About) -> Entry:
         """Store a whole state as the next version; only what differs is written.
 
-        It takes the place of edits that were not saved; if it is refused, they are as they were.
+        It replaces edits that were not saved; if it is refused, they are kept.
         """
         await self._writer.settle()
         edits, kept = Edits(self.parts, max_bytes=self._max_bytes), self._edits
@@ -217,7 +217,7 @@ class CheckpointSaver:
         checkpoint_id: UUID | None = None,
         is_patient: bool = False,
     ) -> Sequence[Entry]:
-        """Commit the edits as a version, and what follows it; the entries.
+        """Commit the edits as a version, and what follows it. Returns the entries.
 
         Until it is known that they are stored, nothing is added to the edits. With `is_patient` it
         waits for a store that is away, if the settings say so.

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from holdfast.engine.context import Context
 from holdfast.kernel.journal import ORIGIN, Draft, Origin, Position
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.stores.contract import BegunRun, Commit
-from holdfast.stores.sealing import seal_all
+from holdfast.stores.entry_sealer import seal_all
 
 
-class Beginning(NamedTuple):
+class ChildRun(NamedTuple):
     """A run that is to begin with a commit of another."""
 
     run_id: str
@@ -18,22 +18,22 @@ class Beginning(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A commit, and the run as it is once it is stored."""
+    """A commit, and the row of its run after it is stored."""
 
     commit: Commit
-    run: Run
+    run: RunRow
 
 
 def build_commit(
     context: Context,
     run_id: str,
-    before: Run | None,
+    before: RunRow | None,
     after: Position,
     drafts: Sequence[Draft],
     *,
     by: str = "",
     at: int = 0,
-    begins: Sequence[Beginning] = (),
+    begins: Sequence[ChildRun] = (),
 ) -> Built:
     """Seal drafts that continue a journal after a position; `before` is the run as it was there.
 
@@ -52,7 +52,7 @@ def build_commit(
     return Built(Commit(context.tenant, run_id, after, entries, changed, changes, begun), run)
 
 
-def _begin(beginning: Beginning, origin: Origin) -> BegunRun:
+def _begin(beginning: ChildRun, origin: Origin) -> BegunRun:
     own = Origin(origin.tenant, beginning.run_id, origin.actor, origin.at)
     sealed = seal_all(None, ORIGIN, beginning.drafts, own)
     assert sealed.run is not None, "a run that begins is created"

@@ -1,8 +1,8 @@
 """Commits while the store is away: settings `on_store_failure: memory` and `spool`.
 
-What a commit is to store stays here until it is stored. A process that dies meanwhile loses it;
-whoever sent the task has no acknowledgement yet, and sends it again. With a spool that is so only
-for what must not be spooled: it waits, and what was spooled before it is drained first.
+What a commit is to store stays in memory until it is stored. A process that dies meanwhile loses
+it; the sender of the task has no acknowledgement yet, and sends it again. With a spool this holds
+only for what must not be spooled: it waits, and what was spooled before it is drained first.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ _LONGEST_PAUSE: Final = 5.0
 
 
 def keeps_in_memory(context: Context) -> bool:
-    """Whether a checkpoint that cannot be stored is left to a later one."""
+    """Return whether a later checkpoint may store what one could not."""
     return context.settings.on_store_failure == "memory"
 
 
 def waits_for_store(context: Context) -> bool:
-    """Whether commits wait for a store that is away; not if the spool fails them too."""
+    """Return whether commits wait for a store that is away; not if the spool fails too."""
     spool = context.spool
     return keeps_in_memory(context) or (spool is not None and not spool.is_broken)
 
 
 async def retry_while_unavailable(context: Context, commit: Callable[[], Awaitable[T]]) -> T:
-    """Commit, again and again while the store is away; at once an error if the settings say so."""
+    """Commit, and retry while the store is away; raise at once if the settings say so."""
     pause = 0.05
     while True:
         try:

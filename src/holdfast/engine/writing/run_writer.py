@@ -1,8 +1,8 @@
 """The writer of one run: commits that continue its journal, with staged entries in front.
 
-`advance` runs a pure decision on the known state and commits what it asks for. If somebody else was
-first, what came between is folded in and the decision is made anew: a cancel that arrived means
-stop, a later lease means fenced. A commit whose outcome is unknown is resent before anything else.
+`advance` runs a pure decision on the known state and commits what it asks for. If another writer
+was first, what came between is folded in and the decision is made again: a cancel means stop, a
+later lease means fenced. A commit whose outcome is unknown is resent before anything else.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import read_after
-from holdfast.engine.writing.commits import Beginning, build_commit
+from holdfast.engine.writing.commits import ChildRun, build_commit
 from holdfast.engine.writing.outages import retry_while_unavailable
 from holdfast.engine.writing.staged_entries import Staged, StagedEntries
 from holdfast.errors import (
@@ -25,20 +25,20 @@ from holdfast.errors import (
 from holdfast.kernel import budgets, indexes, leases, runs, signals, waits
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Position
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
 from holdfast.telemetry import COMMIT_CONFLICT
 
 
-class Plan(NamedTuple):
+class WritePlan(NamedTuple):
     """What a decision asks for, and what to do once it is stored."""
 
     drafts: Sequence[Draft]
     on_applied: Callable[[Sequence[Entry], Sequence[Draft]], None] | None = None
-    begins: Sequence[Beginning] = ()
+    begins: Sequence[ChildRun] = ()
 
 
-Decide = Callable[[Run, int], Plan]
+Decide = Callable[[RunRow, int], WritePlan]
 
 
 class ConditionFailed(HoldfastError):
@@ -62,7 +62,7 @@ class Ownership(Protocol):
         ...
 
 
-class Leased:
+class LeasedStrategy:
     """The run is this writer's alone as long as nobody has taken a later lease."""
 
     is_exclusive = True
@@ -86,14 +86,14 @@ class Shared:
         await self._on_later(later)
 
 
-class _Pending(NamedTuple):
+class _PendingCommit(NamedTuple):
     """A commit that was sent, or is about to be; `plan` is what its decision asked for."""
 
     commit: Commit
-    run: Run
+    run: RunRow
     staged: Sequence[Staged]
-    plan: Plan
-    before: tuple[Run, int]
+    plan: WritePlan
+    before: tuple[RunRow, int]
 
     @property
     def own_entries(self) -> Sequence[Entry]:
@@ -111,7 +111,7 @@ class RunWriter:
     def __init__(
         self,
         context: Context,
-        run: Run,
+        run: RunRow,
         position: Position,
         *,
         recorded: dict[int, bytes] | None = None,
@@ -127,9 +127,9 @@ class RunWriter:
         """The seq of the last entry of others that set a budget of the run and was folded in."""
         self.staged = StagedEntries({} if recorded is None else recorded)
         self._context = context
-        self._ownership = ownership or Leased(run.lease_seq)
+        self._ownership = ownership or LeasedStrategy(run.lease_seq)
         self._on_stored = on_stored
-        self._pending: _Pending | None = None
+        self._pending: _PendingCommit | None = None
         self._spooled = 0
         self._superseded: HoldfastError | None = None
         self._is_busy = False
@@ -145,17 +145,17 @@ class RunWriter:
         """Whether some of what this writer has committed is in the local spool only."""
         return self._spooled > 0
 
-    async def append(self, *drafts: Draft, begins: Sequence[Beginning] = ()) -> Sequence[Entry]:
+    async def append(self, *drafts: Draft, begins: Sequence[ChildRun] = ()) -> Sequence[Entry]:
         """Commit drafts to a run that is held; without drafts, what is staged."""
 
-        def decide(run: Run, seq: int) -> Plan:
+        def decide(run: RunRow, seq: int) -> WritePlan:
             runs.check_leased(run)
-            return Plan(drafts, begins=begins)
+            return WritePlan(drafts, begins=begins)
 
         return await self.advance_patiently(decide)
 
     async def advance_patiently(self, decide: Decide) -> Sequence[Entry]:
-        """Advance; if the settings say so, again and again while the store is away."""
+        """Advance; if the settings say so, retry while the store is away."""
         return await retry_while_unavailable(self._context, lambda: self.advance(decide))
 
     async def advance(self, decide: Decide) -> Sequence[Entry]:
@@ -184,7 +184,7 @@ class RunWriter:
             self._leave()
 
     async def settle(self) -> Sequence[Entry]:
-        """Find out what became of a commit whose answer nobody saw; its entries if it is stored."""
+        """Settle a commit whose answer was lost. Returns its entries if it is stored."""
         await self._enter()
         try:
             return await self._settle()
@@ -201,10 +201,10 @@ class RunWriter:
             self._leave()
 
     async def _settle_before(self, decide: Decide) -> Sequence[Entry] | None:
-        """Wait for one's turn and settle what is pending.
+        """Wait for the caller's turn and settle what is pending.
 
-        If `decide` asks for just what turns out to be stored, its caller tries again what has
-        succeeded: the entries are given back, and the turn is over. Else it is the caller's turn.
+        If `decide` asks for just what turns out to be stored, its caller retries what has
+        succeeded: the entries are returned, and the turn is over. Else it is the caller's turn.
         """
         await self._enter()
         try:
@@ -221,7 +221,7 @@ class RunWriter:
     async def _enter(self) -> None:
         """Wait until nobody else uses this writer. Tasks take turns in the order they came."""
         while self._is_busy:
-            # In a fork, whoever has the turn does not exist.
+            # In a forked process, the task that has the turn does not exist.
             self._context.store.home.check()
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
@@ -241,8 +241,8 @@ class RunWriter:
                 turn.set_result(None)
                 return
 
-    def _prepare(self, decide: Decide) -> _Pending | None:
-        """Seal what is staged and what a decision asks for; None if that is nothing."""
+    def _prepare(self, decide: Decide) -> _PendingCommit | None:
+        """Seal what is staged and what a decision asks for. Returns None if there is nothing."""
         before, seq = self.run, self.position.seq + 1
         staged = self.staged.plan(seq)
         own_seq = seq + len(staged)
@@ -253,11 +253,11 @@ class RunWriter:
         built = build_commit(
             self._context, before.run_id, before, self.position, drafts, begins=plan.begins
         )
-        return _Pending(built.commit, built.run, staged, plan, (before, own_seq))
+        return _PendingCommit(built.commit, built.run, staged, plan, (before, own_seq))
 
-    async def _submit(self, pending: _Pending) -> Outcome:
-        # Until the answer is here, the commit may or may not be stored: whoever uses this writer
-        # next finds it in `_pending` and settles it first.
+    async def _submit(self, pending: _PendingCommit) -> Outcome:
+        # Until the answer is here, the commit may or may not be stored: the next user of this
+        # writer finds it in `_pending` and settles it first.
         is_first_time = self._pending is None
         self._pending = pending
         try:
@@ -277,7 +277,7 @@ class RunWriter:
         spool = self._context.spool
         if spool is None:
             return await self._context.store.submit(commit)
-        # One that is not its writer's alone would be superseded by whoever writes next.
+        # In a shared run, the next writer would supersede it.
         can_spool = self._ownership.is_exclusive and spool.takes(commit)
         is_away = spool.is_away and not spool.is_broken
         if can_spool and is_away and self._superseded is None:
@@ -296,7 +296,7 @@ class RunWriter:
     async def _spool(self, commit: Commit) -> Outcome:
         spool = self._context.spool
         assert spool is not None, "whoever calls has looked"
-        # Before it is written: it may be drained before this task goes on.
+        # Before it is written: it may be drained before this task continues.
         self._spooled += 1
         try:
             await spool.add(commit, self._drained)
@@ -316,7 +316,7 @@ class RunWriter:
         if self._superseded is not None:
             raise self._superseded
 
-    def _answered(self, pending: _Pending, outcome: Outcome) -> None:
+    def _answered(self, pending: _PendingCommit, outcome: Outcome) -> None:
         self._pending = None
         if not isinstance(outcome, Applied):
             return
@@ -331,7 +331,7 @@ class RunWriter:
             plan.on_applied(pending.own_entries, plan.drafts)
 
     async def _settle(self) -> Sequence[Entry]:
-        """The commit is sent again unchanged: if it is there already, that is success."""
+        """Send the commit again unchanged: if it is stored already, that is success."""
         if self._pending is None:
             return ()
         pending = self._pending
@@ -341,7 +341,7 @@ class RunWriter:
         return pending.commit.entries if isinstance(outcome, Applied) else ()
 
     async def _catch_up(self) -> None:
-        """Fold in what others appended; raises Fenced if the lease is another's now."""
+        """Fold in what others appended; raises Fenced if another worker has the lease now."""
         self._context.telemetry.count(COMMIT_CONFLICT)
         await self._fold_later()
 
@@ -357,14 +357,14 @@ class RunWriter:
             self.position = entry.position
             if isinstance(facts, waits.Closed):
                 self.closed_groups.add(facts.group_id)
-            elif isinstance(facts, signals.Received):
+            elif isinstance(facts, signals.SignalReceived):
                 self.signalled[facts.name] = entry.seq
             elif isinstance(facts, budgets.Set):
                 self.budget_seq = entry.seq
 
 
-def _asks_again(decide: Decide, pending: _Pending) -> bool:
-    """Whether a decision asks for just what a commit has of its own; not if that is nothing."""
+def _asks_again(decide: Decide, pending: _PendingCommit) -> bool:
+    """Return whether a decision asks for a commit's own entries; False if it has none."""
     if not pending.plan.drafts:
         return False
     try:

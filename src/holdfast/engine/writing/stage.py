@@ -32,7 +32,7 @@ class Stage:
         self._held_up: asyncio.TimerHandle | None = None
         self._flushing: set[asyncio.Task[None]] = set()
         self.is_patient = False
-        """Whether results wait for the next commit however long; outcomes of effects never do."""
+        """Whether results wait for the next commit without limit; outcomes of effects never do."""
 
     @property
     def drafts(self) -> Sequence[Draft]:
@@ -45,7 +45,7 @@ class Stage:
         return self._writer.is_settled and self._writer.position.seq <= self._writer.run.lease_seq
 
     def step(self, name: str, value: object, *, args_digest: bytes = b"", passed: int = 0) -> Ref:
-        """Put a result on the record; the answer may be named in the state in its place."""
+        """Record a result. The returned reference may be named in the state in its place."""
         body = encoded(value, name, self._max_bytes)
         facts = checkpoints.Step(names.check(name, what="the name of a step"), args_digest, passed)
         ref = self._add(Draft(Kind.STEP_RECORDED, facts, body), can_wait=True)
@@ -58,7 +58,7 @@ class Stage:
             self._staged.add(draft)
 
     def versions(self, versions: Versions) -> None:
-        """Put on record what the agent is made of."""
+        """Record the versions that the agent is made of."""
         self._add(Draft(Kind.VERSIONS_RECORDED, versions), can_wait=True)
 
     def drop(self) -> None:
@@ -85,19 +85,19 @@ class Stage:
         return self._staged.seq_of(ref.seq)
 
     def add(self, draft: Draft) -> None:
-        """Put on record what has no result that may be named."""
+        """Record an entry without a result that may be named."""
         self._add(draft, can_wait=True)
 
     def outcome(
         self,
         effect: effects.Effect,
-        status: effects.Status,
+        status: effects.EffectStatus,
         *,
         result: object = None,
         note: str = "",
         retry: bool = False,
     ) -> None:
-        """Record what became of an effect; `result` may be the text of an error."""
+        """Record the outcome of an effect; `result` may be the text of an error."""
         body = (
             b"" if result is None else encoded(result, f"result of {effect.tool}", self._max_bytes)
         )
@@ -108,7 +108,7 @@ class Stage:
     def joining(self) -> Generator[None]:
         """Let what is staged wait a moment for a commit that another task is about to make.
 
-        It does not wait for a store that is away: then it goes into the spool by itself.
+        It does not wait for a store that is away: then it is spooled alone.
         """
         self._joining += 1
         try:
@@ -125,12 +125,12 @@ class Stage:
         await self._writer.append()
 
     async def settle(self) -> None:
-        """Find out what became of a commit whose answer nobody saw, if there is one."""
+        """Settle a commit whose answer was lost, if there is one."""
         if not self._writer.is_settled:
             await self._writer.append()
 
     async def close(self) -> list[Draft]:
-        """Stage no more; what could not be stored."""
+        """Stop staging. Returns what could not be stored."""
         self._is_flush_due = True
         if self._flushing:
             await asyncio.wait(self._flushing)

@@ -13,7 +13,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.writing.commits import build_commit
 from holdfast.errors import ConflictError, RunExists, RunNotFound
 from holdfast.kernel.journal import ORIGIN, Draft, Entry
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.stores.contract import Applied
 from holdfast.stores.reads import RunAtHead
 
@@ -26,11 +26,11 @@ DecideAtHead = Callable[[RunAtHead, int], Awaitable[Sequence[Draft]]]
 
 
 def choose_id(run_id: str | None) -> str:
-    """The id of a run to be made: the caller's, if it can be one, else a new one."""
+    """Return the id of a new run: the caller's after a check, else a new one."""
     return ids.new_run_id() if run_id is None else names.check(run_id, what="run id")
 
 
-async def create(context: Context, run_id: str, drafts: Sequence[Draft], *, by: str = "") -> Run:
+async def create(context: Context, run_id: str, drafts: Sequence[Draft], *, by: str = "") -> RunRow:
     """Store a new run: its journal and its rows begin together. Raises RunExists."""
     built = build_commit(context, run_id, None, ORIGIN, drafts, by=by)
     if not isinstance(await context.store.submit(built.commit), Applied):
@@ -41,7 +41,10 @@ async def create(context: Context, run_id: str, drafts: Sequence[Draft], *, by: 
 async def append_at_head(
     context: Context, run_id: str, decide: DecideAtHead, *, by: str = "", advice: str = "try again"
 ) -> Sequence[Entry]:
-    """Append what `decide` asks for in one commit; the entries. Decided anew if the run grows."""
+    """Append what `decide` asks for in one commit, and decide again if the run grows.
+
+    Returns the entries.
+    """
     names.check(run_id, what="run id")
     for lost in range(TRIES):
         if lost:

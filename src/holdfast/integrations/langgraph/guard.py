@@ -1,7 +1,7 @@
-"""`durable(graph)`: the same graph, run by one process at a time, and saved before it goes on.
+"""`durable(graph)`: the same graph, run by one process at a time, and saved before each next step.
 
-While a graph runs, its thread is held by a lease, which goes along in the config and is checked by
-every write. Going on with a thread that waits for people takes the answers given in the inbox.
+While a graph runs, its thread is held by a lease, which is passed in the config and is checked by
+every write. Resuming a thread that waits for people takes the answers given in the inbox.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from langgraph.types import Command, Interrupt, StateSnapshot
 
 from holdfast.errors import HoldfastError, MisuseError, StoreClosed
 from holdfast.integrations.langgraph import interrupts
-from holdfast.integrations.langgraph.places import TOKEN
+from holdfast.integrations.langgraph.checkpoint_config import TOKEN
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.tools import tool_calls
@@ -37,9 +37,9 @@ _ADVICE: Final = (
 def durable(graph: G) -> G:
     """The same graph, for threads that only one process may run at a time.
 
-    Every step is stored before the next one begins (`durability="sync"`). A thread that somebody
-    else runs raises ThreadBusy. `invoke(None, config)` goes on with the answers that people gave in
-    the approvals inbox. A graph that runs as a node of another one is part of that one's run.
+    Every step is stored before the next one begins (`durability="sync"`). A thread that another
+    process runs raises ThreadBusy. `invoke(None, config)` resumes with the answers that people gave
+    in the approvals inbox. A graph that runs as a node of another one is part of that one's run.
     """
     if not isinstance(graph, Pregel):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
         raise MisuseError(f"durable() takes a compiled graph, not {type(graph).__name__}")
@@ -52,9 +52,9 @@ def durable(graph: G) -> G:
 
 
 class _Taking:
-    """Taking a thread for a caller on another event loop, who may go away at any moment.
+    """Claims a thread for a caller on another event loop, who may go away at any moment.
 
-    Used on the store's loop only. A lease that the caller never hears of is given back.
+    Used on the store's loop only. A lease that never reaches the caller is released.
     """
 
     def __init__(self, thread: Thread) -> None:
@@ -75,7 +75,7 @@ class _Taking:
             self._ended.set()
 
     async def give_up(self) -> None:
-        """Release the thread if it was taken; what is still under way is waited for."""
+        """Release the thread if it was claimed; wait for a claim that is still under way."""
         self._is_given_up = True
         if self._has_begun:
             await self._ended.wait()
@@ -84,7 +84,7 @@ class _Taking:
                 await self._thread.release(self._token)
 
 
-class _Held(NamedTuple):
+class _HeldThread(NamedTuple):
     """A thread that is to be held, and the config of the run that holds it."""
 
     saver: HoldfastSaver
@@ -120,7 +120,7 @@ class _Held(NamedTuple):
 
 
 class _Durable(Pregel[Any, Any, Any, Any]):
-    """What a durable graph does otherwise; everything else of a graph comes by these methods."""
+    """What a durable graph does differently; everything else in a graph uses these methods."""
 
     def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Any:
         return self._stream_held(input, config, options)
@@ -178,7 +178,7 @@ class _Durable(Pregel[Any, Any, Any, Any]):
                     yield chunk
 
     @contextlib.contextmanager
-    def _held(self, wanted: _Held | None) -> Generator[RunnableConfig | None]:
+    def _held(self, wanted: _HeldThread | None) -> Generator[RunnableConfig | None]:
         if wanted is None:
             yield None
             return
@@ -190,7 +190,7 @@ class _Durable(Pregel[Any, Any, Any, Any]):
                 wanted.saver.call(wanted.release, token)
 
     @contextlib.asynccontextmanager
-    async def _aheld(self, wanted: _Held | None) -> AsyncGenerator[RunnableConfig | None]:
+    async def _aheld(self, wanted: _HeldThread | None) -> AsyncGenerator[RunnableConfig | None]:
         if wanted is None:
             yield None
             return
@@ -198,7 +198,7 @@ class _Durable(Pregel[Any, Any, Any, Any]):
         try:
             yield wanted.with_token(token)
         finally:
-            # Whoever cancels this task once more must not leave the thread held.
+            # A second cancellation of this task must not leave the thread held.
             with contextlib.suppress(StoreClosed):
                 await asyncio.shield(wanted.saver.acall(wanted.release, token))
 
@@ -211,7 +211,9 @@ def _durable_kind(kind: type[Any]) -> type[Any]:
     return type(kind.__name__, (_Durable, kind), {"__doc__": kind.__doc__})
 
 
-def _held_by(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None) -> _Held | None:
+def _held_by(
+    graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None
+) -> _HeldThread | None:
     """What a run with this config has to hold; None for a part of a run that holds it."""
     whole = ensure_config(graph.config, config)
     conf: Mapping[str, Any] = whole.get(_CONF, {})
@@ -227,7 +229,7 @@ def _held_by(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None) -
             'a durable graph runs in a thread: give config={"configurable": {"thread_id": "..."}}'
         )
     given = cast(RunnableConfig, {**(config or {}), _CONF: dict((config or {}).get(_CONF, {}))})
-    return _Held(saver, str(conf["thread_id"]), given, not conf.get("checkpoint_id"))
+    return _HeldThread(saver, str(conf["thread_id"]), given, not conf.get("checkpoint_id"))
 
 
 def _synced(options: dict[str, Any]) -> dict[str, Any]:
@@ -262,7 +264,7 @@ def _without_token(config: RunnableConfig) -> RunnableConfig:
 
 
 def _whole(graph: object) -> Any:
-    """A graph as it is: its streams have more overloads than can be told here."""
+    """Return the graph, untyped: its streams have more overloads than can be declared here."""
     return graph
 
 

@@ -14,8 +14,8 @@ _PAGE: Final = 100
 _NO_LIMIT: Final = 2**31
 
 
-class Listing:
-    """One listing, whose values are read as far as somebody wants to see."""
+class CheckpointListing:
+    """One listing, whose values are read only as far as the caller iterates."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Where a saver lives: a store, opened at the first use, and the event loop that works on it.
 
 Savers are called from threads and from event loops that come and go; the store belongs to one loop,
-in a thread of its own. A fork of the process opens the store anew, but
+in a separate thread. A fork of the process opens the store anew, but
 for an SQLite file that was open before.
 """
 
@@ -78,7 +78,7 @@ class Host:
     async def acall(
         self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """The same from an event loop, which goes on meanwhile."""
+        """Do the same from an event loop, without blocking it."""
         loop = self._loop
         if loop is None or loop.is_inherited:
             loop = await asyncio.to_thread(self._opened)
@@ -106,7 +106,7 @@ class Host:
         return self._waits
 
     def lock(self, run_id: str) -> asyncio.Lock:
-        """What lets one task at a time change a thread."""
+        """Return the lock that lets one task at a time change a thread."""
         lock = self._locks.get(run_id)
         if lock is None:
             lock = self._locks[run_id] = asyncio.Lock()
@@ -118,7 +118,7 @@ class Host:
         return None if run is None or run.is_stale else run
 
     async def run(self, run_id: str) -> MarkedRun:
-        """A run to write to; it is created if there is none."""
+        """Return a run to write to; create it if it does not exist."""
         run = self.known(run_id)
         if run is None:
             note = self._notes.get(run_id, "")
@@ -144,7 +144,7 @@ class Host:
         self._runs.pop(run_id, None)
 
     async def advance(self, run_id: str, work: Callable[[MarkedRun], Awaitable[T]]) -> T:
-        """Do `work` with a run, again if what is at hand of it is out of date."""
+        """Do `work` with a run; retry if the cached run is out of date."""
         async with self.lock(run_id):
             while True:
                 run = await self.run(run_id)

@@ -3,7 +3,7 @@
 An interrupt is a write on the channel `__interrupt__`, an answer one on `__resume__`. A subgraph's
 interrupt is written twice, by its own task and by the task that ran the subgraph, with one id: it
 is one question. The name of a question's wait says at which checkpoint and task it was asked, so
-that it can be closed when the graph goes on without the inbox.
+that it can be closed when the graph continues without the inbox.
 """
 
 import hashlib
@@ -34,8 +34,8 @@ _PROMPTS: Final = ("question", "prompt", "message", "description")
 _LONGEST_REQUEST: Final = 500
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """An interrupt as it is stored: `payload` is what `hf.approvals` reads, with the prompt."""
+class StoredInterrupt(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored interrupt: `payload` is what `hf.approvals` reads, with the prompt."""
 
     wait_id: str
     name: str
@@ -43,17 +43,17 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     payload: dict[str, Any]
 
 
-class Taken(msgspec.Struct, frozen=True):
+class TaskInterrupts(msgspec.Struct, frozen=True):
     """What the writes of a task say: what it asks now, and what it was answered before.
 
     `answers` is None for a task that failed: it has not used its answers up.
     """
 
-    asked: list[Question]
+    asked: list[StoredInterrupt]
     answers: list[Any] | None
 
 
-class Settled(msgspec.Struct, frozen=True):
+class SettledQuestions(msgspec.Struct, frozen=True):
     """Questions that are open no more: answered elsewhere, with the value, or not asked now."""
 
     answered: dict[str, Any]
@@ -77,7 +77,7 @@ def questions_of(
     value: object,
     *,
     answered: int = 0,
-) -> list[Question]:
+) -> list[StoredInterrupt]:
     """The questions in the value of a write on `__interrupt__`.
 
     `answered` is how many answers the task had before.
@@ -98,26 +98,26 @@ def taken_from(
     checkpoint_id: str,
     task_id: str,
     writes: Sequence[tuple[str, Any]],
-) -> Taken:
-    """What the writes of one task, as they are put, mean for its questions."""
+) -> TaskInterrupts:
+    """Return what the writes of one task mean for its questions."""
     by_channel = dict(writes)
     resumed = by_channel.get(RESUME, [])
     answers = list(cast("list[Any]", resumed)) if isinstance(resumed, list) else [resumed]
-    asked: list[Question] = []
+    asked: list[StoredInterrupt] = []
     if INTERRUPT in by_channel:
         value = by_channel[INTERRUPT]
         asked = questions_of(thread_id, ns, checkpoint_id, task_id, value, answered=len(answers))
-    return Taken(asked, None if ERROR in by_channel else answers)
+    return TaskInterrupts(asked, None if ERROR in by_channel else answers)
 
 
 def settled_by_task(
-    waits: Iterable[Wait], ns: str, checkpoint_id: str, task_id: str, taken: Taken
-) -> Settled:
+    waits: Iterable[Wait], ns: str, checkpoint_id: str, task_id: str, taken: TaskInterrupts
+) -> SettledQuestions:
     """The open questions of a task that its writes settle. `waits` are those of the run.
 
     A task asks one after another: its n-th answer is for what it asked when it had n before.
     """
-    settled = Settled({}, [])
+    settled = SettledQuestions({}, [])
     if taken.answers is None:
         return settled
     task = _task(ns, checkpoint_id, task_id)
@@ -170,11 +170,11 @@ def _interrupts(value: object) -> list[Any]:
     return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
 
 
-def _question(thread_id: str, name: str, interrupt: Any) -> Question:
+def _question(thread_id: str, name: str, interrupt: Any) -> StoredInterrupt:
     value = plain(getattr(interrupt, "value", interrupt))
     prompt = prompt_of(value)
     effect_id = effect_in(value)
-    return Question(
+    return StoredInterrupt(
         wait_id=wait_id_of(thread_id, interrupt),
         name=f"{name}:{effect_id}" if effect_id else name,
         prompt=prompt,
@@ -189,10 +189,10 @@ def _question(thread_id: str, name: str, interrupt: Any) -> Question:
 
 def effect_in(value: object) -> str:
     """The effect that a question is about; "" if it is about something else."""
-    told = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    if told.get("kind") != UNKNOWN_EFFECT:
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    if fields.get("kind") != UNKNOWN_EFFECT:
         return ""
-    effect_id = str(told.get("effect", ""))
+    effect_id = str(fields.get("effect", ""))
     return effect_id if _EFFECT_ID.fullmatch(effect_id) else ""
 
 
@@ -216,11 +216,11 @@ def _prompt(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        told = cast("dict[str, Any]", value)
-        if isinstance(requests := told.get("action_requests"), list):
+        fields = cast("dict[str, Any]", value)
+        if isinstance(requests := fields.get("action_requests"), list):
             return _requests(cast("list[Any]", requests))
         for key in _PROMPTS:
-            if isinstance(text := told.get(key), str) and text:
+            if isinstance(text := fields.get(key), str) and text:
                 return text
     return msgspec.json.encode(value).decode()
 
@@ -240,7 +240,7 @@ def _shown(value: object) -> str:
 
 
 def plain(value: object) -> Any:
-    """A value as JSON can tell it: people see it, and nothing is made of it again."""
+    """Return a value as JSON for people to read; it is never converted back."""
     try:
         return msgspec.json.decode(msgspec.json.encode(codec.decode(codec.encode(value))))
     except (UnsupportedValue, TypeError, ValueError):
@@ -263,7 +263,7 @@ def _rebuilt(value: object, *, depth: int) -> Any:
 
 
 def _scalar(value: bool | int | float | str | None) -> Any:
-    """A value that a journal and JSON both take, as it is; others as a text."""
+    """Return a value unchanged if a journal and JSON both accept it; others as a text."""
     try:
         return msgspec.json.decode(msgspec.json.encode(codec.decode(codec.encode(value))))
     except (UnsupportedValue, TypeError, ValueError):

@@ -2,7 +2,7 @@
 
 Each channel is a log of tokens, so that a checkpoint costs what is new in it. Parts of a subgraph's
 namespace have a prefix; those of a namespace that belongs to one task are dropped when the graph
-above it has gone on: its earlier versions hold them.
+above it has continued: its earlier versions hold them.
 """
 
 import hashlib
@@ -14,8 +14,8 @@ import msgspec
 from langgraph.checkpoint.base import Checkpoint
 
 from holdfast import clock, codec, names
-from holdfast.engine.marked.marked_run import Change
-from holdfast.engine.reading.folding import Items, View
+from holdfast.engine.marked.marked_run import VersionChange
+from holdfast.engine.reading.log_views import Items, LogView
 from holdfast.errors import MisuseError
 from holdfast.kernel import marks
 
@@ -32,7 +32,7 @@ Assemble = Callable[[str, str, Items], Any]
 """From a part's name, a form and tokens, the value again."""
 
 
-class Head(msgspec.Struct, array_like=True, gc=False):
+class CheckpointHeader(msgspec.Struct, array_like=True, gc=False):
     """What a checkpoint is beside the values of its channels and what its nodes have seen."""
 
     packed_id: Any
@@ -53,7 +53,7 @@ class Head(msgspec.Struct, array_like=True, gc=False):
         return marks.unpack(self.packed_id)
 
 
-_head: Final = msgspec.msgpack.Decoder(Head)
+_head: Final = msgspec.msgpack.Decoder(CheckpointHeader)
 _forms: Final = msgspec.msgpack.Decoder(dict[str, str])
 
 
@@ -77,19 +77,19 @@ def _short(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def head_of(view: View, space: str) -> Head | None:
+def head_of(view: LogView, space: str) -> CheckpointHeader | None:
     """What a state knows of a namespace."""
     raw = view.values.get(prefix_of(space) + _HEAD)
     return None if raw is None else _head.decode(raw)
 
 
-def forms_of(view: View, space: str) -> dict[str, str]:
+def forms_of(view: LogView, space: str) -> dict[str, str]:
     """The forms of the values that a namespace's channels have."""
     raw = view.values.get(prefix_of(space) + _FORMS)
     return {} if raw is None else _forms.decode(raw)
 
 
-class Wanted(NamedTuple):
+class PendingCheckpoint(NamedTuple):
     """A checkpoint that is to be put after another one."""
 
     space: str
@@ -100,11 +100,11 @@ class Wanted(NamedTuple):
 
 
 def change_to(
-    view: View, wanted: Wanted, flatten: Flatten, parent_view: View | None = None
-) -> Change:
+    view: LogView, wanted: PendingCheckpoint, flatten: Flatten, parent_view: LogView | None = None
+) -> VersionChange:
     """Return what makes the state of a run that of a checkpoint.
 
-    Channels without a new version stay as they are stored: LangGraph may have changed their values
+    Channels without a new version keep what is stored: LangGraph may have changed their values
     in place since. If the state is not that of the parent, `parent_view` is where they are read.
     """
     space, parent, checkpoint, new_versions, source = wanted
@@ -132,7 +132,7 @@ def change_to(
     values, other = _values_of(prefix, checkpoint, forms, anchor, flatten)
     logs |= other
     kept |= values.keys() | other.keys()
-    return Change(logs, values, replaced(view, space, kept))
+    return VersionChange(logs, values, replaced(view, space, kept))
 
 
 def _values_of(
@@ -143,7 +143,7 @@ def _values_of(
     logs: dict[str, Items] = {}
     if others:
         form, logs[prefix + _OTHER] = flatten(prefix + _OTHER, others)
-    head = Head(
+    head = CheckpointHeader(
         marks.pack(checkpoint["id"]),
         checkpoint["v"],
         _packed_moment(checkpoint["ts"]),
@@ -162,7 +162,7 @@ def _values_of(
 
 
 def _packed_moment(ts: str) -> int | str:
-    """A moment as LangGraph writes it, as microseconds; another text as it is."""
+    """Return LangGraph's text of a moment as microseconds; any other text unchanged."""
     try:
         micros = clock.from_datetime(datetime.fromisoformat(ts))
     except (ValueError, MisuseError):
@@ -179,7 +179,7 @@ def _seen_part(prefix: str, node: str) -> str:
     return prefix + _SEEN + (node if is_plain else f"@{_short(node)}")
 
 
-def replaced(view: View, space: str, kept: Collection[str]) -> list[str]:
+def replaced(view: LogView, space: str, kept: Collection[str]) -> list[str]:
     """The parts that go with a checkpoint: its namespace's, and those of tasks that are over."""
     prefix = prefix_of(space)
     every = [name for name in (*view.logs, *view.values) if name not in kept]
@@ -188,7 +188,7 @@ def replaced(view: View, space: str, kept: Collection[str]) -> list[str]:
     return [name for name in every if not name.startswith("=")]
 
 
-def own_parts(view: View, space: str) -> tuple[dict[str, Items], dict[str, object]]:
+def own_parts(view: LogView, space: str) -> tuple[dict[str, Items], dict[str, object]]:
     """The parts of one namespace, to be stored elsewhere."""
     prefix = prefix_of(space)
     names = [name for name in (*view.logs, *view.values) if _is_of(name, prefix)]
@@ -196,10 +196,10 @@ def own_parts(view: View, space: str) -> tuple[dict[str, Items], dict[str, objec
     return logs, {name: codec.decode(view.values[name]) for name in names if name in view.values}
 
 
-def without(view: View, space: str) -> View:
+def without(view: LogView, space: str) -> LogView:
     """A state that knows nothing of a namespace."""
     head = prefix_of(space) + _HEAD
-    return View(view.logs, {name: raw for name, raw in view.values.items() if name != head})
+    return LogView(view.logs, {name: raw for name, raw in view.values.items() if name != head})
 
 
 def encoded(value: object) -> msgspec.Raw:
@@ -210,7 +210,7 @@ def _is_of(name: str, prefix: str) -> bool:
     return name.startswith(prefix) if prefix else not name.startswith(("~", "="))
 
 
-def checkpoint_in(view: View, space: str, assemble: Assemble) -> Checkpoint:
+def checkpoint_in(view: LogView, space: str, assemble: Assemble) -> Checkpoint:
     """The checkpoint that a state holds for a namespace."""
     prefix = prefix_of(space)
     head = head_of(view, space)

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple, cast
 from langgraph.checkpoint.base import CheckpointMetadata
 
 from holdfast import codec
-from holdfast.engine.marked.marked_run import Change
-from holdfast.engine.reading.folding import View
+from holdfast.engine.marked.marked_run import VersionChange
+from holdfast.engine.reading.log_views import LogView
 from holdfast.integrations.langgraph.layout import Assemble, Flatten, prefix_of
 from holdfast.kernel.marks import Marked
 
@@ -18,31 +18,31 @@ _DEPTH: Final = 20
 _BIG: Final = 2**63
 
 
-class Metadata(NamedTuple):
+class SearchableMetadata(NamedTuple):
     """What can be searched, and the rest."""
 
     tags: dict[str, Any]
     rest: dict[str, Any]
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> "Metadata":
+    def of(cls, metadata: Mapping[str, Any]) -> "SearchableMetadata":
         tags = {key: _listed(value) for key, value in metadata.items() if is_plain(value)}
         return cls(tags, {key: value for key, value in metadata.items() if key not in tags})
 
-    def added_to(self, change: Change, prefix: str, flatten: Flatten) -> Change:
+    def added_to(self, change: VersionChange, prefix: str, flatten: Flatten) -> VersionChange:
         """A change that stores the rest too."""
         parts = (prefix + _PART, prefix + _FORM)
         if not self.rest:
             return change
         form, tokens = flatten(parts[0], self.rest)
-        return Change(
+        return VersionChange(
             {**change.logs, parts[0]: tokens},
             {**change.values, parts[1]: form},
             [name for name in change.dropped if name not in parts],
         )
 
 
-def read_metadata(marked: Marked, view: View, assemble: Assemble) -> CheckpointMetadata:
+def read_metadata(marked: Marked, view: LogView, assemble: Assemble) -> CheckpointMetadata:
     """The metadata of a checkpoint, whole."""
     prefix = prefix_of(marked.space)
     metadata = dict(marked.tags)

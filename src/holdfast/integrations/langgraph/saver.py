@@ -28,16 +28,16 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast import ids
 from holdfast.errors import MisuseError
-from holdfast.integrations.langgraph.copying import copy_thread
-from holdfast.integrations.langgraph.deleting import Deleting
-from holdfast.integrations.langgraph.expiring import Expiring
-from holdfast.integrations.langgraph.given import Given
-from holdfast.integrations.langgraph.history import Listing, delta_history
+from holdfast.integrations.langgraph.checkpoint_config import place_of
+from holdfast.integrations.langgraph.deletion import Deletion
+from holdfast.integrations.langgraph.history import CheckpointListing, delta_history
 from holdfast.integrations.langgraph.host import Host
-from holdfast.integrations.langgraph.places import place_of
-from holdfast.integrations.langgraph.putting import OnConflict, Putting
-from holdfast.integrations.langgraph.remembering import ValuesOfThreads
+from holdfast.integrations.langgraph.issued_checkpoints import IssuedCheckpoints
+from holdfast.integrations.langgraph.thread_copies import copy_thread
+from holdfast.integrations.langgraph.thread_expiry import ThreadExpiry
+from holdfast.integrations.langgraph.thread_writer import OnConflict, ThreadWriter
 from holdfast.integrations.langgraph.threads import Threads
+from holdfast.integrations.langgraph.value_cache import ValueCache
 from holdfast.integrations.langgraph.values.serde import strict_serde
 from holdfast.settings import Settings
 
@@ -45,10 +45,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Parts(NamedTuple):
+class _SaverParts(NamedTuple):
     serde: SerializerProtocol
     threads: Threads
-    putting: Putting
+    putting: ThreadWriter
 
 
 class HoldfastSaver(BaseCheckpointSaver[int]):
@@ -56,7 +56,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     A thread is a run, a checkpoint one of its versions, stored as what is new in it. It opens at
     the first use; any number of threads, event loops and processes may use one store. Values may be
-    of LangGraph's own types and of those in `allow`, others are refused. If two go on from the same
+    of LangGraph's own types and of those in `allow`, others are refused. If two continue the same
     checkpoint, the second is refused, or with `on_conflict="fork"` begins a branch. With `ttl`,
     threads that nobody has used for so long are erased.
     """
@@ -82,23 +82,23 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         super().__init__(serde=serde or strict_serde(allow))
         self._host = Host(None if url is None else str(url), settings)
         self._on_conflict: OnConflict = on_conflict
-        self.expiring = Expiring(self._host, ttl)
-        self._given = Given()
-        self._parts: _Parts | None = None
+        self.expiring = ThreadExpiry(self._host, ttl)
+        self._given = IssuedCheckpoints()
+        self._parts: _SaverParts | None = None
 
     @property
     def _threads(self) -> Threads:
         """What reads threads with this serializer."""
         return self._with_serde().threads
 
-    def _with_serde(self) -> "_Parts":
+    def _with_serde(self) -> "_SaverParts":
         """What depends on the serializer; a clone with another one has its own."""
         if self._parts is None or self._parts.serde is not self.serde:
-            values = ValuesOfThreads(self.serde)
-            self._parts = _Parts(
+            values = ValueCache(self.serde)
+            self._parts = _SaverParts(
                 self.serde,
                 Threads(self._host, values, self._given),
-                Putting(self._host, values, self._given, self._on_conflict),
+                ThreadWriter(self._host, values, self._given, self._on_conflict),
             )
         return self._parts
 
@@ -131,7 +131,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        listing = Listing(self._threads, config, filter, before, limit)
+        listing = CheckpointListing(self._threads, config, filter, before, limit)
         while page := self.call(listing.next_page):
             yield from page
 
@@ -143,7 +143,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        listing = Listing(self._threads, config, filter, before, limit)
+        listing = CheckpointListing(self._threads, config, filter, before, limit)
         while page := await self.acall(listing.next_page):
             for found in page:
                 yield found
@@ -227,15 +227,15 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         return await self.acall(delta_history, self._threads, config, channels)
 
     def get_next_version(self, current: int | None, channel: None) -> int:
-        """Whole numbers; a thread that came from another saver goes on with its texts."""
+        """Return whole numbers; a thread imported from another saver keeps its text versions."""
         if isinstance(current, str):
             number = int(str(current).split(".", 1)[0]) + 1
             return f"{number:032}.{ids.nonce().hex()[:16]}"  # pyright: ignore[reportReturnType]
         return 1 if current is None else int(current) + 1
 
     @property
-    def _deleting(self) -> Deleting:
-        return Deleting(self._host)
+    def _deleting(self) -> Deletion:
+        return Deletion(self._host)
 
     @classmethod
     def from_conn_string(cls, conn_string: str) -> Self:

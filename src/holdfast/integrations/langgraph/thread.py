@@ -1,4 +1,4 @@
-"""One thread as those see it who work on it: its lease, its effects, its questions."""
+"""One thread as its workers see it: its lease, its effects, its questions."""
 
 import asyncio
 import contextlib
@@ -10,10 +10,10 @@ from langchain_core.runnables import RunnableConfig
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.marked.marked_run import MarkedRun
 from holdfast.errors import HoldfastError
+from holdfast.integrations.langgraph.checkpoint_config import place_of
 from holdfast.integrations.langgraph.host import Host
 from holdfast.integrations.langgraph.layout import head_of, run_id_of
-from holdfast.integrations.langgraph.places import place_of
-from holdfast.kernel.effects import Status
+from holdfast.kernel.effects import EffectStatus
 from holdfast.kernel.waits import Wait, WaitStatus
 
 
@@ -25,9 +25,9 @@ class Thread:
         self.run_id = run_id_of(thread_id)
 
     async def hold(self) -> int:
-        """Take the thread for one run of a graph; the lease. Raises ThreadBusy if it is taken.
+        """Claim the thread for one run of a graph; return the lease. Raises ThreadBusy if held.
 
-        If the caller goes away meanwhile, the lease is given back.
+        If the caller goes away meanwhile, the lease is released.
         """
         taking = asyncio.create_task(self._host.advance(self.run_id, MarkedRun.hold))
         try:
@@ -41,7 +41,7 @@ class Thread:
             await self.release(await taking)
 
     async def release(self, token: int) -> None:
-        """Give the thread back; if people are asked something, leave it to them."""
+        """Release the thread; if people have open questions, it waits for their answers."""
         asked = [wait for wait in await self.questions() if wait.status is WaitStatus.OPEN]
         group_id = asked[0].group_id if asked else ""
         await self._host.advance(self.run_id, lambda run: run.release(token, group_id))
@@ -52,15 +52,15 @@ class Thread:
 
     async def finish_effect(self, begun: Begun, result: object) -> None:
         """Record that a call happened, and its result."""
-        await self._settle(begun, Status.COMPLETED, result=result)
+        await self._settle(begun, EffectStatus.COMPLETED, result=result)
 
     async def abandon_effect(self, begun: Begun, *, note: str = "") -> None:
         """Record that a call did not happen; its key is free again."""
-        await self._settle(begun, Status.NOT_DONE, note=note)
+        await self._settle(begun, EffectStatus.NOT_DONE, note=note)
 
     async def doubt_effect(self, begun: Begun, *, note: str = "") -> None:
         """Record that nobody knows whether a call happened."""
-        await self._settle(begun, Status.UNKNOWN, note=note)
+        await self._settle(begun, EffectStatus.UNKNOWN, note=note)
 
     async def wait_effect(self, begun: Begun) -> Begun | None:
         """Wait for a call that is made elsewhere; None if it did not happen."""
@@ -109,7 +109,7 @@ class Thread:
         return given
 
     async def _settle(
-        self, begun: Begun, status: Status, *, result: object = None, note: str = ""
+        self, begun: Begun, status: EffectStatus, *, result: object = None, note: str = ""
     ) -> None:
         await self._host.advance(
             self.run_id, lambda run: run.settle_effect(begun, status, result=result, note=note)

@@ -15,11 +15,11 @@ from langgraph.checkpoint.base import (
 from holdfast.engine.marked.marked_run import Stale
 from holdfast.errors import CheckpointNotFound, IntegrityError, UnavailableError
 from holdfast.integrations.langgraph import layout
-from holdfast.integrations.langgraph.given import Given
+from holdfast.integrations.langgraph.checkpoint_config import CheckpointConfig, config_of, place_of
 from holdfast.integrations.langgraph.host import Host
+from holdfast.integrations.langgraph.issued_checkpoints import IssuedCheckpoints
 from holdfast.integrations.langgraph.metadata import read_metadata
-from holdfast.integrations.langgraph.places import Place, config_of, place_of
-from holdfast.integrations.langgraph.remembering import ValuesOfThreads
+from holdfast.integrations.langgraph.value_cache import ValueCache
 from holdfast.integrations.langgraph.values.values import Pool
 from holdfast.kernel.marks import Marked, Written
 from holdfast.stores.reads import MarkFilter
@@ -33,7 +33,7 @@ _SURE: Final = 2
 class Threads:
     """The threads of a store, as one serializer reads and writes them."""
 
-    def __init__(self, host: Host, values: ValuesOfThreads, given: Given) -> None:
+    def __init__(self, host: Host, values: ValueCache, given: IssuedCheckpoints) -> None:
         self._host = host
         self._values = values
         self._given = given
@@ -51,7 +51,7 @@ class Threads:
                     raise
         return await self._get(place)
 
-    async def _get(self, place: Place) -> CheckpointTuple | None:
+    async def _get(self, place: CheckpointConfig) -> CheckpointTuple | None:
         found = self._host.marks
         marked = latest = await found.latest(place.run_id, place.space)
         if place.checkpoint_id and (latest is None or latest.name != place.checkpoint_id):
@@ -68,7 +68,7 @@ class Threads:
         return made
 
     async def _has_changed(self, run_id: str) -> bool:
-        """Whether a thread is another one than what is known of it here; that is forgotten."""
+        """Return whether a thread has changed since it was cached here, and drop the cached one."""
         run = self._host.known(run_id)
         self._host.forget(run_id)
         head = await self._host.context.store.journal.head(run_id)
@@ -191,7 +191,7 @@ class Threads:
         return made
 
     async def _catch_up(self, run_id: str, version: int) -> None:
-        """Have a thread at hand that is about to be worked on."""
+        """Load a thread that is about to be used."""
         async with self._host.lock(run_id):
             run = await self._host.run(run_id)
             if run.version < version:

@@ -18,7 +18,7 @@ from holdfast.integrations.pydantic_ai.messages import from_messages, to_message
 class PydanticAIModel:
     """Any `Model` of Pydantic AI, or the name of one, for `AgentLoop(model=...)`.
 
-    A name such as "openai:gpt-4o" is looked up at once, so a missing key or package is told here.
+    A name such as "openai:gpt-4o" is looked up at once, so a missing key or package raises here.
     """
 
     def __init__(self, model: Model | str, settings: ModelSettings | None = None) -> None:
@@ -31,7 +31,7 @@ class PydanticAIModel:
     async def __call__(
         self, transcript: Sequence[Message], *, tools: Sequence[Tool[..., Any]] = ()
     ) -> Message:
-        """Ask the model; what its provider raises comes out as it is."""
+        """Ask the model; the provider's exceptions are raised unchanged."""
         response = await model_request(
             self._model,
             from_messages(transcript),

@@ -27,7 +27,7 @@ def open_transport(
     settings: Settings | None = None,
     clock: Clock | None = None,
 ) -> Transport:
-    """The transport a URL names; nothing is opened until its `open` is awaited.
+    """Return the transport that a URL names; nothing is opened until its `open` is awaited.
 
     `nats://host:4222` is JetStream, the URL or path of a store means the queues in it, and `store:`
     those of the store in `context`, which is open already.

@@ -14,7 +14,7 @@ NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message that is delivered to nobody any more, and why."""
+    """A message that is not delivered any more, and the reason."""
 
     queue: str
     key: str
@@ -25,7 +25,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Delivery(Protocol):
-    """A message in the hands of one consumer, until its lease ends.
+    """A message claimed by one consumer, until its lease ends.
 
     `attempt` counts its deliveries from 1.
     """
@@ -42,23 +42,23 @@ class Delivery(Protocol):
     def attempt(self) -> int: ...
 
     async def ack(self) -> bool:
-        """It is dealt with, and will not be delivered again.
+        """Acknowledge the message: it will not be delivered again.
 
-        False: the lease was lost, and somebody else may have it. Acknowledge after what the message
-        asks for is committed, never before.
+        False: the lease was lost, and another consumer may have it. Acknowledge after what the
+        message asks for is committed, never before.
         """
         ...
 
     async def retry(self, delay: float = 0.0, note: str = "") -> None:
-        """Give it back: it is delivered again, to anybody, after `delay` seconds."""
+        """Release it: it is delivered again, to any consumer, after `delay` seconds."""
         ...
 
     async def extend(self) -> bool:
-        """Keep it for another lease from now on. False: it was lost."""
+        """Extend the lease from now on. False: it was lost."""
         ...
 
     async def dead(self, reason: str) -> None:
-        """Nobody can make anything of it: keep it aside, with the reason."""
+        """Set aside a message that cannot be processed, with the reason."""
         ...
 
 
@@ -67,8 +67,8 @@ class Transport(Protocol):
 
     async def open(self) -> None: ...
     async def close(self) -> None:
-        """Let go of the connection; consumers end. What they have taken and not yet handed out is
-        given back."""
+        """Close the connection; consumers end. Messages that they have claimed and not yet handed
+        out are released."""
         ...
 
     async def publish(
@@ -81,26 +81,26 @@ class Transport(Protocol):
         not_before: int | None = None,
         ordering: str = "",
     ) -> bool:
-        """Send a message; what was answered is on disk. False: the key was published before.
+        """Send a message; it is on disk on return. False: the key was published before.
 
-        `not_before` is a moment in microseconds before which nobody is given it. Messages of one
+        It is not delivered before `not_before`, a moment in microseconds. Messages of one
         `ordering` are delivered one after another, if the transport can.
         """
         ...
 
     def consume(self, queue: str, *, lease: float, prefetch: int = 1) -> AsyncIterator[Delivery]:
-        """The messages of a queue, each for one of its consumers at a time, until `close`.
+        """Yield the messages of a queue, each to one of its consumers at a time, until `close`.
 
         One that is neither acknowledged nor extended within `lease` seconds is delivered again.
         """
         ...
 
     async def cancel(self, queue: str, key: str) -> bool:
-        """Withdraw a message that nobody was given yet. False: it was, or is not there."""
+        """Withdraw an undelivered message. False: it was delivered, or does not exist."""
         ...
 
     async def dead_letters(self, queue: str, *, limit: int = 100) -> list[DeadLetter]:
-        """What was set aside, the oldest first."""
+        """List the messages that were set aside, oldest first."""
         ...
 
     async def requeue(self, queue: str, key: str) -> bool:

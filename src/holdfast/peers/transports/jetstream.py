@@ -1,7 +1,7 @@
 """The transport of agents that share no store: queues on NATS JetStream.
 
 One work-queue stream holds the queues, each with one durable consumer that its workers share; dead
-messages lie in a stream of their own. The server cannot take part in our commits, so what is sent
+messages are in a separate stream. The server cannot take part in our commits, so what is sent
 comes from an outbox, and what is received is acknowledged after it was committed.
 """
 
@@ -25,7 +25,7 @@ from holdfast.engine.messages.queues import encode_headers
 from holdfast.errors import StoreClosed
 from holdfast.peers.transports.contract import NO_HEADERS, DeadLetter
 from holdfast.peers.transports.jetstream_bodies import LARGEST_IN_MESSAGE, Bodies
-from holdfast.peers.transports.jetstream_link import REQUEST_SECONDS, Link
+from holdfast.peers.transports.jetstream_link import REQUEST_SECONDS, JetStreamLink
 from holdfast.peers.transports.jetstream_names import NatsLocation, message_id, token
 from holdfast.telemetry import log
 
@@ -63,7 +63,7 @@ def envelope_of(message: Msg | RawStreamMsg) -> Envelope:
 
 @dataclass
 class JetStreamDelivery:
-    """A message of a queue in the hands of this process."""
+    """A message of a queue, claimed by this process."""
 
     _transport: "JetStreamTransport"
     _message: Msg
@@ -86,7 +86,7 @@ class JetStreamDelivery:
         return self._message.metadata.num_delivered
 
     async def ack(self) -> bool:
-        """The server takes a late one too, and rightly: the message is dealt with."""
+        """The server accepts a late one too, and rightly: the message is processed."""
         is_held = self._is_held()
         is_heard = await self._transport.tell(self._message, b"+ACK")
         if is_heard:
@@ -118,7 +118,7 @@ class JetStreamTransport:
 
     def __init__(self, location: NatsLocation, *, max_body_bytes: int) -> None:
         self._at = location
-        self._link = Link(location)
+        self._link = JetStreamLink(location)
         self._max_body_bytes = max_body_bytes
         self._clock = SystemClock()
         self._closed = asyncio.Event()
@@ -148,7 +148,7 @@ class JetStreamTransport:
         not_before: int | None = None,
         ordering: str = "",
     ) -> bool:
-        """Messages of a queue are in order by themselves, so `ordering` says nothing more."""
+        """Messages of a queue are always in order, so `ordering` has no effect."""
         self._check()
         names.check(queue, what="queue")
         names.check(key, what="key")
@@ -231,7 +231,7 @@ class JetStreamTransport:
             if envelope.key != key:
                 continue
             again = msgspec.structs.replace(envelope, reason="", attempt=0, not_before=0)
-            # Its own id: that of the message itself is used up.
+            # A new id: that of the message itself is already used.
             id_ = f"again:{found.seq}:{message_id(queue, key)}"
             await self._published(self._at.queue(queue), found.data or b"", again.header(), id_)
             await self._drop(self._at.dead_stream, found)
@@ -249,7 +249,7 @@ class JetStreamTransport:
         await self.tell(message, b"+TERM")
 
     async def tell(self, message: Msg, what: bytes) -> bool:
-        """What became of a delivery; False if the server knows of no such delivery."""
+        """Report the outcome of a delivery; False if the server knows of no such delivery."""
         self._check()
         return await self._link.told(message.reply, what)
 
@@ -291,7 +291,7 @@ class JetStreamTransport:
     async def _fetch(
         self, subscription: JetStreamContext.PullSubscription, number: int
     ) -> list[Msg]:
-        """What there is, waiting a little if there is nothing; closing ends it."""
+        """Fetch messages, waiting a little if there are none; closing ends it."""
         fetching = asyncio.ensure_future(subscription.fetch(number, timeout=FETCH_SECONDS))
         closing = asyncio.ensure_future(self._closed.wait())
         try:
@@ -302,13 +302,13 @@ class JetStreamTransport:
         finally:
             fetching.cancel()
             closing.cancel()
-            # Else the loop tells at its end of an error that nobody has seen.
+            # Else the loop reports an error at its end that was never retrieved.
             await asyncio.gather(fetching, closing, return_exceptions=True)
 
     async def _after(
         self, error: Exception, subscription: JetStreamContext.PullSubscription | None
     ) -> None:
-        """After an error of the server's: begin again in a moment, unless this is the end."""
+        """After an error of the server, pause before the retry, unless this is closed."""
         if not self._closed.is_set():
             log.debug("NATS at %s, consuming: %s", self._at.shown, error)
             await _unsubscribed(subscription)
@@ -318,7 +318,7 @@ class JetStreamTransport:
     async def _delivery(
         self, queue: str, message: Msg, lease: float, lost_at: int
     ) -> JetStreamDelivery | None:
-        """A message for its consumer; None for one that is too early, or that has lost its body."""
+        """Return a message for its consumer; None if it is too early, or has lost its body."""
         envelope = envelope_of(message)
         early = envelope.not_before - self._clock.now()
         if early > 0 and not self._link.has_schedules:
@@ -326,7 +326,7 @@ class JetStreamTransport:
             return None
         body = await self._body(message, envelope)
         if body is None:
-            # Another consumer may just have acknowledged it; if not, it is in vain.
+            # Another consumer may just have acknowledged it; if not, retries cannot help.
             if message.metadata.num_delivered >= _BODY_ATTEMPTS:
                 await self.bury(queue, message, envelope, "its body is gone from the object store")
             else:
@@ -390,7 +390,7 @@ class JetStreamTransport:
 
 
 async def _unsubscribed(subscription: JetStreamContext.PullSubscription | None) -> None:
-    """Let the server deliver to others; one that does not answer finds out by itself."""
+    """Unsubscribe, so that the server delivers to others; ignore one that does not answer."""
     if subscription is not None:
         with contextlib.suppress(nats.errors.Error):
             await subscription.unsubscribe()

@@ -1,4 +1,4 @@
-"""Bodies that are too large for a message of NATS: they lie in an object store, by name."""
+"""Bodies that are too large for a message of NATS: they are in an object store, by name."""
 
 import base64
 from typing import Final
@@ -6,26 +6,26 @@ from typing import Final
 from nats.js.errors import NotFoundError
 
 from holdfast import ids
-from holdfast.peers.transports.jetstream_link import Link
+from holdfast.peers.transports.jetstream_link import JetStreamLink
 
-# A server refuses messages above 1 MiB, headers included, unless it was told otherwise.
+# A server refuses messages above 1 MiB, headers included, unless configured otherwise.
 LARGEST_IN_MESSAGE: Final = 900_000
 
 
 class Bodies:
-    """Each body under a name of its own, until its message is dealt with."""
+    """Stores each body under a unique name, until its message is processed."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: JetStreamLink) -> None:
         self._link = link
 
     async def put(self, body: bytes) -> str:
-        """Store a body; its name."""
+        """Store a body; return its name."""
         bucket, name = await self._link.bodies(), str(ids.uuid7())
         await self._link.asked(lambda: bucket.put(name, body))
         return name
 
     async def get(self, name: str) -> bytes | None:
-        """A body; None if it was dropped."""
+        """Return a body; None if it was dropped."""
         bucket = await self._link.bodies()
         try:
             found = await self._link.asked(lambda: bucket.get(name))
@@ -34,7 +34,7 @@ class Bodies:
         return found.data
 
     async def drop(self, name: str) -> None:
-        """Forget a body, and that there was one."""
+        """Delete a body, and every trace of it."""
         if not name:
             return
         bucket = await self._link.bodies()

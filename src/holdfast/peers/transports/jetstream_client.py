@@ -1,4 +1,4 @@
-"""The client of NATS, kept from speaking in clear text where TLS is meant."""
+"""A NATS client that never sends clear text where TLS is required."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ class NoTls(nats.errors.Error):
 
 
 class SecureClient(Client):
-    """Ends a connection before anything is said on it, if it is to be encrypted and is not.
+    """Ends a connection before anything is sent on it, if it must be encrypted and is not.
 
-    Left alone, the client has TLS only where the server asks for it, and sends a password as it is.
+    By default the client uses TLS only if the server asks for it, and sends passwords unencrypted.
     """
 
     has_jetstream = False

@@ -1,8 +1,8 @@
-"""The connection to NATS: made again for ever, and what is asked on it tried again for a while.
+"""The connection to NATS: it reconnects for ever, and retries requests for a while.
 
-The client does not repeat what was lost with a connection, or asked while a stream had no leader.
-So everything here is asked in a way that may be repeated: publishing has an id, and acknowledging
-twice is the same as once.
+The client does not repeat a request that was lost with a connection, or made while a stream had no
+leader. So every request here can be repeated: publishing has an id, and acknowledging twice is the
+same as once.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _REFUSALS_A_SERVER: Final = 2
 _OFF_FOR_SERVER, _OFF_FOR_ACCOUNT = 10076, 10039
 
 
-class Link:
+class JetStreamLink:
     """A connection to the servers of one location, with our streams on them."""
 
     def __init__(self, location: NatsLocation) -> None:
@@ -75,7 +75,7 @@ class Link:
             await client.close()
 
     async def asked(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The answer to what may be asked again, asked until there is one, within our patience."""
+        """Repeat a request until it is answered, or the timeout has passed; return the answer."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self.location.patience
         pause = 0.05
@@ -102,9 +102,9 @@ class Link:
             pause = min(pause * 2, 1.0)
 
     async def told(self, subject: str, payload: bytes) -> bool:
-        """Tell the server what became of a delivery; False if it knows of no such delivery.
+        """Report the outcome of a delivery; False if the server knows of no such delivery.
 
-        A server that was killed may have forgotten whom it gave what. It does not answer then, and
+        A server that was killed may have lost its deliveries. Then it does not answer, and
         delivers the message again.
         """
         return await self.asked(lambda: self._is_heard(subject, payload))
@@ -132,7 +132,7 @@ class Link:
         await self._untyped(self.js).add_consumer(self.location.stream, wanted)
 
     async def _connected(self, client: SecureClient, options: dict[str, Any]) -> SecureClient:
-        """The client, connected; raises what the servers said if they keep us out."""
+        """Return the client, connected; raises the servers' error if they refuse us."""
         connecting = asyncio.ensure_future(self._connect(client, options))
         refused = asyncio.ensure_future(self._is_refused.wait())
         try:
@@ -210,7 +210,7 @@ class Link:
         await self.asked(lambda: self._stream(dead))
 
     async def _stream(self, wanted: StreamConfig) -> StreamConfig:
-        """A stream as it is on the server; one that somebody made otherwise is used as it is."""
+        """Return a stream's configuration on the server; an existing one is used unchanged."""
         assert wanted.name is not None, "given above"
         try:
             found = await self.js.stream_info(wanted.name)
@@ -224,13 +224,13 @@ class Link:
 
     @staticmethod
     def _untyped(client: Any) -> Any:
-        """What has methods whose parameters the client's library gives no types."""
+        """Return an object whose method parameters have no types in the client's library."""
         return client
 
     def _is_without_jetstream(self, error: APIError) -> bool:
         if error.err_code in (_OFF_FOR_SERVER, _OFF_FOR_ACCOUNT):
             return True
-        # Nobody answers at all; behind a server that has none, another may, so it is asked first.
+        # No server answers. Behind a server without JetStream another may, so ask first.
         is_silent = isinstance(error, ServiceUnavailableError) and error.err_code is None
         return is_silent and self._client is not None and not self._client.has_jetstream
 
@@ -241,7 +241,7 @@ class Link:
         )
 
     def _kept_out(self) -> HoldfastError:
-        """What the servers that answered said, or that none did."""
+        """Return the error of the servers that answered, or that none did."""
         if not self._refusals:
             return self._unavailable("no server answered")
         at, error = self.location.shown, self._refusals[-1]
@@ -269,5 +269,5 @@ class Link:
 
 
 def _may_pass(error: APIError) -> bool:
-    """Whether a server may answer otherwise in a moment: it has no leader, or is not ready."""
+    """Return whether a retry may succeed: the server has no leader, or is not ready."""
     return error.code is None or error.code >= 500

@@ -1,4 +1,4 @@
-"""Where NATS is and how we get in, and how queues and keys are called on a server.
+"""The location of NATS and the credentials, and the names of queues and keys on a server.
 
 A queue or a key may be any name; on the server each is one token of a subject.
 """
@@ -38,7 +38,7 @@ class NatsLocation(NatsUrl):
         return f"{self.prefix}.later.{token(queue)}.{token(key)}"
 
     def connecting(self) -> dict[str, Any]:
-        """The options that a connection needs to be let in; raises InvalidSetting for its files."""
+        """Return the options to log in with; raises InvalidSetting for unusable files."""
         if unreadable := self.unreadable():
             raise InvalidSetting("; ".join(unreadable))
         options: dict[str, Any] = {}
@@ -65,8 +65,7 @@ def _trusting(ca: str) -> ssl.SSLContext:
 
 
 def token(name: str) -> str:
-    """A name as one token: letters, digits, _ and - as they are, other bytes as `=` and two digits.
-
+    """Encode a name as one token: bytes but letters, digits, _ and - become `=` and two digits.
     One that would be too long for a server's own names ends in its hash.
     """
     encoded = "".join(chr(b) if b in _PLAIN else f"={b:02x}" for b in name.encode())
@@ -76,11 +75,11 @@ def token(name: str) -> str:
 
 
 def message_id(queue: str, key: str) -> str:
-    """What the server deduplicates by, in the whole stream."""
+    """Return the id that the server deduplicates by, in the whole stream."""
     return f"{token(queue)}/{token(key)}"
 
 
 def locate_nats(url: str) -> NatsLocation:
-    """Read a NATS URL; raises InvalidSetting for what is none. No error quotes a password."""
+    """Parse a NATS URL; raises InvalidSetting if it is invalid. No error quotes a password."""
     found = read_nats(url)
     return NatsLocation(**{each.name: getattr(found, each.name) for each in fields(found)})

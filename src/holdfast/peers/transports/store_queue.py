@@ -9,16 +9,16 @@ from holdfast import clock
 from holdfast.engine.context import Context
 from holdfast.engine.messages.queues import Queues, decode_headers, topic_of
 from holdfast.errors import StoreClosed
-from holdfast.kernel.messages import Message
+from holdfast.kernel.messages import QueuedMessage
 from holdfast.peers.transports.contract import NO_HEADERS, DeadLetter
 
 
 @dataclass(frozen=True)
 class StoreDelivery:
-    """A message of a store's queue, taken."""
+    """A claimed message of a store's queue."""
 
     _queues: Queues
-    _message: Message
+    _message: QueuedMessage
     lease: float
 
     @property
@@ -31,7 +31,7 @@ class StoreDelivery:
 
     @property
     def due_at(self) -> int:
-        """Until when it was claimed first."""
+        """The end of its first claim."""
         return self._message.due_at
 
     @property
@@ -66,7 +66,7 @@ class StoreQueue:
         self._context = context
         self._is_owner = is_owner
         self._queues = Queues(context)
-        self._prefetched: dict[str, list[list[Message]]] = {}
+        self._prefetched: dict[str, list[list[QueuedMessage]]] = {}
         self._is_open = False
 
     async def open(self) -> None:
@@ -105,7 +105,7 @@ class StoreQueue:
         self, queue: str, *, lease: float, prefetch: int = 1
     ) -> AsyncIterator[StoreDelivery]:
         self._check()
-        taken: list[Message] = []
+        taken: list[QueuedMessage] = []
         consumers = self._prefetched.setdefault(queue, [])
         consumers.append(taken)
         keeping = asyncio.create_task(self._keep_claims(taken, lease))
@@ -125,7 +125,7 @@ class StoreQueue:
             # The list itself: others may be equal to it.
             consumers[:] = [each for each in consumers if each is not taken]
 
-    async def _keep_claims(self, taken: list[Message], lease: float) -> None:
+    async def _keep_claims(self, taken: list[QueuedMessage], lease: float) -> None:
         """Extend the claims of messages that wait here until the consumer asks for them."""
         while True:
             await asyncio.sleep(lease / 3)
@@ -133,11 +133,11 @@ class StoreQueue:
             await asyncio.gather(*extending, return_exceptions=True)
 
     async def _is_still_claimed(self, delivery: StoreDelivery) -> bool:
-        """Whether a message is this consumer's; renew the claim of one that waited for long."""
+        """Return whether this consumer still has a message; renew a claim that waited for long."""
         left = delivery.due_at - self._context.now()
         return left > clock.seconds(delivery.lease) // 2 or await delivery.extend()
 
-    async def _give_back(self, taken: list[Message]) -> None:
+    async def _give_back(self, taken: list[QueuedMessage]) -> None:
         while taken:
             with contextlib.suppress(StoreClosed):
                 await self._queues.retry(taken.pop())

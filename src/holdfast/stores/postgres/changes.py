@@ -38,7 +38,7 @@ from holdfast.kernel.journal import Entry
 from holdfast.kernel.messages import AddMessage
 from holdfast.kernel.records import AddRevision, PutRecord
 from holdfast.stores.contract import Commit
-from holdfast.stores.postgres import drawing, packing
+from holdfast.stores.postgres import binary_arrays, budget_draws
 from holdfast.stores.postgres.queries import PARTS, SHAPES
 from holdfast.stores.rows import Shape
 
@@ -47,7 +47,7 @@ ALL: Final = frozenset(PARTS)
 
 
 class Condition(NamedTuple):
-    """A change that is refused unless its part tells of it."""
+    """A change that is refused unless its part reports it."""
 
     part: str
     item: str
@@ -185,8 +185,8 @@ class Changes:
     def _add_to_records(self, change: PutRecord | AddRevision) -> None:
         match change:
             case PutRecord():
-                told = self.records.setdefault("put_record", {})
-                told[change.version] = told.get(change.version, {}) | change.told
+                records = self.records.setdefault("put_record", {})
+                records[change.version] = records.get(change.version, {}) | change.told
             case AddRevision(revision):
                 self._put("add_revision", revision.seq, revision)
 
@@ -220,8 +220,8 @@ class Changes:
                     added[self.run_id] = budgets.drawn(added[self.run_id], change)
                     return
                 drawn = self.records.setdefault("draw_budget", {})
-                record = drawn.setdefault(self.run_id, self._of_run(drawing.untouched()))
-                drawing.fold(record, change)
+                record = drawn.setdefault(self.run_id, self._of_run(budget_draws.untouched()))
+                budget_draws.fold(record, change)
                 self._require("draw_budget", "budget", change)
             case AddReservation(reservation):
                 self._put("add_reservation", reservation.reservation_id, reservation)
@@ -276,7 +276,7 @@ class Changes:
         self.records.setdefault(part, {})[key] = record
 
     def _refold(self, part: str, key: Any, **now: Any) -> bool:
-        """Whether the row is added by this very commit: then it is added as it is afterwards."""
+        """Return whether this very commit adds the row: then it is added with its final values."""
         added = self.records.get(part, {})
         if key not in added:
             return False
@@ -327,7 +327,7 @@ class Parameters:
         first = [commit.entries[0] for commit in commits]
         rest = [entry for commit in commits for entry in commit.entries[1:]]
         self._add_columns("first", first)
-        self.values["first_after"] = packing.blobs([commit.after.link for commit in commits])
+        self.values["first_after"] = binary_arrays.blobs([commit.after.link for commit in commits])
         if rest:
             self.parts.add("append_entry")
             self._add_columns("rest", rest)
@@ -336,9 +336,9 @@ class Parameters:
             self.parts |= {"begin_journal", "begin_runs"}
             entries = [entry for each in begun for entry in each.entries]
             owners = [each.run.parent_id for each in begun for _ in each.entries]
-            self.values["begun_by"] = packing.texts(owners)
+            self.values["begun_by"] = binary_arrays.texts(owners)
             self._add_columns("begun", entries)
-            self.values["begun_runs"] = packing.records([each.run for each in begun])
+            self.values["begun_runs"] = binary_arrays.records([each.run for each in begun])
 
     def add_changes(self, changes: Sequence[Changes], only: frozenset[str] = ALL) -> None:
         """The changes that `only` these parts make."""
@@ -349,7 +349,7 @@ class Parameters:
                     gathered.setdefault(part, []).extend(records.values())
         for part, records in gathered.items():
             self.parts.add(part)
-            self.values[_PARAMETER_OF[part]] = packing.records(records)
+            self.values[_PARAMETER_OF[part]] = binary_arrays.records(records)
 
     def _add_columns(self, prefix: str, entries: Sequence[Entry]) -> None:
         for name, pack in _COLUMNS.items():
@@ -358,18 +358,18 @@ class Parameters:
 
 
 _COLUMNS: Final[dict[str, Any]] = {
-    "run_id": packing.texts,
-    "seq": packing.int8s,
-    "kind": packing.texts,
-    "at": packing.int8s,
-    "actor": packing.texts,
-    "schema": packing.int8s,
-    "encoding": packing.texts,
-    "key_id": packing.texts,
-    "facts": packing.blobs,
-    "nonce": packing.blobs,
-    "body": packing.blobs,
-    "erased_digest": packing.blobs,
-    "link": packing.blobs,
-    "proof": packing.blobs,
+    "run_id": binary_arrays.texts,
+    "seq": binary_arrays.int8s,
+    "kind": binary_arrays.texts,
+    "at": binary_arrays.int8s,
+    "actor": binary_arrays.texts,
+    "schema": binary_arrays.int8s,
+    "encoding": binary_arrays.texts,
+    "key_id": binary_arrays.texts,
+    "facts": binary_arrays.blobs,
+    "nonce": binary_arrays.blobs,
+    "body": binary_arrays.blobs,
+    "erased_digest": binary_arrays.blobs,
+    "link": binary_arrays.blobs,
+    "proof": binary_arrays.blobs,
 }

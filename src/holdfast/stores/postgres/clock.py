@@ -4,7 +4,7 @@ from holdfast.clock import steady
 
 
 class ServerClock:
-    """Goes on from what the server last said, by this machine's steady clock.
+    """Continues from the server's last time, by this machine's steady clock.
 
     It is learned when the store is opened and at every commit, so this machine's own idea of the
     time, and jumps of it, do not matter.
@@ -14,9 +14,9 @@ class ServerClock:
         self._offset = 0
 
     def learn(self, server_now: int, *, asked_at: int) -> None:
-        """The server had this time at some moment since `asked_at`.
+        """Note that the server had this time at some moment since `asked_at`.
 
-        What is known already stays if it agrees: an answer that took long tells little.
+        What is known already stays if it agrees: an answer that took long says little.
         """
         earliest, latest = server_now - steady(), server_now - asked_at
         self._offset = max(earliest, min(self._offset, latest))

@@ -13,14 +13,14 @@ from holdfast.clock import steady
 from holdfast.errors import OutcomeUnknown, StoreNotPermitted, UnavailableError
 from holdfast.kernel.indexes import AddCheckpoint, AddEffect, Change, SettleEffect
 from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
-from holdfast.stores.postgres import packing
+from holdfast.stores.postgres import binary_arrays
 from holdfast.stores.postgres.changes import ALL, Changes, Condition, Parameters, changes_of
 from holdfast.stores.postgres.clock import ServerClock
 from holdfast.stores.postgres.connections import (
     TRANSIENT,
-    Connection,
-    Connections,
+    ConnectionPool,
     Patience,
+    PostgresConnection,
     backed_off,
     fetch,
     fetch_parts,
@@ -42,7 +42,7 @@ class TryApart(Exception):
 class CommitWriter:
     """Applies batches of commits of one tenant, at most one for each run."""
 
-    def __init__(self, connections: Connections, tenant: str, clock: ServerClock | None) -> None:
+    def __init__(self, connections: ConnectionPool, tenant: str, clock: ServerClock | None) -> None:
         self._connections = connections
         self._tenant = tenant
         self._clock = clock
@@ -85,10 +85,12 @@ class CommitWriter:
                     raise TryApart from error
                 raise
             except TRANSIENT:
-                # Somebody waited in a circle with us, and we were chosen to give way.
+                # A deadlock: PostgreSQL chose our transaction to give way.
                 await backed_off(0.005)
 
-    async def _apply_on(self, connection: Connection, batch: Sequence[Commit]) -> list[Outcome]:
+    async def _apply_on(
+        self, connection: PostgresConnection, batch: Sequence[Commit]
+    ) -> list[Outcome]:
         if len(batch) == 1:
             return [await self._apply_alone(connection, batch[0])]
         ordered = sorted(batch, key=lambda commit: commit.run_id)
@@ -106,7 +108,7 @@ class CommitWriter:
         stored |= there
         return [Applied() if c.run_id in stored else Conflict() for c in batch]
 
-    async def _apply_alone(self, connection: Connection, commit: Commit) -> Outcome:
+    async def _apply_alone(self, connection: PostgresConnection, commit: Commit) -> Outcome:
         changes = changes_of(commit)
         if changes.is_stepwise:
             return await self._apply_in_steps(connection, commit, changes)
@@ -123,7 +125,7 @@ class CommitWriter:
             return Applied()
         return Conflict()
 
-    async def _store_lone(self, connection: Connection, lone: tuple[str, Row]) -> bool:
+    async def _store_lone(self, connection: PostgresConnection, lone: tuple[str, Row]) -> bool:
         faults.point("batch.after_begin")
         name, row = lone
         asked_at = steady()
@@ -133,38 +135,38 @@ class CommitWriter:
         return bool(stored)
 
     async def _store(
-        self, connection: Connection, ordered: Sequence[Commit], changes: dict[str, Changes]
+        self, connection: PostgresConnection, ordered: Sequence[Commit], changes: dict[str, Changes]
     ) -> set[str]:
-        """Send the statement; the runs whose entries it stored."""
+        """Send the statement; return the runs whose entries it stored."""
         parameters = self._parameters(ordered, is_strict=True)
         conditions = [len(changes[commit.run_id].conditions) for commit in ordered]
         if any(conditions):
-            parameters.values["first_conditions"] = packing.int8s(conditions)
+            parameters.values["first_conditions"] = binary_arrays.int8s(conditions)
         parameters.add_changes(list(changes.values()))
         faults.point("batch.after_begin")
         statement = commit_statement(frozenset(parameters.parts))
         asked_at = steady()
-        told = await fetch_parts(connection, statement, parameters.values)
-        self._learn(max((at for *_, at in told), default=0), asked_at)
-        return {run_id for what, run_id, _, _ in told if what == "stored"}
+        rows = await fetch_parts(connection, statement, parameters.values)
+        self._learn(max((at for *_, at in rows), default=0), asked_at)
+        return {run_id for what, run_id, _, _ in rows if what == "stored"}
 
     async def _apply_in_steps(
-        self, connection: Connection, commit: Commit, changes: Changes
+        self, connection: PostgresConnection, commit: Commit, changes: Changes
     ) -> Outcome:
         """One commit in a transaction of several statements, to see which condition fails."""
         async with self._connections.transaction(connection):
             faults.point("batch.after_begin")
             parameters = self._parameters([commit], is_strict=False)
-            parameters.values["first_conditions"] = packing.int8s([len(changes.conditions)])
+            parameters.values["first_conditions"] = binary_arrays.int8s([len(changes.conditions)])
             parameters.add_changes([changes], ALL - frozenset(CLOSING))
             statement = commit_statement(frozenset(parameters.parts))
             asked_at = steady()
-            told = await fetch_parts(connection, statement, parameters.values)
+            rows = await fetch_parts(connection, statement, parameters.values)
             faults.point("commit.after_entries")
-            refused = unheld(changes, told)
-            if told and refused is not None:
+            refused = unheld(changes, rows)
+            if rows and refused is not None:
                 return Refused(refused)
-            if told:
+            if rows:
                 await close_waits(connection, self._tenant, [changes])
                 refused = await change_later(connection, self._tenant, changes)
                 if refused is not None:
@@ -172,7 +174,7 @@ class CommitWriter:
                 faults.point("commit.after_changes")
                 faults.point("batch.before_commit")
                 await connection.execute("COMMIT")
-                self._learn(max(at for *_, at in told), asked_at)
+                self._learn(max(at for *_, at in rows), asked_at)
                 return Applied()
         return Applied() if await self._already_there(connection, [commit]) else Conflict()
 
@@ -181,22 +183,24 @@ class CommitWriter:
         parameters.values["is_strict"] = is_strict
         parameters.values["lock_timeout"] = self._connections.lock_timeout
         locked = [commit.run_id for commit in commits if commit.run is not None]
-        parameters.values["locked_run_id"] = packing.texts(locked)
+        parameters.values["locked_run_id"] = binary_arrays.texts(locked)
         parameters.add_entries(commits)
         return parameters
 
-    async def _already_there(self, connection: Connection, commits: Sequence[Commit]) -> set[str]:
+    async def _already_there(
+        self, connection: PostgresConnection, commits: Sequence[Commit]
+    ) -> set[str]:
         """The runs whose commit was stored by an earlier sending."""
         first = {commit.run_id: commit.entries[0] for commit in commits}
         asked = (
             self._tenant,
-            packing.texts(first),
-            packing.int8s([entry.seq for entry in first.values()]),
+            binary_arrays.texts(first),
+            binary_arrays.int8s([entry.seq for entry in first.values()]),
         )
         links = await fetch(connection, SQL["list_links"], asked)
         there = {run_id for run_id, link in links if link == first[run_id].link}
         if there:
-            # Nobody heard the end of that commit: it is seen here, and perhaps on no replica.
+            # That commit was not acknowledged: it is visible here, and perhaps on no replica.
             connection.is_replicated = False
         return there
 
@@ -227,17 +231,19 @@ def _tells_of_condition(error: errors.InvalidTextRepresentation) -> bool:
     return "holdfast: a condition" in str(error)
 
 
-def unheld(changes: Changes, told: Sequence[Row]) -> Change | None:
-    """The change whose condition did not hold, if there is one."""
-    held = {Condition(what, item) for what, _, item, _ in told}
+def unheld(changes: Changes, rows: Sequence[Row]) -> Change | None:
+    """Return the change whose condition did not hold, if any."""
+    held = {Condition(what, item) for what, _, item, _ in rows}
     return next((change for at, change in changes.conditions.items() if at not in held), None)
 
 
-async def change_later(connection: Connection, tenant: str, changes: Changes) -> Change | None:
-    """Make the later changes one after another; the one whose condition did not hold, if any."""
+async def change_later(
+    connection: PostgresConnection, tenant: str, changes: Changes
+) -> Change | None:
+    """Make the later changes in order; return the one whose condition did not hold, if any."""
     for each in changes.later:
         parameters = Parameters(tenant)
-        parameters.values["stored_run_id"] = packing.texts([each.run_id])
+        parameters.values["stored_run_id"] = binary_arrays.texts([each.run_id])
         parameters.add_changes([each])
         statement = change_statement(frozenset(parameters.parts))
         refused = unheld(each, await fetch_parts(connection, statement, parameters.values))
@@ -246,12 +252,16 @@ async def change_later(connection: Connection, tenant: str, changes: Changes) ->
     return None
 
 
-async def close_waits(connection: Connection, tenant: str, changes: Sequence[Changes]) -> None:
+async def close_waits(
+    connection: PostgresConnection, tenant: str, changes: Sequence[Changes]
+) -> None:
     """Cancel what closed groups and ended runs leave open, after all else is done to the rows."""
     for part in CLOSING:
         closing = [each for each in changes if part in each.records]
         if closing:
             parameters = Parameters(tenant)
-            parameters.values["stored_run_id"] = packing.texts([each.run_id for each in closing])
+            parameters.values["stored_run_id"] = binary_arrays.texts(
+                [each.run_id for each in closing]
+            )
             parameters.add_changes(closing, frozenset({part}))
             await fetch_parts(connection, change_statement(frozenset({part})), parameters.values)

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL: opened, pooled, limited, tried again; and its errors in our words.
 
 No session state matters beyond what each transaction sets for itself, so a pooler that hands out
-servers per transaction may stand in between.
+servers per transaction may be in between.
 """
 
 import asyncio
@@ -9,12 +9,18 @@ import random
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from typing import Any, Final, LiteralString, TypeVar, cast
 
 import psycopg
-from psycopg import AsyncConnection, AsyncRawCursor, conninfo, errors
+from psycopg import AsyncConnection, AsyncPipeline, AsyncRawCursor, conninfo, errors
 from psycopg.abc import PQGen
 from psycopg.errors import Diagnostic
 from psycopg.pq import Format, TransactionStatus
@@ -33,7 +39,7 @@ from holdfast.errors import (
     UnsupportedValue,
 )
 from holdfast.settings import Settings, shown_store
-from holdfast.stores.postgres import packing
+from holdfast.stores.postgres import binary_arrays
 from holdfast.stores.postgres.pool_queue import PoolQueue, PoolStalled
 from holdfast.stores.postgres.queries import SQL, Statement
 from holdfast.stores.rows import Row
@@ -43,7 +49,32 @@ T = TypeVar("T")
 _CHECK_SECONDS: Final = 0.1
 
 
-class Connection(AsyncConnection[Row]):
+class _OnePiece(AsyncPipeline):
+    """A pipeline that sends its statements together with their sync, and nothing before or after.
+
+    The server's limit on idle transactions counts from a sync to the next message, be it only a
+    request to flush. A process that is stopped between two messages without a sync behind them
+    would keep its locks for as long as it is stopped.
+    """
+
+    def _communicate_gen(self) -> PQGen[None]:
+        *_, last = self.command_queue
+        if last == self.pgconn.pipeline_sync:
+            commands = tuple(self.command_queue)
+            self.command_queue.clear()
+            self.command_queue.append(lambda: _call_each(commands))
+            yield from super()._communicate_gen()
+
+    def _fetch_gen(self, *, flush: bool) -> PQGen[None]:
+        yield from super()._fetch_gen(flush=False)  # the sync has done that
+
+
+def _call_each(commands: Iterable[Callable[[], None]]) -> None:
+    for command in commands:
+        command()
+
+
+class PostgresConnection(AsyncConnection[Row]):
     """A connection that remembers whether its last commits reached the replicas they should."""
 
     is_replicated = True
@@ -52,10 +83,10 @@ class Connection(AsyncConnection[Row]):
     async def wait(
         self, gen: PQGen[T], interval: float = _CHECK_SECONDS, timeout: float | None = None
     ) -> T:
-        """Do a piece of the driver's work. Whoever is cancelled meanwhile is told that, always.
+        """Do a piece of the driver's work. A caller cancelled meanwhile always sees that.
 
-        The driver ends the query then, and raises what became of it in place of the cancellation
-        if that is an error: a loop that tries again after errors would never end.
+        The driver then ends the query. If that fails, it raises the error in place of the
+        cancellation: a loop that retries after errors would never end.
         """
         asked = _times_cancelled()
         try:
@@ -64,6 +95,11 @@ class Connection(AsyncConnection[Row]):
             if _times_cancelled() > asked:
                 raise asyncio.CancelledError from error
             raise
+
+    def one_round_trip(self) -> AbstractAsyncContextManager[AsyncPipeline]:
+        """Send all statements of the block when it ends, in one piece."""
+        self._pipeline = _OnePiece(self)
+        return self.pipeline()
 
     def note(self, diagnostic: Diagnostic) -> None:
         """PostgreSQL gave up waiting for a replica: committed here, perhaps nowhere else."""
@@ -77,7 +113,7 @@ _LOST_STATES: Final = ("57P01", "57P02", "57P03", "25P03", "08")
 _NOT_PREPARED: Final = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 
 
-class Connections:
+class ConnectionPool:
     """A pool that survives the server: what fails because a connection was lost is tried again."""
 
     def __init__(self, url: str, settings: Settings) -> None:
@@ -89,9 +125,9 @@ class Connections:
         self._idle_timeout = _milliseconds(settings.idle_transaction_seconds)
         self._size = settings.pool_connections
         self._is_preparing = settings.prepared_statements
-        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._pool: AsyncConnectionPool[PostgresConnection] | None = None
         self._queue = PoolQueue(self._size, limit_seconds=self.patience)
-        self._lent: set[Connection] = set()
+        self._lent: set[PostgresConnection] = set()
 
     @property
     def lock_timeout(self) -> str:
@@ -104,14 +140,14 @@ class Connections:
         return _milliseconds(_HURRIED_SECONDS if is_hurrying else self.patience)
 
     def hurry(self) -> None:
-        """A lock was not to be had."""
+        """Note that a lock was not available."""
         self._hurries_until = time.monotonic() + self.patience
 
     async def open(self) -> None:
-        """Make the pool. One connection has been made before, so that errors were told plainly."""
+        """Make the pool. One connection was made before, so that errors were reported plainly."""
         self._pool = AsyncConnectionPool(
             self._conninfo,
-            connection_class=Connection,
+            connection_class=PostgresConnection,
             kwargs=_KWARGS,
             configure=self._configure,
             min_size=1,
@@ -138,10 +174,10 @@ class Connections:
             with suppress(psycopg.Error):
                 hang_up(connection)
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> PostgresConnection:
         """A connection outside the pool."""
         with self.translated():
-            connection = await Connection.connect(self._conninfo, **_KWARGS)
+            connection = await PostgresConnection.connect(self._conninfo, **_KWARGS)
             try:
                 await self._configure(connection)
             except BaseException:
@@ -150,7 +186,7 @@ class Connections:
         connection.prepare_threshold = None
         return connection
 
-    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def read(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         """The result of `work`, done again on another connection if one is lost on the way."""
         patience = Patience(self)
         while True:
@@ -164,7 +200,7 @@ class Connections:
             await patience.pause()
 
     @asynccontextmanager
-    async def lent(self, patience: "Patience | None" = None) -> AsyncGenerator[Connection]:
+    async def lent(self, patience: "Patience | None" = None) -> AsyncGenerator[PostgresConnection]:
         """A connection for one piece of work; a broken one is not given to the next.
 
         A server that does not answer for twice the time one waits for a lock counts as away. The
@@ -185,7 +221,7 @@ class Connections:
             self._queue.leave()
 
     @asynccontextmanager
-    async def _admitted(self) -> AsyncGenerator[Connection]:
+    async def _admitted(self) -> AsyncGenerator[PostgresConnection]:
         pool = self._pool
         if pool is None:
             raise StoreClosed()
@@ -209,7 +245,7 @@ class Connections:
             self._lent.discard(connection)
             await pool.putconn(connection)
 
-    async def _get(self, pool: AsyncConnectionPool[Connection]) -> Connection:
+    async def _get(self, pool: AsyncConnectionPool[PostgresConnection]) -> PostgresConnection:
         """A connection of the pool. Asking again and again makes it try the server each time."""
         since = time.monotonic()
         asked = _times_cancelled()
@@ -233,7 +269,7 @@ class Connections:
 
     @asynccontextmanager
     async def transaction(
-        self, connection: Connection, *, is_one_moment: bool = False
+        self, connection: PostgresConnection, *, is_one_moment: bool = False
     ) -> AsyncGenerator[None]:
         """A transaction with our limits, whatever the session has; the caller says COMMIT.
 
@@ -251,7 +287,7 @@ class Connections:
                     await connection.execute("ROLLBACK")
 
     async def are_tables_free(self) -> bool:
-        """Whether a lock that was not to be had is one on rows: it concerns some, not everybody."""
+        """Return whether an unavailable lock is one on rows: it concerns some, not everybody."""
         try:
             async with self.lent() as connection, self.transaction(connection):
                 await connection.execute(SQL["lock_tables_at_once"])
@@ -259,7 +295,7 @@ class Connections:
             return False
         return True
 
-    async def confirm(self, connection: Connection) -> None:
+    async def confirm(self, connection: PostgresConnection) -> None:
         """Wait for the replicas, if a commit before did not; raises OutcomeUnknown.
 
         Whatever is acknowledged after a commit was not replicated waits for the replicas first.
@@ -275,7 +311,7 @@ class Connections:
         self._is_unconfirmed = False
 
     def _limits(self, *, is_local: bool) -> LiteralString:
-        """`set_limits` with its parameters in it: words and numbers of our own making."""
+        """`set_limits` with its parameters in it: words and numbers that we make."""
         said = SQL["set_limits"].replace("$1", f"'{self.lock_timeout}'")
         said = said.replace("$2", f"'{self._idle_timeout}'").replace("$3", str(is_local))
         return cast(LiteralString, said)
@@ -283,8 +319,8 @@ class Connections:
     def translated(self) -> AbstractContextManager[None]:
         return translated(self.place)
 
-    async def _configure(self, connection: Connection) -> None:
-        packing.adapt(connection)
+    async def _configure(self, connection: PostgresConnection) -> None:
+        binary_arrays.adapt(connection)
         connection.add_notice_handler(connection.note)
         connection.rows_of = AsyncRawCursor(connection)
         connection.rows_of.format = Format.BINARY
@@ -325,7 +361,7 @@ class Connections:
 
 
 def _times_cancelled() -> int:
-    """How often the present task was asked to end."""
+    """Return how often the present task was cancelled."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
@@ -336,25 +372,25 @@ _GIVE_UP_SECONDS: Final = 0.1
 _ASK_AGAIN_SECONDS: Final = 0.25
 # Statements are made of parts, in some hundred combinations.
 _PREPARED: Final = 1000
-# Not READ WRITE: a standby refuses that in words that do not tell what it is.
+# Not READ WRITE: a standby refuses that without saying that it is one.
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 _KWARGS: Final[dict[str, Any]] = {"autocommit": True, "cursor_factory": AsyncRawCursor}
 
 
-async def fetch(connection: Connection, sql: LiteralString, row: Row = ()) -> list[Row]:
+async def fetch(connection: PostgresConnection, sql: LiteralString, row: Row = ()) -> list[Row]:
     """The rows of one statement, in binary form."""
     cursor = await connection.rows_of.execute(sql, row)
     return await cursor.fetchall()
 
 
 async def fetch_together(
-    connection: Connection, *statements: tuple[LiteralString, Row]
+    connection: PostgresConnection, *statements: tuple[LiteralString, Row]
 ) -> list[list[Row]]:
     """The rows of several statements in one round trip, in order."""
     if len(statements) == 1:
         return [await fetch(connection, *statements[0])]
-    async with connection.pipeline():
+    async with connection.one_round_trip():
         cursors = [
             await connection.cursor(binary=True).execute(sql, row) for sql, row in statements
         ]
@@ -362,7 +398,7 @@ async def fetch_together(
 
 
 async def fetch_parts(
-    connection: Connection, statement: Statement, values: dict[str, Any]
+    connection: PostgresConnection, statement: Statement, values: dict[str, Any]
 ) -> list[Row]:
     """The rows of a statement made of parts."""
     row = tuple([values[name] for name in statement.parameters])
@@ -370,9 +406,9 @@ async def fetch_parts(
 
 
 class Patience:
-    """How long to go on trying once there was a connection, with growing pauses."""
+    """How long to retry once there was a connection, with growing pauses."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: ConnectionPool) -> None:
         self._seconds = connections.patience
         self._until: float | None = None
         self._pause = 0.01
@@ -393,17 +429,17 @@ class Patience:
 
 
 async def backed_off(pause: float) -> float:
-    """Wait a little; how long to wait the next time."""
+    """Wait a little; return how long to wait the next time."""
     await asyncio.sleep(pause * random.uniform(0.5, 1.5))
     return min(pause * 2, 1.0)
 
 
-def is_lost(connection: Connection) -> bool:
+def is_lost(connection: PostgresConnection) -> bool:
     return connection.closed or connection.broken
 
 
-def hang_up(connection: Connection) -> None:
-    """End a connection from this side: whoever waits for an answer learns that none will come.
+def hang_up(connection: PostgresConnection) -> None:
+    """End a connection from this side: a task that waits for an answer gets an error.
 
     Cancelling the wait would ask the server to cancel the statement, and wait for that.
     """
@@ -487,7 +523,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[HoldfastError], str], ...]] = (
 def translated(place: str) -> Generator[None]:
     """Raise PostgreSQL's errors as ours; its own words go along as the cause, never any SQL.
 
-    What may succeed a moment later (TRANSIENT) is left to those who can try again.
+    What may succeed a moment later (TRANSIENT) is raised unchanged, for callers that retry.
     """
     try:
         yield
@@ -516,7 +552,7 @@ def _is_connecting(error: psycopg.OperationalError) -> bool:
     return isinstance(error, errors.ConnectionTimeout) or "connection failed" in str(error)
 
 
-# libpq tells no SQLSTATE for what went wrong while connecting, only the server's words.
+# libpq has no SQLSTATE for what went wrong while connecting, only the server's words.
 _WHILE_CONNECTING: Final[tuple[tuple[str, type[Exception]], ...]] = (
     ("password authentication failed", errors.InvalidPassword),
     ("no password supplied", errors.InvalidPassword),

@@ -11,13 +11,13 @@ from typing import Any, Final, TypeVar
 
 from holdfast import faults
 from holdfast.clock import Clock
-from holdfast.kernel.messages import Message
+from holdfast.kernel.messages import QueuedMessage
 from holdfast.stores.contract import MessageWrite, MoveMessage, Publish, TakeMessages
-from holdfast.stores.postgres import packing
+from holdfast.stores.postgres import binary_arrays
 from holdfast.stores.postgres.connections import (
     TRANSIENT,
-    Connection,
-    Connections,
+    ConnectionPool,
+    PostgresConnection,
     backed_off,
     fetch,
 )
@@ -31,10 +31,10 @@ _Key = tuple[str, str]
 _Numbered = list[tuple[int, W]]
 
 
-class MessageWriter:
+class PostgresMessageWriter:
     """Applies batches of writes of messages of one tenant."""
 
-    def __init__(self, connections: Connections, tenant: str, clock: Clock) -> None:
+    def __init__(self, connections: ConnectionPool, tenant: str, clock: Clock) -> None:
         self._connections = connections
         self._tenant = tenant
         self._clock = clock
@@ -62,12 +62,12 @@ class MessageWriter:
 
     def _parts(
         self, batch: Sequence[MessageWrite]
-    ) -> list[tuple[list[int], Callable[[Connection], Awaitable[list[Any]]]]]:
+    ) -> list[tuple[list[int], Callable[[PostgresConnection], Awaitable[list[Any]]]]]:
         """What is one statement each: all that is published, waves of moves, and each taking.
 
         Moves come before takings: they let the next of an ordering go.
         """
-        parts: list[tuple[list[int], Callable[[Connection], Awaitable[list[Any]]]]] = []
+        parts: list[tuple[list[int], Callable[[PostgresConnection], Awaitable[list[Any]]]]] = []
         published = _of(Publish, batch)
         if published:
             messages = [write.message for _, write in published]
@@ -79,13 +79,13 @@ class MessageWriter:
             parts.append(([index], lambda c, take=take: self._take(c, take)))
         return parts
 
-    async def _done(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        async def trying(connection: Connection) -> T:
+    async def _done(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
+        async def trying(connection: PostgresConnection) -> T:
             while True:
                 try:
                     answer = await work(connection)
                 except TRANSIENT:
-                    # Somebody waited in a circle with us, and we were chosen to give way.
+                    # A deadlock: PostgreSQL chose our transaction to give way.
                     await backed_off(0.005)
                 else:
                     await self._connections.confirm(connection)
@@ -94,46 +94,52 @@ class MessageWriter:
 
         return await self._connections.read(trying)
 
-    async def _publish(self, connection: Connection, messages: Sequence[Message]) -> list[bool]:
+    async def _publish(
+        self, connection: PostgresConnection, messages: Sequence[QueuedMessage]
+    ) -> list[bool]:
         row = (
             self._tenant,
-            packing.texts(message.queue for message in messages),
-            packing.texts(message.message_id for message in messages),
-            packing.texts(message.ordering for message in messages),
-            packing.texts(message.headers for message in messages),
-            packing.blobs([message.body for message in messages]),
-            packing.int8s([message.created_at for message in messages]),
-            packing.int8s([message.due_at for message in messages]),
+            binary_arrays.texts(message.queue for message in messages),
+            binary_arrays.texts(message.message_id for message in messages),
+            binary_arrays.texts(message.ordering for message in messages),
+            binary_arrays.texts(message.headers for message in messages),
+            binary_arrays.blobs([message.body for message in messages]),
+            binary_arrays.int8s([message.created_at for message in messages]),
+            binary_arrays.int8s([message.due_at for message in messages]),
             self._connections.lock_timeout,
         )
         stored = _keys(await fetch(connection, SQL["publish_message"], row))
         return [_was_first(_key(message), stored) for message in messages]
 
-    async def _move(self, connection: Connection, writes: Sequence[MoveMessage]) -> list[bool]:
+    async def _move(
+        self, connection: PostgresConnection, writes: Sequence[MoveMessage]
+    ) -> list[bool]:
         messages, moves = [write.message for write in writes], [write.move for write in writes]
         now = self._clock.now()
         row = (
             self._tenant,
-            packing.texts(message.queue for message in messages),
-            packing.texts(message.message_id for message in messages),
-            packing.texts(message.worker for message in messages),
-            packing.int8s([message.attempts for message in messages]),
-            packing.texts(message.status for message in messages),
-            packing.texts(move.status for move in moves),
-            packing.int8s([now + move.delay for move in moves]),
-            packing.texts(move.worker for move in moves),
-            packing.int8s([move.attempts for move in moves]),
-            packing.texts(move.note for move in moves),
-            packing.int8s([int(move.is_forgotten) for move in moves]),
+            binary_arrays.texts(message.queue for message in messages),
+            binary_arrays.texts(message.message_id for message in messages),
+            binary_arrays.texts(message.worker for message in messages),
+            binary_arrays.int8s([message.attempts for message in messages]),
+            binary_arrays.texts(message.status for message in messages),
+            binary_arrays.texts(move.status for move in moves),
+            binary_arrays.int8s([now + move.delay for move in moves]),
+            binary_arrays.texts(move.worker for move in moves),
+            binary_arrays.int8s([move.attempts for move in moves]),
+            binary_arrays.texts(move.note for move in moves),
+            binary_arrays.int8s([int(move.is_forgotten) for move in moves]),
             now,
             _PURGED_AT_ONCE,
             self._connections.lock_timeout,
-            packing.int8s([message.created_at for message in messages]),
+            binary_arrays.int8s([message.created_at for message in messages]),
         )
         moved = _keys(await fetch(connection, SQL["move_message"], row))
         return [_key(message) in moved for message in messages]
 
-    async def _take(self, connection: Connection, take: TakeMessages) -> list[list[Message]]:
+    async def _take(
+        self, connection: PostgresConnection, take: TakeMessages
+    ) -> list[list[QueuedMessage]]:
         now = self._clock.now()
         row = (self._tenant, take.queue, now, take.limit, now + take.lease, take.worker)
         taken = sorted(await fetch(connection, SQL["take_messages"], row))
@@ -161,7 +167,7 @@ def _waves(moves: "_Numbered[MoveMessage]") -> "list[_Numbered[MoveMessage]]":
     return waves
 
 
-def _key(message: Message) -> _Key:
+def _key(message: QueuedMessage) -> _Key:
     return message.queue, message.message_id
 
 

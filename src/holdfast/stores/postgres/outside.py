@@ -25,18 +25,18 @@ from holdfast.errors import (
 )
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import Sweep
-from holdfast.stores.postgres import packing
+from holdfast.stores.postgres import binary_arrays
 from holdfast.stores.postgres.commits import TryApart
 from holdfast.stores.postgres.connections import (
     TRANSIENT,
-    Connection,
-    Connections,
+    ConnectionPool,
     Patience,
+    PostgresConnection,
     fetch,
     tells_of_loss,
 )
 from holdfast.stores.postgres.queries import SQL
-from holdfast.stores.postgres.rounds import DamagedRuns, OutsideWrite, Round
+from holdfast.stores.postgres.rounds import DamagedRuns, OutsideRound, OutsideWrite
 
 
 class _LostAtCommit(Exception):
@@ -50,7 +50,7 @@ class _LostAtCommit(Exception):
 class OutsideWriter:
     """Applies batches of outside writes of one tenant."""
 
-    def __init__(self, connections: Connections, tenant: str, clock: Clock) -> None:
+    def __init__(self, connections: ConnectionPool, tenant: str, clock: Clock) -> None:
         self._connections = connections
         self._tenant = tenant
         self._clock = clock
@@ -72,8 +72,8 @@ class OutsideWriter:
             except Exception as error:
                 if is_first:
                     raise
-                told = StoreBusy() if isinstance(error, TryApart) else error
-                answers = [told if i in waiting else a for i, a in enumerate(answers)]
+                reported = StoreBusy() if isinstance(error, TryApart) else error
+                answers = [reported if i in waiting else a for i, a in enumerate(answers)]
                 break
             is_first = False
         faults.point("batch.before_acknowledge")
@@ -82,10 +82,10 @@ class OutsideWriter:
     async def _finish_round(
         self, waiting: dict[int, OutsideWrite], answers: list[Any], patience: Patience
     ) -> dict[int, OutsideWrite]:
-        """Transact until something is stored or nothing is to be; what has to be decided anew."""
+        """Transact until something is stored or nothing is to be; return what to decide anew."""
         damaged: dict[str, IntegrityError] = {}
         while True:
-            round_ = Round(self._tenant, self._clock, waiting, damaged)
+            round_ = OutsideRound(self._tenant, self._clock, waiting, damaged)
             try:
                 with self._connections.translated():
                     async with (
@@ -96,7 +96,7 @@ class OutsideWriter:
                         await self._connections.confirm(connection)
                 break
             except TRANSIENT:
-                # Somebody waited in a circle with us, and we were chosen to give way.
+                # A deadlock: PostgreSQL chose our transaction to give way.
                 patience.check(StoreBusy())
             except DamagedRuns as found:
                 damaged |= found.damage
@@ -114,7 +114,7 @@ class OutsideWriter:
         round_.give(answers)
         return round_.conflicting()
 
-    async def _transact(self, connection: Connection, round_: Round) -> None:
+    async def _transact(self, connection: PostgresConnection, round_: OutsideRound) -> None:
         if await round_.finds_nothing(connection):
             return
         async with self._connections.transaction(connection):
@@ -133,7 +133,7 @@ class OutsideWriter:
 
     @asynccontextmanager
     async def _apart(self, writes: int) -> AsyncGenerator[None]:
-        """When a lock is not to be had, the write that wants it is to fail alone."""
+        """Make the write that wants an unavailable lock fail alone."""
         try:
             yield
         except errors.LockNotAvailable as error:
@@ -143,7 +143,7 @@ class OutsideWriter:
             raise
 
     async def _is_stored(self, probe: Entry, patience: Patience) -> bool:
-        """Whether the transaction of an entry was committed. Its lock tells when it has ended."""
+        """Return whether an entry's transaction was committed. Its lock shows when it has ended."""
         while True:
             try:
                 with self._connections.translated():
@@ -151,8 +151,8 @@ class OutsideWriter:
                         self._connections.lent(patience) as connection,
                         self._connections.transaction(connection),
                     ):
-                        runs = packing.texts([probe.run_id])
-                        asked = (self._tenant, runs, packing.texts([]))
+                        runs = binary_arrays.texts([probe.run_id])
+                        asked = (self._tenant, runs, binary_arrays.texts([]))
                         await fetch(connection, SQL["lock_runs"], asked)
                         key = (self._tenant, probe.run_id, probe.seq)
                         links = await fetch(connection, SQL["get_link"], key)
@@ -174,7 +174,7 @@ class OutsideWriter:
             await patience.pause()
 
 
-async def _commit(connection: Connection, probe: Entry | None) -> None:
+async def _commit(connection: PostgresConnection, probe: Entry | None) -> None:
     try:
         await connection.execute("COMMIT")
     except psycopg.Error as error:

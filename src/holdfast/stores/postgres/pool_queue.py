@@ -68,7 +68,7 @@ class PoolQueue:
         self._waiting.clear()
 
     def _withdraw(self, turn: "asyncio.Future[None]") -> None:
-        """Give up a place; whoever was admitted in the same moment lets the next one in."""
+        """Give up a place; a caller admitted in the same moment admits the next one."""
         if not turn.done():
             turn.cancel()
         elif turn.exception() is None:

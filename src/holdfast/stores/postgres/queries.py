@@ -107,7 +107,7 @@ def commit_statement(parts: frozenset[str]) -> Statement:
 
 @lru_cache(maxsize=64)
 def change_statement(parts: frozenset[str]) -> Statement:
-    """Do what `parts` say to the indexes of given runs, and tell which conditions held."""
+    """Do what `parts` say to the indexes of given runs, and report which conditions held."""
     steps: dict[str, str] = {"stored": SQL["given_runs"]}
     steps |= {part: SQL[part] for part in PARTS if part in parts}
     tells: list[str] = [SQL[f"tell_{part}"] for part in PARTS if part in parts & CONDITIONAL]

@@ -1,9 +1,9 @@
 """Rebuilding a run's indexes from its journal, in one transaction.
 
-All of it sees the store at one moment. What a holder adds meanwhile stays as it is; what it changes
+All of it sees the store at one moment. What a holder adds meanwhile is kept; what it changes
 meanwhile makes PostgreSQL refuse the transaction, and the rebuild begins again. Rows that are right
-are left alone. Others are deleted and written anew, under a lock: whoever waited for one of them,
-or for its run, would go on as if it were gone.
+are left alone. Others are deleted and written anew, under a lock: a writer that waited for one of
+them, or for its run, would continue as if it were gone.
 """
 
 from collections.abc import Iterable
@@ -28,9 +28,14 @@ from holdfast.kernel.records import AddRevision, PutRecord
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Wait
 from holdfast.stores.hints import keep_proven_run, with_hints
-from holdfast.stores.postgres import packing
+from holdfast.stores.postgres import binary_arrays
 from holdfast.stores.postgres.changes import Changes, Parameters
-from holdfast.stores.postgres.connections import Connection, Connections, fetch, fetch_parts
+from holdfast.stores.postgres.connections import (
+    ConnectionPool,
+    PostgresConnection,
+    fetch,
+    fetch_parts,
+)
 from holdfast.stores.postgres.queries import SHAPES, SQL, change_statement
 from holdfast.stores.rows import Row
 
@@ -63,7 +68,7 @@ _DELETES: Final = (
 
 
 async def rebuild(
-    connections: Connections, connection: Connection, tenant: str, run_id: str
+    connections: ConnectionPool, connection: PostgresConnection, tenant: str, run_id: str
 ) -> None:
     """Replace a run's rows by what its journal says; hints of peers on open waits are kept."""
     key = (tenant, run_id)
@@ -74,7 +79,7 @@ async def rebuild(
         for row in await fetch(connection, SQL["get_run"], key):
             keep_proven_run(rows, SHAPES.run, row)
         _keep_hints(rows, map(SHAPES.wait.value, stored["list_waits"]))
-        if _told(rows) != {name: set(_cut(name, found)) for name, found in stored.items()}:
+        if _expected_rows(rows) != {name: set(_cut(name, found)) for name, found in stored.items()}:
             await connection.execute(SQL["lock_out_changes_of_runs"])
             for name in _DELETES:
                 await connection.execute(SQL[name], key)
@@ -100,8 +105,8 @@ def _keep_hints(rows: Indexes, stored: Iterable[Wait]) -> None:
             rows.waits[wait.wait_id] = with_hints(rows.waits[wait.wait_id], wait)
 
 
-def _told(rows: Indexes) -> dict[str, set[Row]]:
-    """What the journal says, as the queries that read the tables would."""
+def _expected_rows(rows: Indexes) -> dict[str, set[Row]]:
+    """Return what the journal says, in the form of the queries that read the tables."""
     return {
         "get_run_row": set() if rows.run is None else {SHAPES.run.row(rows.run)},
         "list_checkpoints": set(map(SHAPES.checkpoint.row, rows.checkpoints.values())),
@@ -120,7 +125,7 @@ def _told(rows: Indexes) -> dict[str, set[Row]]:
     }
 
 
-async def _insert(connection: Connection, tenant: str, run_id: str, rows: Indexes) -> None:
+async def _insert(connection: PostgresConnection, tenant: str, run_id: str, rows: Indexes) -> None:
     wanted = [
         *([PutRun(rows.run)] if rows.run else []),
         *map(AddCheckpoint, rows.checkpoints.values()),
@@ -135,7 +140,7 @@ async def _insert(connection: Connection, tenant: str, run_id: str, rows: Indexe
         *map(AddReservation, rows.books.reservations.values()),
     ]
     parameters = Parameters(tenant)
-    parameters.values["stored_run_id"] = packing.texts([run_id])
+    parameters.values["stored_run_id"] = binary_arrays.texts([run_id])
     changes = Changes(run_id, wanted)
     if rows.effects:
         changes.records["restore_effect"] = dict(rows.effects)

@@ -25,10 +25,10 @@ from holdfast.stores.contract import (
     Touch,
 )
 from holdfast.stores.late import Deciding
-from holdfast.stores.postgres import packing
+from holdfast.stores.postgres import binary_arrays
 from holdfast.stores.postgres.changes import ALL, Changes, Parameters, changes_of
 from holdfast.stores.postgres.commits import change_later, close_waits, unheld
-from holdfast.stores.postgres.connections import Connection, fetch, fetch_parts
+from holdfast.stores.postgres.connections import PostgresConnection, fetch, fetch_parts
 from holdfast.stores.postgres.queries import CLOSING, SQL, commit_statement
 from holdfast.stores.postgres.snapshots import Rows, look, snapshot_of
 from holdfast.stores.rows import Row, beat_row
@@ -53,13 +53,13 @@ class _Task(NamedTuple):
     is_swept: bool
 
 
-class _Answer(NamedTuple):
+class _RunAnswer(NamedTuple):
     task: _Task
     run_id: str
     answer: Any
 
 
-class Round:
+class OutsideRound:
     """What is decided and written in one transaction; thrown away if that fails."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Round:
         self._writes = writes
         self._damaged = damaged
         self._tasks: dict[str, list[_Task]] = {}
-        self._answers: list[_Answer] = []
+        self._answers: list[_RunAnswer] = []
         self._commits: dict[str, Commit] = {}
         self._touches: dict[str, Sequence[Touch]] = {}
         self._conflicts: set[str] = set()
@@ -89,7 +89,7 @@ class Round:
         return bool(self._commits or self._touches or of_workers)
 
     def give(self, answers: list[Any]) -> None:
-        """Hand out the answers of all whose decision stands."""
+        """Hand out the answers of all decisions that did not conflict."""
         for task, run_id, answer in self._answers:
             if run_id in self._conflicts:
                 continue
@@ -107,11 +107,11 @@ class Round:
             if not task.is_swept
         }
 
-    async def finds_nothing(self, connection: Connection) -> bool:
+    async def finds_nothing(self, connection: PostgresConnection) -> bool:
         """Whether there are only sweeps for what is late, and none finds anything.
 
-        That is nearly always so, and one round trip tells it. Who asks for a ready run was told of
-        one, or will find one soon.
+        That is nearly always so, and one round trip shows it. Sweeps for ready runs do not
+        count: they follow a hint, or will find a run soon.
         """
         if not all(_is_for_what_is_late(write) for write in self._writes.values()):
             return False
@@ -120,7 +120,7 @@ class Round:
                 return False
         return True
 
-    async def decide(self, connection: Connection) -> None:
+    async def decide(self, connection: PostgresConnection) -> None:
         """Lock, find, look, and let everybody decide."""
         late = self._of(Late)
         locked = await self._lock(connection, [write for _, write in late])
@@ -134,9 +134,9 @@ class Round:
             try:
                 self._decide_for_run(run_id, tasks, rows)
             except IntegrityError as damage:
-                self._answers += [_Answer(task, run_id, damage) for task in tasks]
+                self._answers += [_RunAnswer(task, run_id, damage) for task in tasks]
 
-    async def write(self, connection: Connection) -> None:
+    async def write(self, connection: PostgresConnection) -> None:
         """Store what was decided; a run whose holder was first is left out, and noted."""
         await self._leave_out_moved(connection)
         if self._commits:
@@ -155,18 +155,18 @@ class Round:
             await connection.execute(SQL["note_blocked_loop"], row)
         faults.point("commit.after_changes")
 
-    async def _leave_out_moved(self, connection: Connection) -> None:
+    async def _leave_out_moved(self, connection: PostgresConnection) -> None:
         """Give back no run of a worker that has beaten since it was judged to be lost.
 
-        This process may have stood still since then. Whoever is not left out cannot beat before
-        the transaction ends.
+        This process may have been paused since then. A worker that is not left out cannot beat
+        before the transaction ends.
         """
         wanted = {run_id: lost for run_id, lost in self._lost.items() if run_id in self._commits}
         if not wanted:
             return
         lost = sorted(set(wanted.values()))
-        workers = packing.texts([each.worker for each in lost])
-        row = (self._tenant, workers, packing.int8s([each.beats for each in lost]))
+        workers = binary_arrays.texts([each.worker for each in lost])
+        row = (self._tenant, workers, binary_arrays.int8s([each.beats for each in lost]))
         found = await fetch(connection, SQL["lock_unmoved_workers"], row)
         unmoved = {worker for (worker,) in found}
         moved = {run_id for run_id, each in wanted.items() if each.worker not in unmoved}
@@ -177,33 +177,33 @@ class Round:
     def _of(self, kind: type[W]) -> list[tuple[int, W]]:
         return [(i, write) for i, write in self._writes.items() if isinstance(write, kind)]
 
-    async def _lock(self, connection: Connection, late: Sequence[Late]) -> list[str]:
+    async def _lock(self, connection: PostgresConnection, late: Sequence[Late]) -> list[str]:
         """The runs these writes are for, locked in order; those that exist."""
         if not late:
             return []
         run_ids = {write.run_id for write in late if write.run_id}
         wait_ids = {write.wait_ids[0] for write in late if not write.run_id}
-        asked = (self._tenant, packing.texts(run_ids), packing.texts(wait_ids))
+        asked = (self._tenant, binary_arrays.texts(run_ids), binary_arrays.texts(wait_ids))
         return [run_id for (run_id,) in await fetch(connection, SQL["lock_runs"], asked)]
 
     async def _find(
-        self, connection: Connection, sweeps: Sequence[tuple[int, Sweep]]
+        self, connection: PostgresConnection, sweeps: Sequence[tuple[int, Sweep]]
     ) -> list[tuple[str, ...]]:
         """(run id, wait id if any) of what sweeps of one kind look for, locked for this one."""
         _, sweep = sweeps[0]
-        taken = packing.texts(self._tasks)
+        taken = binary_arrays.texts(self._tasks)
         limit = sum(each.limit for _, each in sweeps)
         if sweep.find == "lost_runs":
             lost = [each for _, every in sweeps for each in every.lost]
-            workers = packing.texts([each.worker for each in lost])
-            beats = packing.int8s([each.beats for each in lost])
+            workers = binary_arrays.texts([each.worker for each in lost])
+            beats = binary_arrays.int8s([each.beats for each in lost])
             asked: Row = (self._tenant, limit, journal.SCHEMA, taken, workers, beats)
             return await fetch(connection, SQL["find_lost_runs"], asked)
         row: Row = (self._tenant, self._clock.now(), limit, journal.SCHEMA, taken)
         if sweep.find == "ready_runs":
             row = (*row, sweep.with_suspects)
         if sweep.agents:
-            name, row = FIND_OF_AGENTS[sweep.find], (*row, packing.texts(sweep.agents))
+            name, row = FIND_OF_AGENTS[sweep.find], (*row, binary_arrays.texts(sweep.agents))
         else:
             name = f"find_{sweep.find}"
         return await fetch(connection, SQL[name], row)
@@ -232,7 +232,7 @@ class Round:
                 room -= max(1, len(wait_ids))
 
     async def _look(
-        self, connection: Connection, run_ids: Iterable[str], late: Sequence[Late]
+        self, connection: PostgresConnection, run_ids: Iterable[str], late: Sequence[Late]
     ) -> Rows:
         swept = [task.late for tasks in self._tasks.values() for task in tasks]
         has_lost = bool(swept) and any(each.find == "lost_runs" for _, each in self._of(Sweep))
@@ -252,7 +252,7 @@ class Round:
         snapshot = snapshot_of(run_id, writes, rows, now=self._clock.now())
         before = snapshot.position
         deciding = Deciding(snapshot, run_id)
-        self._answers += [_Answer(task, run_id, deciding.decide(task.late)) for task in tasks]
+        self._answers += [_RunAnswer(task, run_id, deciding.decide(task.late)) for task in tasks]
         if deciding.lost is not None:
             self._lost[run_id] = deciding.lost
         if deciding.touches:
@@ -267,35 +267,35 @@ class Round:
                 tuple(deciding.changes()),
             )
 
-    async def _write_commits(self, connection: Connection) -> None:
+    async def _write_commits(self, connection: PostgresConnection) -> None:
         ordered = [self._commits[run_id] for run_id in sorted(self._commits)]
         changes = {commit.run_id: changes_of(commit) for commit in ordered}
         parameters = Parameters(self._tenant)
         parameters.values |= {
             "is_strict": False,
             "lock_timeout": "0",
-            "locked_run_id": packing.texts([]),
-            "first_conditions": packing.int8s([0] * len(ordered)),
+            "locked_run_id": binary_arrays.texts([]),
+            "first_conditions": binary_arrays.int8s([0] * len(ordered)),
         }
         parameters.add_entries(ordered)
         parameters.add_changes(list(changes.values()), ALL - frozenset(CLOSING))
         statement = commit_statement(frozenset(parameters.parts))
-        told = await fetch_parts(connection, statement, parameters.values)
+        rows = await fetch_parts(connection, statement, parameters.values)
         faults.point("commit.after_entries")
-        stored = {run_id for what, run_id, _, _ in told if what == "stored"}
+        stored = {run_id for what, run_id, _, _ in rows if what == "stored"}
         self._conflicts |= self._commits.keys() - stored
         self.probe = next((c.entries[0] for c in ordered if c.run_id in stored), None)
         kept = [changes[run_id] for run_id in stored]
-        _check_held(kept, told)
+        _check_held(kept, rows)
         await close_waits(connection, self._tenant, kept)
         _check_not_refused(
             {each.run_id: await change_later(connection, self._tenant, each) for each in kept}
         )
 
-    async def _touch(self, connection: Connection, touches: Sequence[Touch]) -> None:
+    async def _touch(self, connection: PostgresConnection, touches: Sequence[Touch]) -> None:
         repeated = [touch.wait_id for touch in touches if isinstance(touch, NoteDuplicate)]
         if repeated:
-            row = (self._tenant, packing.texts(repeated))
+            row = (self._tenant, binary_arrays.texts(repeated))
             await connection.execute(SQL["note_duplicate"], row)
         for touch in touches:
             if isinstance(touch, ExtendWait):
@@ -305,7 +305,7 @@ class Round:
                 claim = (self._tenant, touch.wait_id, touch.by, touch.until)
                 await connection.execute(SQL["claim_open_wait"], claim)
 
-    async def _beat(self, connection: Connection, beat: Beat) -> None:
+    async def _beat(self, connection: PostgresConnection, beat: Beat) -> None:
         worker = beat.worker
         if beat.if_unmoved:
             row = (worker.tenant, worker.worker, worker.beats)
@@ -336,9 +336,9 @@ def _run_of(write: Late, rows: Rows) -> str:
     return found[2] if found is not None else ""
 
 
-def _check_held(changes: Iterable[Changes], told: Sequence[Row]) -> None:
+def _check_held(changes: Iterable[Changes], rows: Sequence[Row]) -> None:
     of_run: dict[str, list[Row]] = {}
-    for row in told:
+    for row in rows:
         of_run.setdefault(row[1], []).append(row)
     _check_not_refused({each.run_id: unheld(each, of_run.get(each.run_id, ())) for each in changes})
 

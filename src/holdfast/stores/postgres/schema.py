@@ -13,12 +13,12 @@ from holdfast.errors import IntegrityError, SchemaMismatch, StoreNotPermitted
 from holdfast.settings import Settings
 from holdfast.stores import migrate
 from holdfast.stores.migrate import AppliedMigration
-from holdfast.stores.postgres.connections import Connection, Connections, fetch
+from holdfast.stores.postgres.connections import ConnectionPool, PostgresConnection, fetch
 from holdfast.stores.postgres.queries import MIGRATIONS, SQL
 from holdfast.stores.sqlfiles import Migration
 
 
-async def pending(connection: Connection, place: str) -> list[Migration]:
+async def pending(connection: PostgresConnection, place: str) -> list[Migration]:
     """What the schema lacks; raises SchemaMismatch for a newer one."""
     ((has_table, _, has_others),) = await fetch(connection, SQL["has_migrations"])
     anothers = IntegrityError(
@@ -40,7 +40,7 @@ def pending_at(url: str, settings: Settings) -> list[Migration]:
     """What opening the database would add to its schema; for callers without an event loop."""
 
     async def look() -> list[Migration]:
-        connections = Connections(url, settings)
+        connections = ConnectionPool(url, settings)
         connection = await connections.connect()
         try:
             with connections.translated():
@@ -51,7 +51,7 @@ def pending_at(url: str, settings: Settings) -> list[Migration]:
     return asyncio.run(look())
 
 
-async def upgrade(connection: Connection, place: str, now: int) -> list[str]:
+async def upgrade(connection: PostgresConnection, place: str, now: int) -> list[str]:
     """Apply what is missing, each migration in its own transaction; their names."""
     done: list[str] = []
     while missing := await pending(connection, place):
@@ -71,14 +71,16 @@ async def upgrade(connection: Connection, place: str, now: int) -> list[str]:
     return done
 
 
-async def settle(connection: Connection) -> None:
+async def settle(connection: PostgresConnection) -> None:
     """Note in which cluster the store is: one that was restored into another counts on there."""
     ((before, here),) = await fetch(connection, SQL["get_cluster"])
     if here and before != here:
         await connection.execute(SQL["move_to_cluster"], (here,))
 
 
-async def _check_may_migrate(connection: Connection, place: str, missing: list[Migration]) -> None:
+async def _check_may_migrate(
+    connection: PostgresConnection, place: str, missing: list[Migration]
+) -> None:
     ((_, may_create, _),) = await fetch(connection, SQL["has_migrations"])
     if may_create:
         return

@@ -8,22 +8,22 @@ from holdfast.errors import IndexCorrupted, IntegrityError
 from holdfast.kernel import proofs
 from holdfast.kernel.indexes import Indexes
 from holdfast.kernel.journal import ORIGIN, Position
-from holdfast.kernel.leases import Worker
-from holdfast.kernel.runs import Run
+from holdfast.kernel.leases import WorkerRow
+from holdfast.kernel.runs import RunRow
 from holdfast.kernel.waits import Wait
 from holdfast.stores.contract import NO_CHECKPOINT, AtCheckpoint, Holder, Late, Snapshot
-from holdfast.stores.postgres import packing
-from holdfast.stores.postgres.connections import Connection, fetch, fetch_together
+from holdfast.stores.postgres import binary_arrays
+from holdfast.stores.postgres.connections import PostgresConnection, fetch, fetch_together
 from holdfast.stores.postgres.queries import SHAPES, SQL
 from holdfast.stores.readers import check_run_proof, checked_group
 from holdfast.stores.rows import Row, taking
 
-_RUN_COLUMNS: Final = len(Run.__struct_fields__)
+_RUN_COLUMNS: Final = len(RunRow.__struct_fields__)
 _WAIT_COLUMNS: Final = len(Wait.__struct_fields__)
 
 
 class Rows(NamedTuple):
-    """What decisions look at, as it lies in the tables."""
+    """What decisions look at, as stored in the tables."""
 
     runs: dict[str, Row]
     wrong: dict[str, IndexCorrupted]
@@ -36,11 +36,11 @@ class Rows(NamedTuple):
     reservations: dict[tuple[str, str], Row]
     awaiting: dict[str, list[Row]]
     """Of each run the open waits that its signals may resolve."""
-    workers: dict[str, Worker]
+    workers: dict[str, WorkerRow]
 
 
 async def look(
-    connection: Connection,
+    connection: PostgresConnection,
     tenant: str,
     run_ids: Iterable[str],
     late: Sequence[Late],
@@ -50,19 +50,19 @@ async def look(
 ) -> Rows:
     """Read, in statements after the locks, all that these writes and those of `run_ids` need.
 
-    Whoever takes a run is alive: rows of takers are renewed on the way.
+    A worker that takes a run is alive: rows of takers are renewed on the way.
     """
     wait_ids = {wait_id for write in late for wait_id in write.wait_ids}
     effect_ids = {effect_id for write in late for effect_id in write.effect_ids}
     signal_ids = {(write.run_id, id_) for write in late for id_ in write.signal_ids}
     names = {(write.run_id, name) for write in late for name in write.signal_names}
     # Where the journals end is read first: what a holder adds meanwhile makes us decide anew.
-    asked: dict[str, Row] = {"list_snapshots": (packing.texts(dict.fromkeys(run_ids)),)}
+    asked: dict[str, Row] = {"list_snapshots": (binary_arrays.texts(dict.fromkeys(run_ids)),)}
     if wait_ids:
-        of_waits = packing.texts(wait_ids)
+        of_waits = binary_arrays.texts(wait_ids)
         asked |= {"list_waits_by_id": (of_waits,), "list_groups_of_waits": (of_waits,)}
     if effect_ids:
-        asked["list_effects_by_id"] = (packing.uuids(effect_ids),)
+        asked["list_effects_by_id"] = (binary_arrays.uuids(effect_ids),)
     if signal_ids:
         asked["list_signals_by_id"] = _columns(signal_ids)
     if names:
@@ -81,9 +81,9 @@ async def look(
     for run_id, row in rows.runs.items():
         run, proof = SHAPES.run.value(row[:_RUN_COLUMNS]), row[_RUN_COLUMNS]
         if not proofs.is_proven(run, proof):
-            told = await fetch(connection, SQL["get_run_proof"], (tenant, run_id))
+            proving_rows = await fetch(connection, SQL["get_run_proof"], (tenant, run_id))
             try:
-                check_run_proof(run, told)
+                check_run_proof(run, proving_rows)
             except IndexCorrupted as wrong:
                 rows.wrong[run_id] = wrong
     return rows
@@ -93,7 +93,7 @@ def _asked_of_budgets(late: Sequence[Late]) -> dict[str, Row]:
     asked: dict[str, Row] = {}
     owners = {write.run_id for write in late if write.has_budget}
     if owners:
-        asked["list_budgets_by_run"] = (packing.texts(owners),)
+        asked["list_budgets_by_run"] = (binary_arrays.texts(owners),)
     reservations = {(write.run_id, id_) for write in late for id_ in write.reservation_ids}
     if reservations:
         asked["list_reservations_by_id"] = _columns(reservations)
@@ -102,7 +102,7 @@ def _asked_of_budgets(late: Sequence[Late]) -> dict[str, Row]:
 
 def _columns(pairs: Iterable[tuple[str, str]]) -> Row:
     """Pairs of texts as an array of the first ones and an array of the others."""
-    return tuple(packing.texts(column) for column in zip(*pairs, strict=True))
+    return tuple(binary_arrays.texts(column) for column in zip(*pairs, strict=True))
 
 
 def _rows_of(found: Mapping[str, list[Row]]) -> Rows:

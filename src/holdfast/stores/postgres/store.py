@@ -15,16 +15,16 @@ from holdfast.stores.postgres.clock import ServerClock
 from holdfast.stores.postgres.commits import CommitWriter
 from holdfast.stores.postgres.connections import (
     TRANSIENT,
-    Connection,
-    Connections,
+    ConnectionPool,
     Patience,
+    PostgresConnection,
     fetch,
 )
-from holdfast.stores.postgres.messages import MessageWriter
+from holdfast.stores.postgres.messages import PostgresMessageWriter
 from holdfast.stores.postgres.outside import OutsideWriter
 from holdfast.stores.postgres.queries import MIGRATIONS, SHAPES, SQL
 from holdfast.stores.readers import Readers
-from holdfast.stores.retrying import Retries
+from holdfast.stores.retries import Retries
 from holdfast.stores.rows import Row
 from holdfast.telemetry import Telemetry, log
 
@@ -47,7 +47,7 @@ class PostgresStore(Readers):
         self._settings = settings
         self._telemetry = telemetry or Telemetry()
         self._retries = Retries(settings, self._telemetry)
-        self._connections = Connections(url, settings)
+        self._connections = ConnectionPool(url, settings)
         self._commits: Combiner | None = None
         self._outside: Combiner | None = None
         self._messages: Combiner | None = None
@@ -75,11 +75,11 @@ class PostgresStore(Readers):
         outside = OutsideWriter(self._connections, self.tenant, self.clock)
         self._commits = self._combiner(commits.apply)
         self._outside = self._combiner(outside.apply)
-        messages = MessageWriter(self._connections, self.tenant, self.clock)
+        messages = PostgresMessageWriter(self._connections, self.tenant, self.clock)
         self._messages = self._combiner(messages.apply)
 
     async def close(self) -> None:
-        """Answer what was submitted, then let go of the connections."""
+        """Answer what was submitted, then close the connections."""
         combiners = [each for each in (self._commits, self._outside, self._messages) if each]
         if not combiners:
             return
@@ -133,7 +133,7 @@ class PostgresStore(Readers):
             runs=runs,
         )
 
-    async def _prepare(self, connection: Connection) -> None:
+    async def _prepare(self, connection: PostgresConnection) -> None:
         with self._connections.translated():
             if self._server_clock is not None:
                 asked_at = steady()
@@ -157,7 +157,7 @@ class PostgresStore(Readers):
         batch: Sequence[Write],
         done: Done,
     ) -> None:
-        """Apply a batch in a task of its own: whoever submitted may go away meanwhile."""
+        """Apply a batch in its own task: its submitters may go away meanwhile."""
 
         async def work() -> None:
             try:

@@ -118,7 +118,7 @@ def _mark_statements(tenant: str, run_id: str, change: MarkChange) -> Iterator[t
 
 
 def _drops(tenant: str, run_id: str, first: int, last: int) -> Iterator[tuple[str, Row]]:
-    # Marks go last: they tell whose writes go.
+    # Marks go last: they say whose writes go.
     yield "permit_removal", (tenant, run_id)
     for name in _DROPS:
         yield name, (tenant, run_id, first, last)

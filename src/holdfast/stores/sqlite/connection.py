@@ -38,7 +38,7 @@ class Cursor(Protocol):
     def __iter__(self) -> Iterator[Row]: ...
 
 
-class Connection(Protocol):
+class SqliteConnection(Protocol):
     """What we use of a connection; only this module and the wake-ups know which library it is."""
 
     @property
@@ -56,7 +56,7 @@ _SHARED_MOUNTS: Final = frozenset(
 )
 
 
-def connect(path: str, *, busy_timeout_seconds: float, read_only: bool = False) -> Connection:
+def connect(path: str, *, busy_timeout_seconds: float, read_only: bool = False) -> SqliteConnection:
     """A connection with our guarantees; `path` "" is a store in memory."""
     check_version(library_version())
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -67,7 +67,7 @@ def connect(path: str, *, busy_timeout_seconds: float, read_only: bool = False) 
         opened.set_busy_handler(_PatientBusyHandler(busy_timeout_seconds))
         # apsw's annotations name a type that Python 3.11 lacks.
         functions.register(cast(functions.Definer, opened))
-        connection = cast(Connection, opened)
+        connection = cast(SqliteConnection, opened)
         if not read_only:
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         connection.execute("PRAGMA synchronous = EXTRA")
@@ -78,7 +78,9 @@ def connect(path: str, *, busy_timeout_seconds: float, read_only: bool = False) 
     return connection
 
 
-def choose_journal_mode(connection: Connection, path: str, *, busy_timeout_seconds: float) -> str:
+def choose_journal_mode(
+    connection: SqliteConnection, path: str, *, busy_timeout_seconds: float
+) -> str:
     """WAL where it is safe; DELETE, with a line in the log, where it is not."""
     filesystem = filesystem_of(path, _mountinfo()) if path else ""
     mode = "delete" if is_shared_mount(filesystem) else "wal"
@@ -95,7 +97,9 @@ def choose_journal_mode(connection: Connection, path: str, *, busy_timeout_secon
     return chosen
 
 
-def _set_journal_mode(connection: Connection, mode: str, patience: "_PatientBusyHandler") -> str:
+def _set_journal_mode(
+    connection: SqliteConnection, mode: str, patience: "_PatientBusyHandler"
+) -> str:
     """Ask until it is granted: SQLite calls no busy handler while others use a file in DELETE mode.
 
     That is so when several processes open a new file at once.
@@ -110,7 +114,7 @@ def _set_journal_mode(connection: Connection, mode: str, patience: "_PatientBusy
             tries += 1
 
 
-def check_is_ours(connection: Connection, path: str) -> None:
+def check_is_ours(connection: SqliteConnection, path: str) -> None:
     """Raise unless the file is empty or a Holdfast store: another program's is left alone."""
     with translated(path):
         named = connection.execute("PRAGMA application_id").fetchall()[0][0]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from holdfast.errors import WrongProcess
 
 
-class Opened(NamedTuple):
+class OpenFile(NamedTuple):
     """A file that a store has open."""
 
     device: int
@@ -19,7 +19,7 @@ class Opened(NamedTuple):
     store: int
 
 
-_opened: set[Opened] = set()
+_opened: set[OpenFile] = set()
 
 
 def check(path: str) -> None:
@@ -39,7 +39,7 @@ def check(path: str) -> None:
 
 def enter(path: str, store: object) -> None:
     found = os.stat(path)
-    _opened.add(Opened(found.st_dev, found.st_ino, os.getpid(), id(store)))
+    _opened.add(OpenFile(found.st_dev, found.st_ino, os.getpid(), id(store)))
 
 
 def leave(store: object) -> None:

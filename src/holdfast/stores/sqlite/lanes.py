@@ -11,22 +11,24 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.errors import StoreClosed
-from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.connection import SqliteConnection
 
 T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
 
 
 class _Job(NamedTuple):
-    work: Callable[[Connection], Any]
+    work: Callable[[SqliteConnection], Any]
     done: Done
     loop: asyncio.AbstractEventLoop
 
 
 class Lane:
-    """One or more threads, each with a connection of its own, that take jobs from one queue."""
+    """One or more threads, each with its own connection, that take jobs from one queue."""
 
-    def __init__(self, name: str, connect: Callable[[], Connection], threads: int = 1) -> None:
+    def __init__(
+        self, name: str, connect: Callable[[], SqliteConnection], threads: int = 1
+    ) -> None:
         self._connect = connect
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._is_closed = False
@@ -37,13 +39,13 @@ class Lane:
         for thread in self._threads:
             thread.start()
 
-    def post(self, work: Callable[[Connection], Any], done: Done) -> None:
+    def post(self, work: Callable[[SqliteConnection], Any], done: Done) -> None:
         """Do `work` in a thread, then call `done(result, error)` in this event loop."""
         if self._is_closed:
             raise StoreClosed()
         self._jobs.put(_Job(work, done, asyncio.get_running_loop()))
 
-    def run(self, work: Callable[[Connection], T]) -> "asyncio.Future[T]":
+    def run(self, work: Callable[[SqliteConnection], T]) -> "asyncio.Future[T]":
         """The result of `work`, which is done even if the caller is cancelled meanwhile."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -66,7 +68,7 @@ class Lane:
             await asyncio.to_thread(thread.join)
 
     def _work(self) -> None:
-        connection: Connection | None = None
+        connection: SqliteConnection | None = None
         while (job := self._jobs.get()) is not None:
             try:
                 if connection is None:
@@ -77,7 +79,7 @@ class Lane:
             try:
                 job.loop.call_soon_threadsafe(job.done, result, error)
             except RuntimeError:
-                # The loop that asked is closed: nobody is left to be told.
+                # The loop that asked is closed: there is no caller to report to.
                 continue
         if connection is not None:
             connection.close()

@@ -3,18 +3,18 @@
 from typing import Any, Final
 
 from holdfast.clock import Clock
-from holdfast.kernel.messages import Message
+from holdfast.kernel.messages import QueuedMessage
 from holdfast.stores.contract import MessageWrite, MoveMessage, Publish, TakeMessages
-from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.connection import SqliteConnection
 from holdfast.stores.sqlite.queries import SHAPES, SQL, Row
 
 _PURGED_AT_ONCE: Final = 100
 
 
-class MessageWriter:
+class SqliteMessageWriter:
     """Applies writes of messages on the writer's connection."""
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: SqliteConnection, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
 
@@ -37,7 +37,7 @@ class MessageWriter:
         wanted = (move.status.value, now + move.delay, move.worker, move.attempts, move.note)
         return self._changes("move_message", (*known, *wanted))
 
-    def _take(self, take: TakeMessages) -> list[Message]:
+    def _take(self, take: TakeMessages) -> list[QueuedMessage]:
         now = self._clock.now()
         row = (take.tenant, take.queue, now, take.limit, now + take.lease, take.worker)
         # The order in which changed rows come back is not promised.

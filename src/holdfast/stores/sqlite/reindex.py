@@ -20,7 +20,7 @@ from holdfast.kernel.records import AddRevision, PutRecord
 from holdfast.kernel.waits import Wait
 from holdfast.stores.hints import keep_proven_run, with_hints
 from holdfast.stores.sqlite import changes
-from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.connection import SqliteConnection
 from holdfast.stores.sqlite.queries import SHAPES, SQL, Row
 
 _DELETES = (
@@ -39,7 +39,7 @@ _DELETES = (
 )
 
 
-def rebuild(connection: Connection, tenant: str, run_id: str) -> None:
+def rebuild(connection: SqliteConnection, tenant: str, run_id: str) -> None:
     """Replace a run's rows by what its journal says; hints of peers on open waits are kept."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -63,12 +63,12 @@ def rebuild(connection: Connection, tenant: str, run_id: str) -> None:
         raise
 
 
-def _journal(connection: Connection, tenant: str, run_id: str) -> Iterator[Row]:
+def _journal(connection: SqliteConnection, tenant: str, run_id: str) -> Iterator[Row]:
     return iter(connection.execute(SQL["read_entries"], (tenant, run_id, 0, -1)))
 
 
 def _insert(
-    connection: Connection, tenant: str, run_id: str, rows: Indexes, hints: dict[str, Wait]
+    connection: SqliteConnection, tenant: str, run_id: str, rows: Indexes, hints: dict[str, Wait]
 ) -> None:
     wanted = [
         *([PutRun(rows.run)] if rows.run else []),

@@ -11,7 +11,7 @@ from holdfast.stores.migrate import AppliedMigration
 from holdfast.stores.sqlfiles import Migration
 from holdfast.stores.sqlite.connection import (
     APPLICATION_ID,
-    Connection,
+    SqliteConnection,
     check_is_ours,
     connect,
     translated,
@@ -32,7 +32,7 @@ def pending_at(path: str, settings: Settings) -> list[Migration]:
         return migrate.pending(MIGRATIONS, _applied(connection))
 
 
-def upgrade(connection: Connection, clock: Clock) -> list[str]:
+def upgrade(connection: SqliteConnection, clock: Clock) -> list[str]:
     """Apply the migrations that are missing, each in its own transaction; their names."""
     done: list[str] = []
     while True:
@@ -58,5 +58,5 @@ def upgrade(connection: Connection, clock: Clock) -> list[str]:
             return done
 
 
-def _applied(connection: Connection) -> list[AppliedMigration]:
+def _applied(connection: SqliteConnection) -> list[AppliedMigration]:
     return [AppliedMigration(*row) for row in connection.execute(SQL["list_migrations"])]

@@ -15,11 +15,11 @@ from holdfast.stores.combiner import Combiner
 from holdfast.stores.contract import StoreInfo, Write
 from holdfast.stores.home import Home
 from holdfast.stores.readers import Readers
-from holdfast.stores.retrying import Retries
+from holdfast.stores.retries import Retries
 from holdfast.stores.rows import Row
 from holdfast.stores.sqlite import forks, reindex, schema
 from holdfast.stores.sqlite.connection import (
-    Connection,
+    SqliteConnection,
     check_is_ours,
     choose_journal_mode,
     connect,
@@ -28,7 +28,7 @@ from holdfast.stores.sqlite.connection import (
 )
 from holdfast.stores.sqlite.lanes import Done, Lane
 from holdfast.stores.sqlite.queries import MIGRATIONS, SHAPES, SQL
-from holdfast.stores.sqlite.writer import Writer
+from holdfast.stores.sqlite.writer import SqliteWriter
 from holdfast.telemetry import Telemetry
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class SQLiteStore(Readers):
         self._settings = settings
         self._telemetry = telemetry or Telemetry()
         self._retries = Retries(settings, self._telemetry)
-        self._writer: Writer | None = None
+        self._writer: SqliteWriter | None = None
         self._write_lane: Lane | None = None
         self._read_lane: Lane | None = None
         self._combiner: Combiner | None = None
@@ -88,7 +88,7 @@ class SQLiteStore(Readers):
         )
 
     async def close(self) -> None:
-        """Answer what was submitted, then let go of the file."""
+        """Answer what was submitted, then close the file."""
         if self._combiner is None or self._write_lane is None:
             return
         await self._combiner.close()
@@ -105,7 +105,7 @@ class SQLiteStore(Readers):
         return self._retries.after(combiner.submit(write), lambda: combiner.submit(write))
 
     def let_go(self) -> None:
-        """Nothing to do: a thread of its own ends each transaction, whatever the loop does."""
+        """Do nothing: a separate thread ends each transaction, whatever the loop does."""
 
     async def reindex(self, run_id: str) -> None:
         self._home.check()
@@ -135,10 +135,10 @@ class SQLiteStore(Readers):
         files = [self._path, self._path + "-wal"] if self._path else []
         return sum(Path(file).stat().st_size for file in files if Path(file).exists())
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> SqliteConnection:
         return connect(self._path, busy_timeout_seconds=self._settings.busy_timeout_seconds)
 
-    def _connect_to_read(self) -> Connection:
+    def _connect_to_read(self) -> SqliteConnection:
         timeout = self._settings.busy_timeout_seconds
         return connect(self._path, busy_timeout_seconds=timeout, read_only=True)
 
@@ -157,14 +157,14 @@ class SQLiteStore(Readers):
         except OSError as error:
             raise StoreNotPermitted(f"{self._path} cannot be used: {error.strerror}") from error
 
-    def _prepare(self, connection: Connection) -> None:
+    def _prepare(self, connection: SqliteConnection) -> None:
         check_is_ours(connection, self._path)
         self._journal_mode = choose_journal_mode(
             connection, self._path, busy_timeout_seconds=self._settings.busy_timeout_seconds
         )
         with translated(self._path):
             schema.upgrade(connection, self.clock)
-        self._writer = Writer(connection, self.clock)
+        self._writer = SqliteWriter(connection, self.clock)
 
     def _apply(self, batch: Sequence[Write], done: Done) -> None:
         assert self._write_lane is not None, "made in open"
@@ -181,7 +181,7 @@ class SQLiteStore(Readers):
         bound = tuple(map(_bound, row))
         return await self._read(lambda connection: connection.execute(SQL[name], bound).fetchall())
 
-    async def _read(self, work: Callable[[Connection], T]) -> T:
+    async def _read(self, work: Callable[[SqliteConnection], T]) -> T:
         self._home.check()
         lane = self._read_lane or self._write_lane
         assert lane is not None, "checked with its home"

@@ -1,7 +1,7 @@
 """The writing side of SQLite: a batch of writes in one transaction, each whole or not at all.
 
 Runs in the writer's thread, under BEGIN IMMEDIATE: between the first read and COMMIT nobody else
-writes, so late-bound decisions are made on rows that stay as they are.
+writes, so late-bound decisions are made on rows that do not change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from holdfast.errors import IntegrityError
 from holdfast.kernel import proofs
 from holdfast.kernel.indexes import Change, Indexes, PutRun
 from holdfast.kernel.journal import Entry
-from holdfast.kernel.leases import Worker
+from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.signals import Signal
 from holdfast.stores.contract import (
     NO_CHECKPOINT,
@@ -43,8 +43,8 @@ from holdfast.stores.late import Deciding
 from holdfast.stores.readers import check_run_proof, checked_group
 from holdfast.stores.rows import beat_row, taking
 from holdfast.stores.sqlite import changes
-from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.messages import MessageWriter
+from holdfast.stores.sqlite.connection import SqliteConnection
+from holdfast.stores.sqlite.messages import SqliteMessageWriter
 from holdfast.stores.sqlite.queries import BODY_COLUMN, INLINE_BYTES, SHAPES, SQL, Row
 
 _SIGNAL_COLUMNS: Final = len(Signal.__struct_fields__)
@@ -54,14 +54,14 @@ class _SavepointsNeeded(Exception):
     """A part of the batch must be undone, and the rest kept."""
 
 
-class Writer:
+class SqliteWriter:
     """Applies batches on one connection."""
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: SqliteConnection, clock: Clock) -> None:
         self._connection = connection
         self._execute = connection.execute
         self._clock = clock
-        self._messages = MessageWriter(connection, clock)
+        self._messages = SqliteMessageWriter(connection, clock)
         self._probe: Entry | None = None
         self._has_savepoints = False
 
@@ -103,7 +103,7 @@ class Writer:
         raise AssertionError("with savepoints nothing asks for them")
 
     def _was_stored(self) -> bool:
-        """Whether a transaction whose COMMIT failed is stored all the same: one entry tells."""
+        """Whether a transaction whose COMMIT failed is stored all the same: one entry shows it."""
         if self._connection.in_transaction:
             self._execute("ROLLBACK")
         if self._probe is None:
@@ -216,13 +216,13 @@ class Writer:
         return SHAPES.wait.value(found).run_id if found is not None else ""
 
     def _renew_takers(self, writes: Sequence[Late]) -> None:
-        """Whoever leases a run is alive: its row says so in the same transaction."""
+        """Renew the rows of workers that lease a run, in the same transaction: they are alive."""
         for taker in {write.taker.worker: write.taker for write in writes if write.taker}.values():
             name, row = taking(taker, self._clock.now())
             self._execute(SQL[name], row).fetchall()
 
     def _decide_for_run(
-        self, run_id: str, writes: Sequence[Late], workers: Mapping[str, Worker] | None = None
+        self, run_id: str, writes: Sequence[Late], workers: Mapping[str, WorkerRow] | None = None
     ) -> list[Any]:
         """Let outside writers of one run decide one after another, and store all of it at once."""
         tenant = writes[0].tenant
@@ -332,11 +332,11 @@ class Writer:
             answers.append((run_id, self._decide_alone(late, workers)))
         return answers
 
-    def _workers(self, tenant: str) -> dict[str, Worker]:
+    def _workers(self, tenant: str) -> dict[str, WorkerRow]:
         rows = self._execute(SQL["list_workers"], (tenant,)).fetchall()
         return {worker.worker: worker for worker in map(SHAPES.worker.value, rows)}
 
-    def _decide_alone(self, late: Late, workers: Mapping[str, Worker] | None) -> Any:
+    def _decide_alone(self, late: Late, workers: Mapping[str, WorkerRow] | None) -> Any:
         """Decide for one run of a sweep; damage to it must not stop the sweep for the others."""
         if not self._has_savepoints:
             try:

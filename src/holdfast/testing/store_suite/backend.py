@@ -22,7 +22,7 @@ class Backend(Protocol):
 
 
 def async_test(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """Run an asynchronous test to its end in a loop of its own."""
+    """Run an asynchronous test to its end in a new event loop."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:

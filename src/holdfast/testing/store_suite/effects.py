@@ -7,7 +7,7 @@ import pytest
 from holdfast.engine.effects import EffectRequest
 from holdfast.errors import EffectNotFound, IllegalMove, MisuseError, RunCancelled
 from holdfast.ids import uuid7
-from holdfast.kernel.effects import Status
+from holdfast.kernel.effects import EffectStatus
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite.backend import Backend, async_test
 
@@ -23,7 +23,7 @@ class EffectsSuite:
             run = await hf.runs.open("a")
             (begun,) = await run.begin_effects([CHARGE])
             assert begun.answer == "fresh"
-            assert (await hf.effects.of_run("a"))[0].status is Status.ISSUED
+            assert (await hf.effects.of_run("a"))[0].status is EffectStatus.ISSUED
             await run.finish_effect(begun, {"receipt": 9})
             kinds = [entry.kind for entry in await hf.journal.read("a")]
             assert kinds[-2:] == ["EFFECT_ISSUED", "EFFECT_COMPLETED"]
@@ -126,17 +126,17 @@ class EffectsSuite:
             (begun,) = await run.begin_effects([CHARGE])
             await run.doubt_effect(begun, note="connection lost")
             effect = await hf.effects.settle(
-                begun.effect.effect_id, Status.COMPLETED, result="receipt", by="alice"
+                begun.effect.effect_id, EffectStatus.COMPLETED, result="receipt", by="alice"
             )
-            assert effect.status is Status.COMPLETED
+            assert effect.status is EffectStatus.COMPLETED
             with pytest.raises(IllegalMove, match="completed already"):
-                await hf.effects.settle(begun.effect.effect_id, Status.NOT_DONE, by="bob")
+                await hf.effects.settle(begun.effect.effect_id, EffectStatus.NOT_DONE, by="bob")
             (again,) = await run.begin_effects([CHARGE])
             assert (again.answer, again.result) == ("done", "receipt")
             entry = (await hf.journal.read("a"))[-1]
             assert (entry.kind, entry.actor) == ("EFFECT_COMPLETED", "alice")
             with pytest.raises(EffectNotFound):
-                await hf.effects.settle(uuid7(), Status.NOT_DONE)
+                await hf.effects.settle(uuid7(), EffectStatus.NOT_DONE)
 
     @async_test
     async def test_effects_of_a_cancelled_run_can_still_be_settled(self, backend: Backend) -> None:
@@ -146,8 +146,10 @@ class EffectsSuite:
             await hf.runs.cancel("a")
             with pytest.raises(RunCancelled):
                 await run.begin_effects([EffectRequest(tool="other")])
-            settled = await hf.effects.settle(begun.effect.effect_id, Status.NOT_DONE, by="alice")
-            assert settled.status is Status.NOT_DONE
+            settled = await hf.effects.settle(
+                begun.effect.effect_id, EffectStatus.NOT_DONE, by="alice"
+            )
+            assert settled.status is EffectStatus.NOT_DONE
             assert await hf.journal.verify("a") == []
 
     @async_test
@@ -219,7 +221,7 @@ class EffectsSuite:
             (mail,) = await run.begin_effects([EffectRequest(tool="mail")])
             for _ in range(2):
                 settled = await hf.effects.resolve(mail.effect.effect_id, "retry", force=True)
-                assert settled.status is Status.NOT_DONE
+                assert settled.status is EffectStatus.NOT_DONE
             with pytest.raises(IllegalMove, match="is not_done since"):
                 await hf.effects.resolve(mail.effect.effect_id, "did_not_happen")
             assert await hf.journal.head("a") == head + 2

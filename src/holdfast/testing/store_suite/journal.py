@@ -7,7 +7,7 @@ import pytest
 from holdfast.engine.effects import EffectRequest
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import RunNotFound
-from holdfast.kernel.effects import Status
+from holdfast.kernel.effects import EffectStatus
 from holdfast.kernel.journal import ORIGIN, verify
 from holdfast.testing.store_suite.backend import Backend, async_test
 
@@ -64,7 +64,7 @@ class JournalSuite:
             issued = await run.record("step", 1)
             other = hf.another_worker()
             (begun,) = await run.begin_effects([EffectRequest(tool="t", args=1)])
-            await other.effects.settle(begun.effect.effect_id, Status.NOT_DONE, by="alice")
+            await other.effects.settle(begun.effect.effect_id, EffectStatus.NOT_DONE, by="alice")
             run.append("log", issued)
             checkpoint = await run.checkpoint()
             assert checkpoint.version == 1

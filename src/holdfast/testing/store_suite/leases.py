@@ -8,7 +8,7 @@ import pytest
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import Fenced, LeaseHeld, SchemaMismatch
 from holdfast.kernel import journal
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import RunStatus
 from holdfast.settings import Settings
 from holdfast.testing.clocks import ManualClock, outlive
 from holdfast.testing.store_suite.backend import Backend, async_test
@@ -91,7 +91,7 @@ class LeasesSuite:
             clock.advance(2)
             assert await other.leases.expire_lost() == 1
             run = await hf.runs.get("a")
-            assert (run.status, run.attempts, run.worker) == (Status.READY, 1, "")
+            assert (run.status, run.attempts, run.worker) == (RunStatus.READY, 1, "")
             lost.append("log", 1)
             with pytest.raises(Fenced, match="expired"):
                 await lost.checkpoint()
@@ -119,7 +119,7 @@ class LeasesSuite:
                 assert await outlive(hf, clock, lease_seconds=30) == 1
                 clock.advance(4)  # it is tried after a pause if this happens again
             run = await hf.runs.get("a")
-            assert (run.status, run.blocked_reason) == (Status.BLOCKED, "breaker")
+            assert (run.status, run.blocked_reason) == (RunStatus.BLOCKED, "breaker")
             await hf.runs.unblock("a", by="ops")
             assert (await hf.runs.get("a")).attempts == 0
 
@@ -172,7 +172,7 @@ class LeasesSuite:
             for n in range(5):
                 await hf.runs.create(f"ready-{n}")
             assert await hf.leases.next() is not None
-            assert (await hf.runs.get("waiting")).status is Status.READY
+            assert (await hf.runs.get("waiting")).status is RunStatus.READY
 
     @async_test
     async def test_waiting_for_a_run_ends_when_one_becomes_ready(self, backend: Backend) -> None:
@@ -209,7 +209,7 @@ class LeasesSuite:
                 await hf.checkpoints.load("new")
             with pytest.raises(SchemaMismatch, match="Upgrade Holdfast here"):
                 await hf.journal.verify("new")
-            assert (await hf.runs.get("new")).status is Status.READY
+            assert (await hf.runs.get("new")).status is RunStatus.READY
             with mock.patch.object(journal, "SCHEMA", journal.SCHEMA + 1):
                 newest = await hf.leases.next()
                 assert newest is not None

@@ -14,7 +14,7 @@ from holdfast.stores.contract import Applied, Refused
 from holdfast.stores.reads import MarkFilter
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite.backend import Backend, async_test
-from holdfast.testing.store_suite.marking import (
+from holdfast.testing.store_suite.mark_commits import (
     commit,
     commit_late,
     commit_of,

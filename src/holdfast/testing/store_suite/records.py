@@ -12,18 +12,20 @@ from holdfast.kernel.records import RecordRow, Revision
 from holdfast.stores.contract import Applied
 from holdfast.stores.reads import RecordFilter
 from holdfast.testing.store_suite.backend import Backend, async_test
-from holdfast.testing.store_suite.marking import commit, commit_late, pruned, store_of
+from holdfast.testing.store_suite.mark_commits import commit, commit_late, pruned, store_of
 
 
 def _made(version: int, summary: str = "", *, is_told: bool = True) -> Draft:
-    told = records.Told("qa", summary) if is_told else None
-    facts = checkpoints.Created(ids.uuid7(), version, version - 1, 0, phase="testing", record=told)
+    record = records.Told("qa", summary) if is_told else None
+    facts = checkpoints.CheckpointCreated(
+        ids.uuid7(), version, version - 1, 0, phase="testing", record=record
+    )
     body = checkpoints.encode_body(checkpoints.Delta({}, {}, []))
     return Draft(Kind.CHECKPOINT_CREATED, facts, body)
 
 
 def _id_of(draft: Draft) -> UUID:
-    assert isinstance(draft.facts, checkpoints.Created)
+    assert isinstance(draft.facts, checkpoints.CheckpointCreated)
     return draft.facts.checkpoint_id
 
 
@@ -41,8 +43,8 @@ def _linked(made: Draft, version: int, parent: UUID) -> Draft:
     return Draft(Kind.CHECKPOINT_LINKED, records.LinkedTo(parent, _id_of(made), version))
 
 
-def _row(version: int, **told: Any) -> RecordRow:
-    return RecordRow(tenant="default", run_id="a", version=version, **told)
+def _row(version: int, **fields: Any) -> RecordRow:
+    return RecordRow(tenant="default", run_id="a", version=version, **fields)
 
 
 class RecordsSuite:

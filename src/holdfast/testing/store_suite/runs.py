@@ -15,7 +15,7 @@ from holdfast.errors import (
     RunExists,
     RunNotFound,
 )
-from holdfast.kernel.runs import BlockedReason, Status
+from holdfast.kernel.runs import BlockedReason, RunStatus
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite.backend import Backend, async_test
 
@@ -27,7 +27,7 @@ class RunsSuite:
     async def test_created_run_is_ready_and_keeps_its_input(self, backend: Backend) -> None:
         async with backend.open() as hf:
             run = await hf.runs.create("refund-7", agent="support", input={"order": 7})
-            assert (run.status, run.agent, run.root_id) == (Status.READY, "support", "refund-7")
+            assert (run.status, run.agent, run.root_id) == (RunStatus.READY, "support", "refund-7")
             assert await hf.runs.get("refund-7") == run
             assert await hf.runs.input("refund-7") == {"order": 7}
 
@@ -165,7 +165,7 @@ class RunsSuite:
         async with backend.open() as hf:
             run = await hf.runs.open("a")
             await run.fail("model refused", details=["why"])
-            assert (await hf.runs.get("a")).status is Status.FAILED
+            assert (await hf.runs.get("a")).status is RunStatus.FAILED
             assert await hf.runs.result("a") == ["why"]
 
     @async_test
@@ -233,6 +233,6 @@ class RunsSuite:
             seen: list[str] = []
             async for row in hf.runs.watch("a"):
                 seen.append(row.status)
-                if row.status is Status.RUNNING:
+                if row.status is RunStatus.RUNNING:
                     await run.complete()
             assert seen == ["running", "completed"]

@@ -14,7 +14,7 @@ from holdfast.errors import (
     RunNotFound,
     SignalNotFound,
 )
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import RunStatus
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite.backend import Backend, async_test
 
@@ -106,9 +106,9 @@ class SignalsSuite:
             run = await hf.runs.open("a")
             group = await run.open_waits([_await("go")], suspend=True)
             await hf.signals.send("a", "stop", id="other")
-            assert (await hf.runs.get("a")).status is Status.WAITING
+            assert (await hf.runs.get("a")).status is RunStatus.WAITING
             await hf.signals.send("a", "go", 1, id="one", by="alice")
-            assert (await hf.runs.get("a")).status is Status.READY
+            assert (await hf.runs.get("a")).status is RunStatus.READY
             *_, received, resolved, closed = await hf.journal.read("a")
             kinds = [entry.kind for entry in (received, resolved, closed)]
             assert kinds == ["SIGNAL_RECEIVED", "WAIT_RESOLVED", "GROUP_CLOSED"]
@@ -198,9 +198,9 @@ class SignalsSuite:
             await run.open_waits([_await("go")], suspend=True)
             await hf.runs.block("a", "no_agent")
             assert (await hf.signals.send("a", "go", id="one")).accepted
-            assert (await hf.runs.get("a")).status is Status.BLOCKED
+            assert (await hf.runs.get("a")).status is RunStatus.BLOCKED
             await hf.runs.unblock("a")
-            assert (await hf.runs.get("a")).status is Status.READY
+            assert (await hf.runs.get("a")).status is RunStatus.READY
             assert (await hf.waits.get("w")).status == "resolved"
 
     @async_test

@@ -6,12 +6,12 @@ import pytest
 
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import MisuseError, WaitExists, WaitNotFound
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import RunStatus
 from holdfast.kernel.waits import WaitStatus
-from holdfast.stores.contract import Decision, Snapshot, Sweep
+from holdfast.stores.contract import LateDecision, Snapshot, Sweep
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite.backend import Backend, async_test
-from holdfast.testing.store_suite.marking import store_of
+from holdfast.testing.store_suite.mark_commits import store_of
 
 
 def _waits(count: int, timeout: float | None = None) -> list[WaitSpec]:
@@ -28,7 +28,7 @@ class WaitsSuite:
         async with backend.open() as hf:
             run = await hf.runs.open("a")
             group = await run.open_waits(_waits(3), suspend=True)
-            assert (await hf.runs.get("a")).status is Status.WAITING
+            assert (await hf.runs.get("a")).status is RunStatus.WAITING
             for n in (2, 0):
                 answer = await hf.waits.resolve(f"w{n}", {"from": n}, by=f"peer-{n}")
                 assert answer.accepted
@@ -109,8 +109,8 @@ class WaitsSuite:
     ) -> None:
         """A run whose waits have time left is not even read: there may be many of them."""
 
-        def names(snapshot: Snapshot) -> Decision:
-            return Decision(sorted(snapshot.indexes.waits))
+        def names(snapshot: Snapshot) -> LateDecision:
+            return LateDecision(sorted(snapshot.indexes.waits))
 
         clock = ManualClock()
         async with backend.open(clock=clock) as hf:
@@ -145,7 +145,7 @@ class WaitsSuite:
             run = await hf.runs.open("a")
             group = await run.open_waits(_waits(3), mode="any", suspend=True)
             await hf.waits.resolve("w1", "first")
-            assert (await hf.runs.get("a")).status is Status.READY
+            assert (await hf.runs.get("a")).status is RunStatus.READY
             late = await hf.waits.resolve("w2", "late")
             assert (late.accepted, late.status) == (False, WaitStatus.CANCELLED)
             results = {r.wait_id: r.status for r in await hf.waits.results("a", group)}
@@ -157,9 +157,9 @@ class WaitsSuite:
             run = await hf.runs.open("a")
             await run.open_waits(_waits(3), mode=2, suspend=True)
             await hf.waits.cancel("w0", by="ops")
-            assert (await hf.runs.get("a")).status is Status.WAITING
+            assert (await hf.runs.get("a")).status is RunStatus.WAITING
             await hf.waits.cancel("w1", by="ops")
-            assert (await hf.runs.get("a")).status is Status.READY
+            assert (await hf.runs.get("a")).status is RunStatus.READY
             assert (await hf.waits.get("w2")).status is WaitStatus.CANCELLED
             for mode in (0, 4, "most"):
                 with pytest.raises(MisuseError):
@@ -180,7 +180,7 @@ class WaitsSuite:
             second = await hf.runs.open("b")
             group = await second.open_waits([WaitSpec(wait_id="x")])
             assert await second.suspend(group)
-            assert (await hf.runs.get("b")).status is Status.WAITING
+            assert (await hf.runs.get("b")).status is RunStatus.WAITING
 
     @async_test
     async def test_cancelling_a_run_cancels_its_waits(self, backend: Backend) -> None:
@@ -226,4 +226,4 @@ class WaitsSuite:
                 if not sum(batch):
                     break
             assert expired == 2_000
-            assert (await hf.runs.get("a")).status is Status.READY
+            assert (await hf.runs.get("a")).status is RunStatus.READY

@@ -5,9 +5,9 @@ adds nothing and leaves nothing out.
 """
 
 from holdfast.testing.transport_suite.carrier import Carrier, Consumer, opened
-from holdfast.testing.transport_suite.delivering import DeliveringSuite
-from holdfast.testing.transport_suite.publishing import PublishingSuite
-from holdfast.testing.transport_suite.surviving import SurvivingSuite
+from holdfast.testing.transport_suite.deliveries import DeliveringSuite
+from holdfast.testing.transport_suite.publications import PublishingSuite
+from holdfast.testing.transport_suite.survival import SurvivingSuite
 
 __all__ = [
     "Carrier",

@@ -22,7 +22,7 @@ class Carrier(Protocol):
         ...
 
     def transport(self) -> Transport:
-        """A connection of its own, not open yet."""
+        """Return a new connection, not open yet."""
         ...
 
 
@@ -49,19 +49,19 @@ class Consumer:
         self._asked: asyncio.Future[Delivery] | None = None
 
     def ask(self) -> "asyncio.Future[Delivery]":
-        """The next delivery, whenever it comes; asked for once until it has come."""
+        """Return a future of the next delivery; the same one until it is done."""
         if self._asked is None or self._asked.done():
             self._asked = asyncio.ensure_future(anext(self._deliveries))
         return self._asked
 
     async def next(self) -> Delivery:
-        """The next delivery; fails if there is none in time."""
+        """Return the next delivery; fails if none comes in time."""
         done, _ = await asyncio.wait([self.ask()], timeout=LIMIT_SECONDS)
         assert done, f"nothing was delivered in {LIMIT_SECONDS:g} s"
         return self.ask_result()
 
     def ask_result(self) -> Delivery:
-        """What was asked for, which has come."""
+        """Return the delivery that was asked for, which must have come."""
         assert self._asked is not None, "asked for before"
         return self._asked.result()
 

@@ -20,7 +20,7 @@ async def _take(url: str, queue: str, number: str, lease: str, *, is_late: bool)
         _say(delivery.key)
         kept += 1
         if is_late:
-            # Longer than the lease: meanwhile the process is stopped, and the message another's.
+            # Longer than the lease: meanwhile the process is stopped, and another has the message.
             await asyncio.sleep(1.5 * float(lease))
             _say(str(await delivery.ack()))
             break

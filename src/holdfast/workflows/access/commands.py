@@ -1,9 +1,9 @@
-"""Commands as processes that do not outlive whoever waits for them.
+"""Commands as processes that do not outlive their caller.
 
-A command and all that it starts are one group of processes, led by a small watcher, the *leash*. It
-ends the group when this process lets go of it, also by dying, and when the time is over even if
-this process stands still: so a command that nobody saw the end of is not running any more. What
-leaves the group on purpose (`setsid`, a daemon, a container) is out of reach and may live on.
+A command and all that it starts are one process group, led by a small watcher, the *leash*. It ends
+the group when this process releases it or dies, and after the timeout even if this process hangs:
+so a command whose end nobody saw is not running any more. What leaves the group on purpose
+(`setsid`, a daemon, a container) is out of reach and may live on.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ import msgspec
 from holdfast.errors import NotDone
 
 MOST_BYTES: Final = 128 * 1024
-"""So much of the beginning and so much of the end of an output is kept."""
+"""How much of the beginning, and how much of the end, of an output is kept."""
 
 GRACE_SECONDS: Final = 2.0
 LEASH_SECONDS: Final = 5.0
@@ -36,7 +36,7 @@ kill -KILL 0"""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What is run: a text by the shell, words as they are."""
+    """What to run: a text for the shell, or a list of words without a shell."""
 
     command: str | list[str]
     cwd: Path
@@ -66,7 +66,7 @@ class Captured(msgspec.Struct):
         self.tail = tail[-MOST_BYTES:]
 
     def text(self, redact: Callable[[str], str], longest: int) -> str:
-        """All of it as a text; where something is left out, no piece of a secret is left over."""
+        """Return it as a text; where something is left out, no piece of a secret remains."""
         if not self.left_out:
             return redact((self.head + self.tail).decode("utf-8", "replace"))
         head = redact(self.head.decode("utf-8", "replace"))
@@ -75,8 +75,8 @@ class Captured(msgspec.Struct):
         return f"{head[: max(0, len(head) - longest)]}{cut}{tail[longest:]}"
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """How a command ended; without an exit code it was ended because its time was over."""
+class CommandResult(msgspec.Struct, frozen=True):
+    """How a command ended; it has no exit code if it was ended by its timeout."""
 
     exit_code: int | None
     stdout: Captured
@@ -126,7 +126,7 @@ class _Leash:
 
 
 class _Process(asyncio.SubprocessProtocol):
-    """A command on its way; it may have ended while others still hold its outputs open."""
+    """A running command; it may have ended while others still hold its outputs open."""
 
     def __init__(self) -> None:
         self.stdout = Captured()
@@ -144,10 +144,10 @@ class _Process(asyncio.SubprocessProtocol):
         self.is_closed.set()
 
 
-async def run(command: Command) -> Ended:
+async def run(command: Command) -> CommandResult:
     """Run a command to its end; raises NotDone if it cannot be started.
 
-    When its time is over, or when this is cancelled, it is asked to end, and then made to.
+    After the timeout, or when this is cancelled, the command gets SIGTERM, then SIGKILL.
     """
     if not hasattr(os, "killpg"):
         raise NotDone(
@@ -171,7 +171,7 @@ async def run(command: Command) -> Ended:
             await _within_grace(process.is_closed)
             transport.close()
     code = None if is_over else transport.get_returncode()
-    return Ended(code, process.stdout, process.stderr)
+    return CommandResult(code, process.stdout, process.stderr)
 
 
 async def _start(command: Command, leash: _Leash) -> tuple[asyncio.SubprocessTransport, _Process]:

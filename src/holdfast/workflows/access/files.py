@@ -30,7 +30,7 @@ class Folder:
         self.root = root
 
     def path(self, name: str) -> Path:
-        """Where a file is; raises BlockFailed for one outside the folder."""
+        """Return the path of a file; raises BlockFailed for one outside the folder."""
         root = self.root.resolve()
         try:
             found = (root / name).resolve()
@@ -41,18 +41,18 @@ class Folder:
         return found
 
     def directory(self, name: str) -> Path:
-        """Where a folder within it is; raises BlockFailed if there is none."""
+        """Return the path of a folder within it; raises BlockFailed if it does not exist."""
         found = self.path(name)
         if not found.is_dir():
             raise BlockFailed(f"there is no folder {name!r} in the folder of the workflow")
         return found
 
     def shown(self, path: Path) -> str:
-        """A path as it is told: from the folder on."""
+        """Return a path relative to the folder."""
         return path.relative_to(self.root.resolve()).as_posix()
 
     def matches(self, pattern: str) -> list[str]:
-        """The files that fit a pattern (`src/**/*.py`), in order; those outside are left out."""
+        """Return the files that match a pattern (`src/**/*.py`), sorted, without those outside."""
         if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
             raise BlockFailed(f"{pattern} lies outside the folder of the workflow")
         root = self.root.resolve()
@@ -65,7 +65,7 @@ class Folder:
                 yield each.relative_to(root).as_posix()
 
     def read(self, name: str, *, at_most: int) -> bytes | None:
-        """What is in a file; None if there is none. Raises BlockFailed for one that is larger."""
+        """Return the content of a file, None if it does not exist; raises BlockFailed if larger."""
         try:
             with self._parent(name) as (parent, last):
                 file = os.open(last, _READ, dir_fd=parent)
@@ -84,10 +84,10 @@ class Folder:
     def write(
         self, name: str, content: bytes, *, mode: int | None = None, overwrite: bool = True
     ) -> None:
-        """Put this in a file, all of it or nothing; with the folders that are missing.
+        """Write a file, all of it or nothing; create the folders that are missing.
 
-        A file that is there keeps its mode unless another is told; it is an error unless it may be
-        overwritten.
+        An existing file keeps its mode unless `mode` is given. It is an error unless `overwrite`
+        is true.
         """
         try:
             with self._parent(name, create=True) as (parent, last):
@@ -102,7 +102,7 @@ class Folder:
 
     @contextmanager
     def _parent(self, name: str, *, create: bool = False) -> Generator[tuple[int, str]]:
-        """The folder of a file, opened, and the file's name in it."""
+        """Open the folder of a file; yield it and the file's name in it."""
         if os.open not in os.supports_dir_fd:
             raise BlockFailed(
                 f"blocks cannot read or write files on {sys.platform}, which cannot open a file "
@@ -127,7 +127,7 @@ class Folder:
 
 
 def _write(parent: int, name: str, content: bytes, mode: int | None, *, overwrite: bool) -> None:
-    """Write beside the file, and then take its place: a crash leaves the old or the new."""
+    """Write beside the file, then replace it: a crash leaves the old or the new."""
     beside = f".{name[:100]}.{ids.uuid7().hex}.part"
     file = os.open(beside, _NEW, 0o666 if mode is None else mode, dir_fd=parent)
     try:

@@ -1,7 +1,7 @@
 """The forms in which a secret may come back from outside, and taking them out of texts. Pure.
 
 A program that is given a secret may show it in JSON, in a URL, in base64, quoted for a shell: each
-of these tells the secret as well as the secret itself.
+of these reveals it as well as the secret itself.
 """
 
 import base64
@@ -44,7 +44,7 @@ class Redaction:
 
 
 def _numbers(value: str) -> Iterator[float]:
-    """What a program may have read a value as, unless that is a number found everywhere."""
+    """Yield the numbers that a program may read a value as, unless they are too common."""
     for kind in (int, float):
         try:
             number = kind(value)
@@ -56,12 +56,12 @@ def _numbers(value: str) -> Iterator[float]:
 
 
 def forms_of(value: str) -> set[str]:
-    """What shows a value, or one of its lines, as it is or with its special characters marked."""
+    """Return the texts that show a value, or one of its lines, plain or escaped."""
     return {form for text in _texts(value) for form in _written(text) if len(form) >= SHORTEST}
 
 
 def coded(raw: bytes) -> Iterator[str]:
-    """What is in the base64 of any data that has these bytes, wherever they begin."""
+    """Yield what the base64 of any data with these bytes contains, wherever they begin."""
     for before in range(3):
         whole = base64.b64encode(bytes(before) + raw).decode()
         first, last = -(-before * 8 // 6), (before + len(raw)) * 8 // 6
@@ -102,7 +102,7 @@ def _coded_forms(value: str) -> set[str]:
 
 
 def _wrapped(form: str) -> str:
-    """The pattern of a form which may be broken into lines, as base64 is."""
+    """Return the pattern of a form which may be broken into lines, as base64 is."""
     if len(form) < _WRAPPED_FROM:
         return re.escape(form)
     return _LINE_END.join(map(re.escape, form))

@@ -1,11 +1,11 @@
 """Secrets: named in a definition, read where they are used, and stored nowhere.
 
-`{{ secrets.token }}` gives a *reference*, a text that stands for the value. What is stored, logged
-and shown has the reference; the block puts the value in its place at the last moment, and takes
-every known value out of what comes back.
+`{{ secrets.token }}` gives a *reference*, a text in place of the value. What is stored, logged and
+shown has the reference; the block replaces it with the value at the last moment, and removes every
+known value from what comes back.
 
-Whoever can read a run can write such a text. So expressions are given references with a mark that
-is new in each pass over a run and stored nowhere: what comes with data cannot have it.
+Anyone who can read a run can write such a text. So expressions get references with a mark that is
+new in each pass over a run and stored nowhere: what comes with data cannot have it.
 """
 
 import re
@@ -24,7 +24,7 @@ from holdfast.workflows.definitions import expressions
 T = TypeVar("T")
 
 Source = Callable[[str], str | None]
-"""Gives the value of a secret by its name; None if there is none."""
+"""Returns the value of a secret by its name, or None if it does not exist."""
 
 AS_THEY_ARE: Final = "secrets can only be put in as they are"
 _OPEN, _CLOSE = "\u27ea", "\u27eb"
@@ -34,7 +34,7 @@ _LARGEST: Final = 64 * 1024
 
 
 def no_secrets(_: str) -> str | None:
-    """A source that has none."""
+    """A source without secrets."""
     return None
 
 
@@ -44,9 +44,9 @@ def environment_secrets() -> Source:
 
 
 def file_secrets(folder: str | Path) -> Source:
-    """Secrets in files, one in each, named as it is: as Docker and Kubernetes mount them.
+    """Secrets in files, one in each, with its name: as Docker and Kubernetes mount them.
 
-    One line's end at the end of a file is not part of its secret.
+    One line ending at the end of a file is not part of its secret.
     """
     root = Path(folder)
 
@@ -71,7 +71,7 @@ def file_secrets(folder: str | Path) -> Source:
 
 
 def named_in(definition: object) -> set[str]:
-    """The secrets that the expressions of a definition name as they are."""
+    """Return the secrets that the expressions of a definition name literally."""
     found: set[str] = set()
 
     def look(text: str) -> str:
@@ -92,8 +92,8 @@ def _named_in_text(text: str) -> Iterator[str]:
         return  # it cannot be evaluated either
 
 
-class Reference:
-    """What an expression has of a secret: it can be put into a text, and nothing else."""
+class SecretReference:
+    """A secret as expressions see it: it can be put into a text, and nothing else."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -121,8 +121,8 @@ class Reference:
     __float__ = __int__
 
 
-class _Mark:
-    """What tells references from texts that look like one."""
+class _SecretMark:
+    """Distinguishes references from texts that look like one."""
 
     def __init__(self, seal: str) -> None:
         self._seal = seal
@@ -133,7 +133,7 @@ class _Mark:
         return f"{_OPEN}secret {self._seal} {name}{_CLOSE}"
 
     def is_changed(self, text: str) -> bool:
-        """Whether there is something of a reference that is none any more."""
+        """Whether a text has a part of a reference that is no longer whole."""
         rest = self.pattern.sub("", text)
         lowered = rest.lower()
         is_changed = (
@@ -146,41 +146,41 @@ class _Mark:
 
 
 class Secrets:
-    """The secrets of one run. `seal` is what marks its references where they are stored.
+    """The secrets of one run. `seal` marks its references where they are stored.
 
-    `named` are those that its definitions name: no others are given, and their values are taken
-    out of everything, also before they are used here, since what was used before a crash may come
-    back after it. None: any may be named.
+    `named` are those that its definitions name: no others are given. Their values are removed from
+    everything, also before they are used here, since what was used before a crash may come back
+    after it. None: any may be named.
     """
 
     def __init__(self, source: Source, seal: str, *, named: Collection[str] | None = None) -> None:
         self._source = source
-        self._stored = _Mark(seal)
-        self._fresh = _Mark(random_secrets.token_hex(16))
+        self._stored = _SecretMark(seal)
+        self._fresh = _SecretMark(random_secrets.token_hex(16))
         self._values: dict[str, str] = {}
         self._named = None if named is None else frozenset(named)
         self._expected = set(named or ())
         self._redaction = Redaction(())
 
-    def reference(self, name: str) -> Reference:
-        """What stands for a secret where it is stored."""
+    def reference(self, name: str) -> SecretReference:
+        """Return the reference to a secret for stored data."""
         self._check_name(name)
-        return Reference(self._stored.reference(name))
+        return SecretReference(self._stored.reference(name))
 
-    def fresh_reference(self, name: str) -> Reference:
-        """What stands for a secret in an expression, until `sealed`."""
+    def fresh_reference(self, name: str) -> SecretReference:
+        """Return the reference to a secret for expressions, until `sealed`."""
         self._check_name(name)
-        return Reference(self._fresh.reference(name))
+        return SecretReference(self._fresh.reference(name))
 
     def sealed(self, rendered: T) -> T:
-        """What expressions came to, as it is stored.
+        """Return the values of expressions in the form to store.
 
         Raises BlockFailed if a reference was changed, or came with data.
         """
         return _each_text(rendered, self._sealed)
 
     def names_in(self, value: object) -> set[str]:
-        """The secrets that are referred to anywhere in a value."""
+        """Return the secrets that are referred to anywhere in a value."""
         found: set[str] = set()
 
         def look(text: str) -> str:
@@ -191,16 +191,16 @@ class Secrets:
         return found
 
     def check(self, value: object) -> None:
-        """Raise BlockFailed if a reference was changed: it would be sent as it is."""
+        """Raise BlockFailed if a reference was changed: it would be sent without its value."""
         _each_text(value, self._checked)
 
     def reveal(self, value: T) -> T:
-        """The same with the values of its secrets; raises BlockFailed if one cannot be had."""
+        """Replace references by their secrets; raises BlockFailed if one is not available."""
         self.check(value)
         return _each_text(value, self._revealed)
 
     def redact(self, value: T) -> T:
-        """The same without any value that is known here, in whatever form."""
+        """Remove every secret that is known here, in any form."""
         self._load_expected()
         return _each_text(value, self._redaction.redact, self._redaction.is_secret_number)
 
@@ -211,7 +211,7 @@ class Secrets:
         return self._redaction.longest
 
     def redact_error(self, error: Exception) -> Exception:
-        """An error without secrets in anything it says: itself, or another in its place."""
+        """Return an error without secrets in its texts: itself, or a replacement."""
         if not self._tells(error):
             return error
         said = self.redact(str(error))
@@ -223,8 +223,8 @@ class Secrets:
         return BlockFailed(said) if self._tells(made) else made
 
     def _tells(self, error: Exception) -> bool:
-        told = [*traceback.format_exception(error), str(error), repr(error)]
-        return any(self.redact(each) != each for each in told)
+        texts = [*traceback.format_exception(error), str(error), repr(error)]
+        return any(self.redact(each) != each for each in texts)
 
     def _revealed(self, text: str) -> str:
         return self._stored.pattern.sub(lambda found: self._value_of(found[1]), text)
@@ -292,7 +292,7 @@ class Secrets:
 def _each_text(
     value: T, change: Callable[[str], str], is_secret: Callable[[float], bool] | None = None
 ) -> T:
-    """The same with all its texts changed, and its numbers that are secret taken out."""
+    """Return the value with all its texts changed, and its secret numbers removed."""
     made: Any = value
     if isinstance(value, str):
         changed = change(value)

@@ -10,14 +10,14 @@ from holdfast.workflows.blocks.nested import Nested
 from holdfast.workflows.blocks.prompt import Prompt
 from holdfast.workflows.blocks.shell import Shell
 from holdfast.workflows.blocks.tool import ToolBlock
-from holdfast.workflows.blocks.wait import Wait
+from holdfast.workflows.blocks.wait import WaitBlock
 
 BUILT_IN: Final[tuple[BlockType, ...]] = (
     Prompt(),
     ToolBlock(),
     AgentBlock(),
     Nested(),
-    Wait(),
+    WaitBlock(),
     Shell(),
     HttpCall(),
     ReadFiles(),

@@ -10,7 +10,7 @@
             return {"text": await block.run.step(greet, inputs.who)}
 
 After a crash, and after each pause, a block that has not ended is carried out again: what must not
-be repeated is a step, an effect or a wait of `block.run`, which gives back what is on record.
+be repeated is a step, an effect or a wait of `block.run`, which returns the recorded result.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.agents.definitions.agent import Agent
 from holdfast.agents.definitions.tools import Tool
-from holdfast.agents.exits.leaving import Block as Blocked
+from holdfast.agents.exits.exit_reasons import BlockExit as Blocked
 from holdfast.agents.run import Run, turn_of
 from holdfast.kernel.runs import BlockedReason
 from holdfast.workflows.access.files import Folder
@@ -31,11 +31,11 @@ DEFAULT_SECONDS: Final = 300.0
 """How long a block that reaches outside may take, if it does not say."""
 
 LONG_SECONDS: Final = 10 * 365 * 86_400.0
-"""How long a workflow waits for another, or for a loop: those have limits of their own."""
+"""How long a workflow waits for another, or for a loop: those have their own limits."""
 
 
 class BlockRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A block on its way, as its type sees it."""
+    """A running block, as its type sees it."""
 
     run: Run
     id: str
@@ -59,12 +59,12 @@ class BlockRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What names all its attempts at once, to whoever outside counts a thing once."""
+        """The idempotency key of all its attempts, for services outside."""
         return hashlib.sha256(f"{self.run.run_id}\n{self.path}".encode()).hexdigest()
 
     @property
     def asks_as(self) -> str:
-        """What names its questions: an answer to one attempt is none to the next."""
+        """The name of its questions: an answer to one attempt does not answer the next."""
         return path_of_attempt(self.path, self.attempt)
 
     @property
@@ -73,7 +73,7 @@ class BlockRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def path_of_attempt(path: str, attempt: int) -> str:
-    """The path of a block; from the second attempt on it tells which one it is."""
+    """Return the path of a block, from the second attempt on with the attempt's number."""
     return f"{path}~{attempt + 1}" if attempt else path
 
 
@@ -86,7 +86,7 @@ class BlockType(Protocol):
     takes_secrets: ClassVar[bool]
 
     async def execute(self, block: BlockRun, inputs: Any) -> Any:
-        """Carry out a block; what it returns are its outputs, which are plain data.
+        """Carry out a block; return its outputs, which are plain data.
 
         Raises BlockFailed, or anything else, if it fails.
         """

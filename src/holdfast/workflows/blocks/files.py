@@ -61,12 +61,12 @@ def _read_all(folder: Folder, paths: list[str], encoding: str, at_most: int) -> 
             raise BlockFailed(f"there is no file {name}")
         at_most -= len(content)
         found.append(
-            {"path": name, "content": _told(name, content, encoding), "bytes": len(content)}
+            {"path": name, "content": _encoded(name, content, encoding), "bytes": len(content)}
         )
     return found
 
 
-def _told(name: str, content: bytes, encoding: str) -> str:
+def _encoded(name: str, content: bytes, encoding: str) -> str:
     if encoding == "base64":
         return base64.b64encode(content).decode()
     return _text(name, content)
@@ -163,7 +163,7 @@ class EditFile:
     takes_secrets: ClassVar[bool] = True
 
     async def execute(self, block: BlockRun, inputs: EditInputs) -> dict[str, Any]:
-        """What the file is before and after is on record first: no edit is made twice."""
+        """Edit the file. Its digests before and after are recorded first: no edit is made twice."""
         editing = _Editing(block.folder, block.secrets)
         plan = await block.run.step(editing.plan, inputs.path, inputs.edits)
         if "refused" in plan:
@@ -188,9 +188,9 @@ class _Editing:
         self._secrets = secrets
 
     async def plan(self, path: str, changes: list[Edit]) -> dict[str, str]:
-        """What the file is now, and what it will be, told by digests; or why it cannot be edited.
+        """Return the digests of the file now and after the edits, or why it cannot be edited.
 
-        That is on record too: a file that comes or goes in a pause changes nothing.
+        A refusal is recorded too: a file that appears or vanishes in a pause changes nothing.
         """
         try:
             now = self._content(path)
@@ -202,7 +202,7 @@ class _Editing:
     def write(
         self, path: str, edits: list[dict[str, Any]], before: str, after: str
     ) -> dict[str, Any]:
-        """Make the file what was planned; raises BlockFailed if it is neither before nor after."""
+        """Write what was planned. Raises BlockFailed if the file is neither before nor after."""
         now = self._content(path)
         if _digest(now) == after:
             return _written(self._folder, path, now)
@@ -221,9 +221,9 @@ class _Editing:
         return found
 
     def _edited(self, path: str, content: bytes, changes: list[Edit]) -> bytes:
-        told = self._secrets.reveal(msgspec.to_builtins(changes))
+        revealed = self._secrets.reveal(msgspec.to_builtins(changes))
         with outside.telling_no(self._secrets):
-            return edits.apply(_text(path, content), msgspec.convert(told, list[Edit])).encode()
+            return edits.apply(_text(path, content), msgspec.convert(revealed, list[Edit])).encode()
 
 
 def _digest(content: bytes) -> str:

@@ -26,12 +26,12 @@ _SUCCESS: Final = tuple(range(200, 300))
 _MOST_JSON: Final = 16 * 1024 * 1024
 _MOST_REDIRECTS: Final = 20
 _BODY: Final = "the body"
-"""Stands for the body among the names of headers; no header is named so."""
+"""Represents the body among the names of headers; no header has this name."""
 _LOGGERS: Final = ("", ".connection", ".http11", ".http2", ".proxy", ".socks")
 _is_quiet: Final = ContextVar("holdfast_http_is_quiet", default=False)
 
 
-class Verify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request that finds out what became of one that was interrupted, by its status.
 
     `happened` are those that say it happened: what is answered is then the answer. `not_done` say
@@ -62,13 +62,13 @@ class HttpInputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     body: str | None = None
     auth: BasicAuth | None = None
     effect: EffectClass | None = None
-    verify: Verify | None = None
+    verify: VerifyRequest | None = None
     expect: tuple[int, ...] = _SUCCESS
     follow_redirects: bool = False
 
     @property
     def kind(self) -> EffectClass:
-        """What repeating it does, as far as it says; else by its method."""
+        """What repeating it does: `effect` if given, else derived from the method."""
         return self.effect or ("read" if self.method.upper() in _READING else "mutate")
 
 
@@ -90,15 +90,18 @@ class HttpCall:
             name=self.name,
             effect=inputs.kind,
             verify=sending.verify if inputs.verify is not None else None,
-            given={"request": _told(inputs), "verify": msgspec.to_builtins(inputs.verify)},
+            given={
+                "request": _request_fields(inputs),
+                "verify": msgspec.to_builtins(inputs.verify),
+            },
         )
         return _judged(outside.in_form(found, _FORM, "body"), inputs.expect)
 
 
-def _told(inputs: HttpInputs) -> dict[str, Any]:
-    """What is sent, as it is stored: with references in place of secrets."""
-    told = msgspec.to_builtins(inputs)
-    return {name: told[name] for name in _SENT if told.get(name) is not None} | (
+def _request_fields(inputs: HttpInputs) -> dict[str, Any]:
+    """Return the request in the form to store: with references in place of secrets."""
+    fields = msgspec.to_builtins(inputs)
+    return {name: fields[name] for name in _SENT if fields.get(name) is not None} | (
         {} if inputs.json is msgspec.UNSET else {"json": inputs.json}
     )
 
@@ -107,7 +110,7 @@ _SENT: Final = ("url", "method", "headers", "params", "body", "auth", "follow_re
 
 
 class _Sending:
-    """The requests of one block, on their way."""
+    """Sends the requests of one block."""
 
     def __init__(self, block: BlockRun, effect: EffectClass) -> None:
         self._secrets = block.secrets
@@ -116,24 +119,24 @@ class _Sending:
         self._effect = effect
 
     async def send(self, request: dict[str, Any], verify: dict[str, Any] | None = None) -> Any:
-        """Send the request. What is raised before anything was sent is NotDone.
+        """Send the request. Raises NotDone if nothing was sent.
 
-        All attempts of a block carry the same key: an answer such as 504 does not say that
+        All attempts of a block carry the same key: an answer such as 504 does not mean that
         nothing was done.
         """
         with outside.telling_no(self._secrets):
-            told = self._revealed(request)
-            told["private"] = self._private(request)
+            sent = self._revealed(request)
+            sent["private"] = self._private(request)
             if self._effect != "read":
-                told["headers"] = {**_key_header(told["headers"], self._key), **told["headers"]}
-            answer = await self._answer(told)
+                sent["headers"] = {**_key_header(sent["headers"], self._key), **sent["headers"]}
+            answer = await self._answer(sent)
             if verify is not None and answer["status"] >= 500:
                 raise _Doubtful(f"the answer was {answer['status']}, of which nothing follows")
             return answer
 
     async def verify(self, verify: dict[str, Any]) -> Happened[dict[str, Any]] | NotDone:
-        """What the request that verifies says."""
-        asked = msgspec.convert(verify, Verify)
+        """Send the request that verifies, and return its verdict."""
+        asked = msgspec.convert(verify, VerifyRequest)
         request = {"url": asked.url, "method": asked.method, "params": asked.params}
         headers = {**_key_header(asked.headers, self._key), **asked.headers}
         with outside.telling_no(self._secrets):
@@ -149,7 +152,7 @@ class _Sending:
         return self._secrets.reveal(request)
 
     def _private(self, request: dict[str, Any]) -> list[str]:
-        """The parts and headers of a request that no other host may be sent."""
+        """Return the parts and headers of a request that must not go to another host."""
         headers = [
             name for name, value in request["headers"].items() if self._secrets.names_in(value)
         ]
@@ -157,7 +160,7 @@ class _Sending:
         return [*headers, *([_BODY] if has_private_body else [])]
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        # Here, so that those who send nothing need not have it.
+        # Imported here: only processes that send requests need it.
         import httpx
 
         _keep_quiet()
@@ -204,7 +207,7 @@ class _Sending:
 
 @functools.cache
 def _keep_quiet() -> None:
-    """Let httpx log no request that has secrets: it would show addresses and headers."""
+    """Keep httpx from logging requests with secrets: it would show addresses and headers."""
     for name in ("httpx", *(f"httpcore{each}" for each in _LOGGERS)):
         logging.getLogger(name).addFilter(lambda _: not _is_quiet.get())
 
@@ -212,11 +215,11 @@ def _keep_quiet() -> None:
 async def _send(client: "httpx.AsyncClient", request: dict[str, Any]) -> "httpx.Response":
     import httpx
 
-    told = dict(request)
-    auth, body = told.pop("auth", None), told.pop("body", None)
-    follow, private = told.pop("follow_redirects", False), told.pop("private", [])
+    fields = dict(request)
+    auth, body = fields.pop("auth", None), fields.pop("body", None)
+    follow, private = fields.pop("follow_redirects", False), fields.pop("private", [])
     try:
-        made = client.build_request(content=body, **told)
+        made = client.build_request(content=body, **fields)
         if made.url.scheme not in ("http", "https") or not made.url.host:
             raise ValueError(f"{made.url} is no address of http:// or https://")
     except (httpx.InvalidURL, TypeError, ValueError) as error:
@@ -233,7 +236,7 @@ async def _send(client: "httpx.AsyncClient", request: dict[str, Any]) -> "httpx.
 
 
 def _may_follow(answer: "httpx.Response", ahead: "httpx.Request", private: list[str]) -> bool:
-    """Whether to go where an answer leads; what is private is taken out for another host."""
+    """Whether to follow a redirect; private headers are removed for another host."""
     if _origin(ahead.url) == _origin(answer.request.url):
         return True
     if _BODY in private and ahead.method == answer.request.method:

@@ -1,24 +1,24 @@
-"""Calls that blocks make outside, as effects: on record before and after, and never blindly again.
+"""External calls of blocks, as effects: recorded before and after, never blindly repeated.
 
-What is stored of a call has references in place of secrets: their values are put in by its
-function, and taken out of what it returns and raises.
+The record of a call has references in place of secrets. Its function puts their values in, and
+removes them from what it returns and raises.
 """
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal, cast
 
-from holdfast.agents.definitions.tools import Policy, Tool, text_of
+from holdfast.agents.definitions.tools import Tool, ToolPolicy, text_of
 from holdfast.errors import BlockFailed, NotDone, ToolFailed
 from holdfast.workflows.access.secrets import Secrets
 from holdfast.workflows.blocks.contract import BlockRun
 
 EffectClass = Literal["read", "idempotent", "mutate"]
 MARGIN_SECONDS: Final = 6.0
-"""How much later than the block itself its call is given up: doubt is for crashes only."""
+"""How much later than the block its call times out: only a crash leaves its outcome open."""
 
 VERIFY_SECONDS: Final = 300.0
-"""How long a `verify` that cannot tell is asked again before a person is asked."""
+"""How long an inconclusive `verify` is retried before a person is asked."""
 
 
 class CutOff(Exception):
@@ -34,11 +34,11 @@ async def call(
     verify: Callable[..., Any] | None = None,
     given: Mapping[str, Any],
 ) -> Any:
-    """Make a call that is on record; raises ToolFailed with what it raised if it did not happen.
+    """Make a recorded call. Raises ToolFailed with what it raised if it did not happen.
 
     A function that raises BlockFailed or NotDone has done nothing outside.
     """
-    policy = Policy(
+    policy = ToolPolicy(
         effect=effect,
         repeat=effect != "read",
         verify=verify,
@@ -57,16 +57,16 @@ async def call(
 
 
 def in_form(found: Any, form: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """The outputs of a call; what a person said of it (`effects resolve --happened`) among them."""
+    """Return the outputs of a call, or what a person reported (`effects resolve --happened`)."""
     if isinstance(found, dict):
         return {**form, **cast("dict[str, Any]", found)}
-    told = found if isinstance(found, str) else "" if found is None else text_of(found)
-    return {**form, text: told}
+    content = found if isinstance(found, str) else "" if found is None else text_of(found)
+    return {**form, text: content}
 
 
 @contextmanager
 def telling_no(secrets: Secrets) -> Generator[None]:
-    """Nothing is raised out of this that tells a secret."""
+    """Redact the secrets in every error that is raised inside."""
     try:
         yield
     except Exception as error:

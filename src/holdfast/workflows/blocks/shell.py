@@ -1,6 +1,6 @@
 """`Shell`: runs a command, as an effect. It and all that it starts end with the block.
 
-What it starts in a session of its own (`setsid`, a daemon) is not ended: it left on purpose.
+What it starts in a separate session (`setsid`, a daemon) is not ended: it left on purpose.
 """
 
 import re
@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from holdfast import settings
-from holdfast.agents.definitions.takes import Key
+from holdfast.agents.definitions.tool_arguments import Key
 from holdfast.agents.definitions.tools import Happened
 from holdfast.errors import BlockFailed, NotDone
 from holdfast.workflows.access import commands
-from holdfast.workflows.access.commands import Command, Ended
+from holdfast.workflows.access.commands import Command, CommandResult
 from holdfast.workflows.access.files import Folder
 from holdfast.workflows.access.secrets import Secrets
 from holdfast.workflows.blocks import outside
@@ -21,7 +21,7 @@ from holdfast.workflows.blocks.contract import BlockRun
 from holdfast.workflows.blocks.outside import CutOff, EffectClass
 
 KEY_VARIABLE: Final = "HOLDFAST_EFFECT_KEY"
-"""What a command finds its idempotency key in; its `verify` finds the same."""
+"""The variable with the idempotency key of a command; its `verify` gets the same."""
 
 _FORM: Final = {"stdout": "", "stderr": "", "exit_code": 0}
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
@@ -75,7 +75,7 @@ class Shell:
 
 
 class _Running:
-    """The commands of one block, on their way."""
+    """Runs the commands of one block."""
 
     def __init__(
         self, secrets: Secrets, folder: Folder, seconds: float, exit_codes: tuple[int, ...]
@@ -95,9 +95,9 @@ class _Running:
         *,
         key: Key,
     ) -> Any:
-        """Run the command; if it did not end by itself, `verify` is asked what it has done."""
+        """Run the command. If it did not end by itself, `verify` finds out what it has done."""
         with outside.telling_no(self._secrets):
-            found = self._told(await self._ended(command, cwd, env, stdin, key))
+            found = self._outputs(await self._ended(command, cwd, env, stdin, key))
             code = found["exit_code"]
             if verify is not None and code not in self._exit_codes and _is_cut_off(code):
                 raise CutOff(_how(code, self._seconds))
@@ -106,21 +106,21 @@ class _Running:
     async def verify(
         self, cwd: str, env: dict[str, str], verify: str | list[str], key: str
     ) -> Happened[dict[str, Any]] | NotDone:
-        """What the command that verifies says."""
+        """Run the command that verifies, and return its verdict."""
         with outside.telling_no(self._secrets):
             ended = await self._ended(verify, cwd, env, "", key)
             if ended.exit_code == 0:
-                return Happened(self._told(ended))
+                return Happened(self._outputs(ended))
             if ended.exit_code == 1:
                 return NotDone("the command that verifies says that it did not happen")
             code = ended.exit_code
             how = f"exited with {code}" if code is not None else f"took over {self._seconds:g} s"
-            said = self._told(ended)["stderr"].strip()[-500:]
+            said = self._outputs(ended)["stderr"].strip()[-500:]
             raise BlockFailed(f"the command that verifies {how} and so cannot tell: {said}")
 
     async def _ended(
         self, command: str | list[str], cwd: str, env: dict[str, str], stdin: str, key: str
-    ) -> Ended:
+    ) -> CommandResult:
         own = {**settings.command_environment(), KEY_VARIABLE: key}
         return await commands.run(
             Command(
@@ -133,7 +133,7 @@ class _Running:
         )
 
     def _revealed(self, command: str | list[str]) -> str | list[str]:
-        """A command with its secrets; in a text for the shell they must mean nothing to it."""
+        """Reveal a command's secrets; in a text for the shell they must mean nothing to it."""
         if isinstance(command, list):
             return self._secrets.reveal(command)
         for name in self._secrets.names_in(command):
@@ -144,7 +144,7 @@ class _Running:
                 )
         return self._secrets.reveal(command)
 
-    def _told(self, ended: Ended) -> dict[str, Any]:
+    def _outputs(self, ended: CommandResult) -> dict[str, Any]:
         redact, longest = self._secrets.redact, self._secrets.longest
         return {
             "stdout": ended.stdout.text(redact, longest),
@@ -156,19 +156,19 @@ class _Running:
 def _judged(
     found: dict[str, Any], exit_codes: tuple[int, ...], seconds: float, *, is_once: bool
 ) -> dict[str, Any]:
-    """What a command gave. One that `is_once` and was cut off is not run again: it may have done
-    what it is for."""
+    """Return what a command gave, or raise BlockFailed. With `is_once`, a command that was cut off
+    is not retried: it may have done its work."""
     code = found["exit_code"]
     if code in exit_codes:
         return found
     is_final = is_once and _is_cut_off(code)
     said = found["stderr"].strip().rpartition("\n")[2][:500]
-    told = f"{_how(code, seconds)}{f': {said}' if said and code is not None else ''}"
-    raise BlockFailed(told, outputs=found, is_final=is_final)
+    message = f"{_how(code, seconds)}{f': {said}' if said and code is not None else ''}"
+    raise BlockFailed(message, outputs=found, is_final=is_final)
 
 
 def _is_cut_off(code: int | None) -> bool:
-    """Whether a command was ended, by its time or by a signal."""
+    """Whether a command was ended by its timeout or by a signal."""
     return code is None or code < 0
 
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 
-from holdfast.agents.conversion import shapes
+from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.tools import Happened, Tool
 from holdfast.errors import BlockFailed, MisuseError, NotDone, UnsupportedValue
 from holdfast.workflows.access.secrets import Secrets
@@ -37,10 +37,10 @@ class ToolBlock:
 
 
 def _of_block(tool: Tool[..., Any], block: BlockRun) -> Tool[..., Any]:
-    """A tool as a block calls it: given the values of secrets, and giving none of them back.
+    """Return a tool as a block calls it: it gets the values of secrets, and returns none of them.
 
-    Two blocks that call it with the same arguments mean two calls, unless its own key says else;
-    whoever permits one of them answers that block.
+    Two blocks that call it with the same arguments make two calls, unless its own key says else;
+    approving one of them answers that block.
     """
     policy, secrets = tool.policy, block.secrets
     if block.timeout is not None:
@@ -62,7 +62,7 @@ def _of_block(tool: Tool[..., Any], block: BlockRun) -> Tool[..., Any]:
 
 
 def _revealing(function: Any, secrets: Secrets) -> Any:
-    if shapes.is_async(function):
+    if type_conversion.is_async(function):
 
         @functools.wraps(function)
         async def call(**given: Any) -> Any:
@@ -84,7 +84,7 @@ def _revealing(function: Any, secrets: Secrets) -> Any:
 
 
 def _revealed(function: Any, given: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
-    """Arguments with the values of secrets, also those within models and dataclasses."""
+    """Return arguments with the values of secrets, also within models and dataclasses."""
     try:
         return {name: _with_values(function, name, value, secrets) for name, value in given.items()}
     except BlockFailed as error:
@@ -92,21 +92,21 @@ def _revealed(function: Any, given: dict[str, Any], secrets: Secrets) -> dict[st
 
 
 def _with_values(function: Any, name: str, value: Any, secrets: Secrets) -> Any:
-    plain = shapes.plain(value, what=name)
+    plain = type_conversion.plain(value, what=name)
     secrets.check(plain)
     if not secrets.names_in(plain):
         return value
-    kind = shapes.hints_of(function, what="the tool").get(name, Any)
-    return shapes.convert(secrets.reveal(plain), kind, what=name)
+    kind = type_conversion.hints_of(function, what="the tool").get(name, Any)
+    return type_conversion.convert(secrets.reveal(plain), kind, what=name)
 
 
 def _redacted(result: Any, secrets: Secrets) -> Any:
-    """A result without secrets, as plain data; what is no data as its text."""
+    """Return a result without secrets, as plain data, or as its text if it is not data."""
     if isinstance(result, NotDone):
         return secrets.redact_error(result)
     if isinstance(result, Happened):
         return Happened(_redacted(cast("Happened[Any]", result).result, secrets))
     try:
-        return secrets.redact(shapes.plain(result))
+        return secrets.redact(type_conversion.plain(result))
     except UnsupportedValue:
         return secrets.redact(str(result))

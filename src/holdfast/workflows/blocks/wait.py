@@ -22,15 +22,15 @@ class WaitInputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     default: Any = msgspec.UNSET
 
 
-class Wait:
+class WaitBlock:
     name: ClassVar[str] = "Wait"
     inputs: ClassVar[type[msgspec.Struct]] = WaitInputs
     waits: ClassVar[bool] = True
     takes_secrets: ClassVar[bool] = False
 
     async def execute(self, block: BlockRun, inputs: WaitInputs) -> dict[str, Any]:
-        told = [each for each in (inputs.seconds, inputs.until, inputs.signal) if each is not None]
-        if len(told) != 1:
+        given = [each for each in (inputs.seconds, inputs.until, inputs.signal) if each is not None]
+        if len(given) != 1:
             raise BlockFailed("a Wait block takes one of seconds, until and signal")
         if inputs.signal is None:
             await block.run.sleep(seconds=inputs.seconds, until=inputs.until)

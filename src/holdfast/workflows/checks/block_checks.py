@@ -10,9 +10,9 @@ import msgspec
 from holdfast.agents.definitions import questions
 from holdfast.errors import AnswerRefused, MisuseError, UnsupportedValue
 from holdfast.workflows.blocks.contract import BlockType
-from holdfast.workflows.checks import words
-from holdfast.workflows.checks.fitting import texts_in
-from holdfast.workflows.checks.shape import Draft
+from holdfast.workflows.checks import problem_texts
+from holdfast.workflows.checks.shape import WorkflowDraft
+from holdfast.workflows.checks.type_checks import texts_in
 from holdfast.workflows.definitions import inputs
 from holdfast.workflows.definitions.definition import Block, Input, Workflow
 from holdfast.workflows.definitions.expressions import has_expression
@@ -29,7 +29,7 @@ _LONGEST_MATCHED: Final = 20
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What a block can name."""
 
-    draft: Draft
+    draft: WorkflowDraft
     types: Mapping[str, BlockType]
     tools: Collection[str] | None
     library: Mapping[str, Workflow] | None
@@ -69,7 +69,7 @@ def _default(default: Any, schema: Any, choices: Any) -> Iterator[Mistake]:
 
 
 def _why_no_schema(schema: Any) -> str:
-    """Nothing is fetched: a reference must lead to a part of the same schema."""
+    """Return why a schema cannot be used. Nothing is fetched: references must be local."""
     for key, value in _entries(schema):
         is_reference = key in ("$ref", "$dynamicRef") and isinstance(value, str)
         if is_reference and not value.startswith("#"):
@@ -105,9 +105,9 @@ def _is_open(value: Any) -> bool:
 
 
 def _wait(block: Block, around: Surroundings) -> Iterator[Mistake]:
-    told = [each for each in ("seconds", "until", "signal") if block.inputs.get(each) is not None]
-    if len(told) != 1:
-        said = f"it waits for {' and '.join(told)}" if told else "it says not what it waits for"
+    given = [each for each in ("seconds", "until", "signal") if block.inputs.get(each) is not None]
+    if len(given) != 1:
+        said = f"it waits for {' and '.join(given)}" if given else "it says not what it waits for"
         yield ("inputs",), said, "give one of seconds, until and signal"
 
 
@@ -115,7 +115,7 @@ def _tool(block: Block, around: Surroundings) -> Iterator[Mistake]:
     name = block.inputs.get("tool")
     is_known = around.tools is None or has_expression(name) or name in around.tools
     if not is_known:
-        advice = words.nearest(name, around.tools or ())
+        advice = problem_texts.nearest(name, around.tools or ())
         yield ("inputs", "tool"), f"no tool {str(name)[:64]!r} is registered", advice
 
 
@@ -128,7 +128,7 @@ def _nested(block: Block, around: Surroundings) -> Iterator[Mistake]:
     if around.library is None:
         return
     if name not in around.library:
-        advice = words.nearest(name, around.library)
+        advice = problem_texts.nearest(name, around.library)
         yield ("inputs", "workflow"), f"no workflow {name[:64]!r} is known", advice
         return
     given = block.inputs.get("inputs", {})
@@ -140,7 +140,7 @@ def _given(given: dict[Any, Any], nested: Workflow) -> Iterator[Mistake]:
     for name in given:
         if name not in nested.inputs:
             said = f"workflow {nested.name[:64]} has no input {str(name)[:64]!r}"
-            yield ("inputs", "inputs", str(name)), said, words.nearest(name, nested.inputs)
+            yield ("inputs", "inputs", str(name)), said, problem_texts.nearest(name, nested.inputs)
     for name, spec in nested.inputs.items():
         if name not in given:
             if spec.must_be_given:
@@ -176,7 +176,7 @@ def _files(block: Block, around: Surroundings) -> Iterator[Mistake]:
 
 
 def _outside(path: Any, *place: str | int) -> Iterator[Mistake]:
-    """A path that cannot be in the folder of the workflow, wherever that is."""
+    """Report a path that cannot be in the folder of the workflow, wherever that is."""
     if not _is_literal(path):
         return
     if path.startswith("/"):
@@ -198,7 +198,7 @@ def _http(block: Block, around: Surroundings) -> Iterator[Mistake]:
         yield ("inputs", "url"), said, "write all of it, as in http://localhost:8000/path"
     if _is_literal(method) and method.upper() not in (*_METHODS, *_RARE_METHODS):
         said = f"HTTP has no method {method[:64]!r}"
-        yield ("inputs", "method"), said, words.nearest(method, _METHODS)
+        yield ("inputs", "method"), said, problem_texts.nearest(method, _METHODS)
 
 
 CHECKS: Final[dict[str, Callable[[Block, Surroundings], Iterator[Mistake]]]] = {

@@ -1,6 +1,6 @@
-"""The definitions that a workflow may come to: its own, and those its `Workflow` blocks name.
+"""The definitions that a workflow may use: its own, and those its `Workflow` blocks name.
 
-A name is looked up among those that are known, then as `NAME.yaml` or `NAME.yml` next to the file
+A name is looked up among the known ones, then as `NAME.yaml` or `NAME.yml` next to the file
 that names it; `./sub/other.yaml` is a file relative to it.
 """
 
@@ -12,9 +12,9 @@ import msgspec
 
 from holdfast.errors import WorkflowInvalid
 from holdfast.workflows.blocks.contract import BlockType
-from holdfast.workflows.checks import checking, reading, shape, words
-from holdfast.workflows.checks.problems import Findings, Problem
-from holdfast.workflows.checks.shape import Draft
+from holdfast.workflows.checks import checker, definition_reader, problem_texts, shape
+from holdfast.workflows.checks.problems import Findings, WorkflowProblem
+from holdfast.workflows.checks.shape import WorkflowDraft
 from holdfast.workflows.definitions import sources, waves
 from holdfast.workflows.definitions.definition import Block, Workflow
 from holdfast.workflows.definitions.expressions import has_expression
@@ -25,14 +25,14 @@ _MOST: Final = 200
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow and all that it may come to, by the names they are called by, with mistakes."""
+    """A workflow and all that it may call, by name, with their mistakes."""
 
     name: str
     definitions: dict[str, Workflow]
-    problems: list[Problem]
+    problems: list[WorkflowProblem]
 
     def checked(self) -> dict[str, Workflow]:
-        """The definitions; raises WorkflowInvalid with every mistake of all of them."""
+        """Return the definitions; raises WorkflowInvalid with every mistake in them."""
         if self.problems:
             raise WorkflowInvalid("\n".join(map(str, self.problems)), problems=tuple(self.problems))
         return self.definitions
@@ -41,9 +41,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 def collect(
     main: Workflow, known: Mapping[str, Workflow], *, folder: Path | None = None
 ) -> dict[str, Workflow]:
-    """A workflow and all that it may come to, by name; raises WorkflowInvalid if one is missing.
+    """Return a workflow and all it may call, by name; raises WorkflowInvalid if one is missing.
 
-    `folder` is where its files are; if it is not told, where it was read from.
+    `folder` is where its files are; by default, where it was read from.
     """
     return examine(main, known, folder=folder).checked()
 
@@ -56,12 +56,12 @@ def examine(
     tools: Collection[str] | None = None,
     folder: Path | None = None,
 ) -> Found:
-    """A workflow, or the file of one, and all that it may come to, with every mistake of them."""
+    """Read a workflow, or the file of one, and all that it may call, with every mistake."""
     collector = _Collector(known)
     try:
         first = collector.draft(main)
     except WorkflowInvalid as error:
-        problems = [each for each in error.problems if isinstance(each, Problem)]
+        problems = [each for each in error.problems if isinstance(each, WorkflowProblem)]
         return Found(name=str(main), definitions={}, problems=problems)
     collector.collect(first, folder)
     definitions = {name: draft.workflow for name, draft in collector.drafts.items()}
@@ -69,18 +69,18 @@ def examine(
     for name, draft in collector.drafts.items():
         missing = collector.missing.get(name, [])
         places = {each.where for each in missing}
-        more = checking.mistakes_of(draft, types=types, tools=tools, library=definitions)
-        told = [*draft.problems, *missing]
-        told += [each for each in more if each.where not in places]
+        more = checker.mistakes_of(draft, types=types, tools=tools, library=definitions)
+        reported = [*draft.problems, *missing]
+        reported += [each for each in more if each.where not in places]
         is_named = draft is first or bool(draft.source.file)
-        problems += told if is_named else [_of(name, each) for each in told]
+        problems += reported if is_named else [_of(name, each) for each in reported]
     problems += _endless(collector.drafts)
     ordered = sorted(problems, key=lambda each: (each.file, each.line))
     return Found(name=first.workflow.name, definitions=definitions, problems=ordered)
 
 
-def _endless(drafts: Mapping[str, Draft]) -> list[Problem]:
-    """Workflows that always begin themselves again."""
+def _endless(drafts: Mapping[str, WorkflowDraft]) -> list[WorkflowProblem]:
+    """Report workflows that always start themselves again."""
     always = {name: dict(_always_named(draft.blocks)) for name, draft in drafts.items()}
     cycle = waves.cycle_in(
         [Block(id=name, type="Workflow", depends_on=list(named)) for name, named in always.items()]
@@ -95,7 +95,7 @@ def _endless(drafts: Mapping[str, Draft]) -> list[Problem]:
 
 
 def _always_named(blocks: list[tuple[int, Block]]) -> Iterator[tuple[str, Place]]:
-    """What is named by blocks that no condition can keep from it, nor one of a block before."""
+    """Yield workflows named by blocks that no condition can skip, their own or an earlier one."""
     named = list(_named(blocks))
     by_place = dict(blocks)
     before = waves.ancestors_of(list(by_place.values())) if named else {}
@@ -106,8 +106,8 @@ def _always_named(blocks: list[tuple[int, Block]]) -> Iterator[tuple[str, Place]
             yield name, place
 
 
-def _of(name: str, problem: Problem) -> Problem:
-    """A mistake of a definition that has no file: its name says whose it is."""
+def _of(name: str, problem: WorkflowProblem) -> WorkflowProblem:
+    """Add the name of a definition without a file to its mistake."""
     return msgspec.structs.replace(problem, where=f"workflow {name}: {problem.where}")
 
 
@@ -117,25 +117,25 @@ class _Collector:
     def __init__(self, known: Mapping[str, Workflow]) -> None:
         self._known = known
         self._files: dict[str, Path] = {}
-        self.drafts: dict[str, Draft] = {}
-        self.problems: list[Problem] = []
+        self.drafts: dict[str, WorkflowDraft] = {}
+        self.problems: list[WorkflowProblem] = []
         """Of files that could not be read."""
-        self.missing: dict[str, list[Problem]] = {}
-        """By the definition that names what is not there."""
+        self.missing: dict[str, list[WorkflowProblem]] = {}
+        """By the definition that names the missing one."""
 
-    def draft(self, given: Workflow | str | Path) -> Draft:
-        """A definition to be checked; raises WorkflowInvalid if its file cannot be read at all."""
+    def draft(self, given: Workflow | str | Path) -> WorkflowDraft:
+        """Return a definition to check; raises WorkflowInvalid if its file is wholly unreadable."""
         if isinstance(given, Workflow):
-            draft = checking.draft_of(given)
+            draft = checker.draft_of(given)
             return draft if draft.problems else msgspec.structs.replace(draft, workflow=given)
-        document = reading.read(given)
+        document = definition_reader.read(given)
         if not document.is_whole:
             raise WorkflowInvalid("", problems=tuple(document.problems))
         draft = shape.drafted(document.data, document.source)
         sources.remember(draft.workflow, document.source)
         return msgspec.structs.replace(draft, problems=[*document.problems, *draft.problems])
 
-    def collect(self, first: Draft, folder: Path | None) -> None:
+    def collect(self, first: WorkflowDraft, folder: Path | None) -> None:
         self.drafts[first.workflow.name] = first
         ahead = [(first.workflow.name, first, folder or first.source.folder)]
         while ahead:
@@ -150,8 +150,8 @@ class _Collector:
 
     def _find(
         self, name: str, place: Place, folder: Path | None, findings: Findings
-    ) -> Draft | None:
-        """A definition that is not there yet."""
+    ) -> WorkflowDraft | None:
+        """Return a definition that is not collected yet; else None, and report what is wrong."""
         path = None if name in self._known else _file(name, folder)
         if name in self.drafts:
             if path is not None and self._files.get(name, path) != path:
@@ -167,7 +167,7 @@ class _Collector:
         try:
             found = self.draft(self._known[name] if path is None else path)
         except WorkflowInvalid as error:
-            self.problems += [each for each in error.problems if isinstance(each, Problem)]
+            self.problems += [each for each in error.problems if isinstance(each, WorkflowProblem)]
             findings.tell(place, f"workflow {name[:80]!r} cannot be read: {path} has mistakes")
             return None
         if path is not None:
@@ -201,4 +201,4 @@ def _missing(name: str, folder: Path | None, known: list[str]) -> tuple[str, str
     said = f"no workflow {name[:80]!r} is known"
     if folder is not None:
         said += f", and no such file is in {folder}"
-    return said, words.nearest(name, known)
+    return said, problem_texts.nearest(name, known)

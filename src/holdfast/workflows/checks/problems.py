@@ -2,10 +2,10 @@
 
 import msgspec
 
-from holdfast.workflows.definitions.sources import Place, Source, shown
+from holdfast.workflows.definitions.sources import DefinitionSource, Place, shown
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class WorkflowProblem(msgspec.Struct, frozen=True, kw_only=True):
     """One mistake. `line` is 0 where a definition was not read from a text."""
 
     reason: str
@@ -24,16 +24,16 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 class Findings:
     """The mistakes of one definition; it finds the lines of their places."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: DefinitionSource) -> None:
         self.source = source
-        self.problems: list[Problem] = []
+        self.problems: list[WorkflowProblem] = []
         self.places: set[Place] = set()
 
     def tell(self, place: Place, reason: str, suggestion: str = "") -> None:
         """Add a mistake."""
         self.places.add(place)
         self.problems.append(
-            Problem(
+            WorkflowProblem(
                 reason=reason,
                 where=shown(place),
                 line=self.source.line_of(place),

@@ -1,4 +1,4 @@
-"""What expressions refer to, compared with what there is."""
+"""Check that what expressions refer to exists."""
 
 from collections.abc import Collection, Iterator
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 from jinja2 import nodes
 
-from holdfast.workflows.checks import words
+from holdfast.workflows.checks import problem_texts
 from holdfast.workflows.definitions import expressions
 from holdfast.workflows.definitions.expressions import SyntaxProblem
 
@@ -15,7 +15,7 @@ OF_BLOCK: Final = ("outputs", "succeeded", "failed", "skipped", "status", "error
 OF_EACH: Final = ("index", "key", "value", "count", "first", "last")
 _OF_MAPS: Final = frozenset(name for name in dir(dict) if not name.startswith("_"))
 _KEEPING: Final = frozenset({"quote", "json", "string", "default", "d", "trim", "list", "join"})
-"""Filters that leave the reference to a secret as it is."""
+"""Filters that do not change the reference to a secret."""
 _FOREIGN: Final = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
 _IN_MACROS: Final = frozenset({"caller", "varargs", "kwargs"})
 
@@ -23,7 +23,7 @@ Said = tuple[str, str]
 """A reason, and what to do about it."""
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class KnownNames(msgspec.Struct, frozen=True, kw_only=True):
     """What an expression may refer to."""
 
     inputs: Collection[str] | None
@@ -43,11 +43,11 @@ class Reference(msgspec.Struct, frozen=True):
     root: str
     steps: tuple[str | None, ...]
     is_attribute: bool
-    """Whether the first step is told with a dot."""
+    """Whether the first step is written with a dot."""
 
 
-def mistakes_in(text: str, known: Known) -> Iterator[Said]:
-    """Everything wrong with the expressions of a text."""
+def mistakes_in(text: str, known: KnownNames) -> Iterator[Said]:
+    """Yield every mistake in the expressions of a text."""
     try:
         parsed = expressions.parse(text)
         yield from _in_parsed(parsed, known)
@@ -57,7 +57,7 @@ def mistakes_in(text: str, known: Known) -> Iterator[Said]:
         yield f"{text.strip()[:60]!r} is nested too deep", ""
 
 
-def _in_parsed(parsed: nodes.Template, known: Known) -> Iterator[Said]:
+def _in_parsed(parsed: nodes.Template, known: KnownNames) -> Iterator[Said]:
     bound = _bound(parsed)
     seen: set[Said] = set()
     for reference in _references(parsed):
@@ -72,7 +72,7 @@ def _in_parsed(parsed: nodes.Template, known: Known) -> Iterator[Said]:
     yield from _wrong_calls(parsed)
 
 
-def _wrong(reference: Reference, known: Known) -> Iterator[Said]:
+def _wrong(reference: Reference, known: KnownNames) -> Iterator[Said]:
     match reference.root:
         case "inputs":
             yield from _wrong_input(reference, known)
@@ -88,7 +88,7 @@ def _wrong(reference: Reference, known: Known) -> Iterator[Said]:
             pass
 
 
-def _wrong_input(reference: Reference, known: Known) -> Iterator[Said]:
+def _wrong_input(reference: Reference, known: KnownNames) -> Iterator[Said]:
     name = reference.steps[0] if reference.steps else None
     if name is None or known.inputs is None:
         return
@@ -98,7 +98,7 @@ def _wrong_input(reference: Reference, known: Known) -> Iterator[Said]:
         yield f"there is no input {name!r:.66}", _near("inputs", name, known.inputs)
 
 
-def _wrong_block(reference: Reference, known: Known) -> Iterator[Said]:
+def _wrong_block(reference: Reference, known: KnownNames) -> Iterator[Said]:
     name, of_block = (*reference.steps, None, None)[:2]
     if name is None or known.blocks is None:
         return
@@ -117,20 +117,20 @@ def _wrong_block(reference: Reference, known: Known) -> Iterator[Said]:
 
 
 def _of_block_advice(name: str, of_block: str) -> str:
-    advice = words.nearest(of_block, OF_BLOCK)
+    advice = problem_texts.nearest(of_block, OF_BLOCK)
     is_near = advice.startswith("did")
     return advice if is_near else f"what it gave is blocks.{name}.outputs.{of_block[:64]}"
 
 
-def _wrong_each(reference: Reference, known: Known) -> Iterator[Said]:
+def _wrong_each(reference: Reference, known: KnownNames) -> Iterator[Said]:
     if not known.has_each:
         yield "`each` is known in the inputs and the condition of a loop only", "add for_each"
     elif reference.steps and reference.steps[0] not in (None, *OF_EACH):
         name = reference.steps[0]
-        yield f"`each` has no {name!r:.66}", words.nearest(name, OF_EACH)
+        yield f"`each` has no {name!r:.66}", problem_texts.nearest(name, OF_EACH)
 
 
-def _wrong_secret(reference: Reference, known: Known) -> Iterator[Said]:
+def _wrong_secret(reference: Reference, known: KnownNames) -> Iterator[Said]:
     if known.no_secrets:
         yield known.no_secrets, ""
     if not reference.steps:
@@ -148,19 +148,19 @@ def _hidden(reference: Reference, name: str) -> Iterator[Said]:
 
 def _near(root: str, name: str, known: Collection[str]) -> str:
     dashed = next((each for each in known if each.startswith(f"{name}-")), None)
-    return f"write {root}['{dashed}']" if dashed else words.nearest(name, known)
+    return f"write {root}['{dashed}']" if dashed else problem_texts.nearest(name, known)
 
 
-def _advice(root: str, known: Known) -> str:
+def _advice(root: str, known: KnownNames) -> str:
     if root in (known.blocks or ()):
         return f"did you mean blocks.{root}?"
     if root in (known.inputs or ()):
         return f"did you mean inputs.{root}?"
-    return words.nearest(root, ROOTS, {"yes": "true", "no": "false", "env": "secrets"})
+    return problem_texts.nearest(root, ROOTS, {"yes": "true", "no": "false", "env": "secrets"})
 
 
 def _bound(parsed: nodes.Template) -> set[str]:
-    """The names that a template gives values itself, anywhere."""
+    """Return the names to which a template itself assigns values, anywhere."""
     found = {name.name for name in parsed.find_all(nodes.Name) if name.ctx != "load"}
     found |= {macro.name for macro in parsed.find_all(nodes.Macro)}
     if any(True for _ in parsed.find_all(nodes.For)):
@@ -190,7 +190,7 @@ def _references(node: nodes.Node) -> Iterator[Reference]:
 
 
 def _called(node: nodes.Node) -> Reference | None:
-    """What a function of a map is called on: `inputs.get('x')` refers to inputs as a whole."""
+    """Return the map whose function is called: `inputs.get('x')` refers to inputs as a whole."""
     chain = _chain(node)
     is_of_map = chain is not None and len(chain.steps) == 1 and chain.steps[0] in _OF_MAPS
     return Reference(chain.root, (), False) if chain is not None and is_of_map else None
@@ -227,7 +227,7 @@ def _wrong_calls(parsed: nodes.Template) -> Iterator[Said]:
 
 
 def _near_one(name: str, known: Collection[str]) -> str:
-    advice = words.nearest(name, sorted(known))
+    advice = problem_texts.nearest(name, sorted(known))
     return advice if advice.startswith("did") else ""
 
 

@@ -1,30 +1,30 @@
 """The shape of a definition: its keys and the types of their values.
 
-What is wrong is told and left out, so that the rest can be checked as well.
+Mistakes are reported and left out, so that the rest can be checked as well.
 """
 
 from typing import Any, Final, cast
 
 import msgspec
 
-from holdfast.workflows.checks.fitting import Fitting
-from holdfast.workflows.checks.problems import Findings, Problem
-from holdfast.workflows.checks.words import value as shown_value
+from holdfast.workflows.checks.problem_texts import value as shown_value
+from holdfast.workflows.checks.problems import Findings, WorkflowProblem
+from holdfast.workflows.checks.type_checks import TypeChecks
 from holdfast.workflows.definitions.definition import Block, Input, Output, Workflow
-from holdfast.workflows.definitions.sources import Place, Source
+from holdfast.workflows.definitions.sources import DefinitionSource, Place
 
 DEEPEST: Final = 45
 _OWN: Final = ("inputs", "blocks", "outputs")
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class WorkflowDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A definition as far as it could be understood, and what is wrong with its shape."""
 
     workflow: Workflow
     blocks: list[tuple[int, Block]]
     """With their numbers in the definition: those without an id are left out."""
-    source: Source
-    problems: list[Problem]
+    source: DefinitionSource
+    problems: list[WorkflowProblem]
     broken: frozenset[Place]
 
     def is_broken(self, place: Place) -> bool:
@@ -32,8 +32,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         return any(each[: len(place)] == place for each in self.broken)
 
 
-def drafted(data: Any, source: Source) -> Draft:
-    """A definition of any plain data. Never raises: everything wrong is among its problems."""
+def drafted(data: Any, source: DefinitionSource) -> WorkflowDraft:
+    """Build a draft from any plain data. Never raises: every mistake is in its problems."""
     findings = Findings(source)
     given: dict[Any, Any] = {"name": "?"}
     if isinstance(data, dict):
@@ -44,7 +44,7 @@ def drafted(data: Any, source: Source) -> Draft:
         findings.tell((), f"the workflow is nested deeper than {DEEPEST}")
         given = {"name": "?"}
     head = {key: value for key, value in given.items() if key not in _OWN}
-    Fitting(findings.tell, "the workflow").check(head, Workflow, ())
+    TypeChecks(findings.tell, "the workflow").check(head, Workflow, ())
     blocks = _blocks(given.get("blocks", []), findings)
     workflow = Workflow(
         name=_text(head, "name"),
@@ -54,7 +54,7 @@ def drafted(data: Any, source: Source) -> Draft:
         blocks=[block for _, block in blocks],
         outputs=_outputs(given.get("outputs", {}), findings),
     )
-    return Draft(
+    return WorkflowDraft(
         workflow=workflow,
         blocks=blocks,
         source=source,
@@ -75,7 +75,7 @@ def _inputs(given: Any, findings: Findings) -> dict[str, Input]:
     found: dict[str, Input] = {}
     for name, spec in cast("dict[Any, Any]", given).items():
         place = ("inputs", str(name))
-        fits = Fitting(findings.tell, f"input {str(name)[:64]}", place).check(spec, Input, place)
+        fits = TypeChecks(findings.tell, f"input {str(name)[:64]}", place).check(spec, Input, place)
         found[str(name)] = (
             msgspec.convert(spec, Input) if fits else Input(type="any", required=False)
         )
@@ -97,16 +97,16 @@ def _blocks(given: Any, findings: Findings) -> list[tuple[int, Block]]:
 
 
 def _block(given: Any, place: Place, findings: Findings) -> Block | None:
-    """A block with all that fits; None without an id."""
+    """Return a block with all that fits; None if it has no id."""
     raw = cast("dict[Any, Any]", given) if isinstance(given, dict) else {}
     block_id = raw.get("id")
     named = isinstance(block_id, str)
     noun = f"block {block_id[:64]}" if named else f"block number {cast(int, place[1]) + 1}"
-    Fitting(findings.tell, noun, place).check(given, Block, place)
+    TypeChecks(findings.tell, noun, place).check(given, Block, place)
     if not named:
         return None
     fields = {field.name: field.type for field in msgspec.structs.fields(Block)}
-    quiet = Fitting(_say_nothing, "")
+    quiet = TypeChecks(_say_nothing, "")
     kept = {
         name: raw[name]
         for name, kind in fields.items()
@@ -116,7 +116,7 @@ def _block(given: Any, place: Place, findings: Findings) -> Block | None:
 
 
 def _say_nothing(place: Place, reason: str, suggestion: str) -> None:
-    """What is wrong was told before."""
+    """Ignore a mistake: it was reported before."""
 
 
 def _outputs(given: Any, findings: Findings) -> dict[str, Any]:
@@ -127,14 +127,14 @@ def _outputs(given: Any, findings: Findings) -> dict[str, Any]:
     for name, value in cast("dict[Any, Any]", given).items():
         place = ("outputs", str(name))
         is_whole = isinstance(value, dict) and "value" in value
-        fitting = Fitting(findings.tell, f"output {str(name)[:64]}", place)
+        fitting = TypeChecks(findings.tell, f"output {str(name)[:64]}", place)
         if not is_whole or fitting.check(value, Output, place):
             found[str(name)] = value
     return found
 
 
 def _depth_over(data: Any, most: int) -> bool:
-    """Whether data is nested deeper than that; it may hold itself."""
+    """Whether data is nested deeper than `most`; it may contain itself."""
     level: list[Any] = [data]
     for _ in range(most + 1):
         inner = {id(item): item for each in level for item in _items(each)}

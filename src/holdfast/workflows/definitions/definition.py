@@ -1,7 +1,6 @@
 """What a workflow is: inputs, blocks that depend on each other, and outputs. Data, nothing else.
 
-A definition is stored whole with the run that was started of it: a file that is edited or deleted
-changes no run.
+A definition is stored whole with its run: editing or deleting its file changes no run.
 """
 
 from datetime import datetime
@@ -108,7 +107,7 @@ class Workflow(
 
 
 def output_of(given: Any) -> Output:
-    """An output as it is told: `{value: ..., type: ...}`, or its value alone."""
+    """Return an output given as `{value: ..., type: ...}`, or as its value alone."""
     if isinstance(given, Output):
         return given
     if isinstance(given, dict) and "value" in given:
@@ -117,13 +116,13 @@ def output_of(given: Any) -> Output:
 
 
 def plain(workflow: Workflow) -> dict[str, Any]:
-    """A definition as plain data, as it is stored; raises UnsupportedValue for what is no data."""
+    """Return a definition as plain data to store; raises UnsupportedValue for other values."""
     _check(workflow)
     return msgspec.to_builtins(workflow, builtin_types=(bytes, datetime))
 
 
 def of_plain(given: Any) -> Workflow:
-    """A definition of plain data that was checked before; raises UnsupportedValue for others."""
+    """Build a definition from checked plain data; raises UnsupportedValue if it does not fit."""
     try:
         return msgspec.convert(given, Workflow)
     except msgspec.ValidationError as error:
@@ -131,7 +130,7 @@ def of_plain(given: Any) -> Workflow:
 
 
 def _check(workflow: Workflow) -> None:
-    """Sets and the like would become lists: they are refused, also where shapes are wrong."""
+    """Refuse sets and the like, which would become lists, also where shapes are wrong."""
     for block in workflow.blocks:
-        told = [block.inputs, block.for_each] if isinstance(block, Block) else block  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
-        codec.encode(told, name="a block")
+        data = [block.inputs, block.for_each] if isinstance(block, Block) else block  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
+        codec.encode(data, name="a block")

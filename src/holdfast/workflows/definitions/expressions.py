@@ -21,8 +21,8 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 
 from holdfast.errors import BlockFailed
-from holdfast.workflows.definitions import bounds
-from holdfast.workflows.definitions.bounds import MOST_CHARACTERS, Sandbox
+from holdfast.workflows.definitions import expression_limits
+from holdfast.workflows.definitions.expression_limits import MOST_CHARACTERS, Sandbox
 
 Scope = Mapping[str, Any]
 Path = tuple[str | None, ...]
@@ -80,12 +80,12 @@ def has_expression(value: object) -> bool:
 
 
 def render(template: Any, scope: Scope) -> Any:
-    """A value with its expressions evaluated, also those within; raises BlockFailed."""
+    """Evaluate the expressions in a value, also nested ones; raises BlockFailed."""
     return _render(template, scope, 0)
 
 
 def is_true(condition: str | bool, scope: Scope) -> bool:
-    """Whether a condition holds: of texts, those that say no do not."""
+    """Whether a condition holds; texts such as `no` and `false` do not."""
     if isinstance(condition, bool):
         return condition
     wrapped = condition if has_expression(condition) else f"{{{{ {condition} }}}}"
@@ -109,13 +109,13 @@ def _render(template: Any, scope: Scope, depth: int) -> Any:
     if not has_expression(template):
         return template
     try:
-        with bounds.allowance():
+        with expression_limits.allowance():
             return _checked(_evaluate(template, scope))
     except BlockFailed:
         raise
     except RecursionError as error:
         raise BlockFailed(f"{template.strip()!r:.200} is nested too deep") from error
-    except Exception as error:  # filters raise what they like of values that do not fit them
+    except Exception as error:  # filters raise any error for values that do not fit
         said = str(error) or type(error).__name__
         raise BlockFailed(f"{template.strip()!r:.500} cannot be evaluated: {said}") from error
 
@@ -149,7 +149,7 @@ def _compiled(template: str) -> tuple[str, Any]:
 
 
 def _only_expression(parsed: nodes.Template) -> nodes.Expr | None:
-    """The expression that is all of a template, but for space around it."""
+    """Return the only expression of a template, apart from space around it; else None."""
     parts: list[nodes.Expr] = []
     for node in parsed.body:
         if not isinstance(node, nodes.Output):
@@ -164,7 +164,7 @@ def _is_space(node: nodes.Expr) -> bool:
 
 
 def paths_in(template: Any) -> Iterator[Path]:
-    """What the expressions of a value refer to, also those within; raises SyntaxProblem."""
+    """Yield what the expressions in a value refer to, also nested; raises SyntaxProblem."""
     if isinstance(template, dict):
         for key, value in cast("dict[Any, Any]", template).items():
             yield from paths_in(key)
@@ -182,7 +182,7 @@ def _paths_of(template: str) -> tuple[Path, ...]:
 
 
 def parse(template: str) -> nodes.Template:
-    """A text as Jinja reads it; raises SyntaxProblem."""
+    """Parse a text with Jinja; raises SyntaxProblem."""
     try:
         return _ENVIRONMENT.parse(template)
     except jinja2.TemplateSyntaxError as error:
@@ -194,7 +194,7 @@ def parse(template: str) -> nodes.Template:
 
 
 def condition_text(condition: str | bool | None) -> str | None:
-    """A condition as a template; it may be told without its braces."""
+    """Return a condition as a template; it may be given without its braces."""
     if not isinstance(condition, str):
         return None
     return condition if has_expression(condition) else f"{{{{ {condition} }}}}"
@@ -236,9 +236,9 @@ def _path_of(node: nodes.Node) -> Path | None:
 
 
 def _checked(value: Any) -> Any:
-    """A value as plain data: moments as texts, what is made step by step as a list."""
+    """Return a value as plain data: moments as texts, iterators as lists."""
     if isinstance(value, str):
-        bounds.pay_for(value)
+        expression_limits.pay_for(value)
         if len(value) > MOST_CHARACTERS:
             raise SecurityError(f"it makes {len(value):,} characters")
         return str(value)
@@ -249,7 +249,7 @@ def _checked(value: Any) -> Any:
         return {_key(key): _checked(item) for key, item in entries.items()}
     if isinstance(value, list | tuple | set | frozenset | range):
         items = cast("Sequence[Any]", value)
-        bounds.pay(2 * bounds.PER_ITEM * len(items))
+        expression_limits.pay(2 * expression_limits.PER_ITEM * len(items))
         return [_checked(item) for item in items]
     if value is None or isinstance(value, bool | int | float | bytes):
         return value

@@ -19,7 +19,7 @@ def shown(place: Place) -> str:
     return text.removeprefix(".")
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class DefinitionSource(msgspec.Struct, frozen=True, kw_only=True):
     """The file of a definition, and the lines of what is in it."""
 
     file: str = ""
@@ -37,17 +37,17 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.file).parent if self.file else None
 
 
-UNKNOWN: Final = Source()
-_SOURCES: Final[dict[int, tuple["weakref.ref[Workflow]", Source]]] = {}
+UNKNOWN: Final = DefinitionSource()
+_SOURCES: Final[dict[int, tuple["weakref.ref[Workflow]", DefinitionSource]]] = {}
 
 
-def remember(workflow: Workflow, source: Source) -> None:
+def remember(workflow: Workflow, source: DefinitionSource) -> None:
     """Keep where a definition was read from, for as long as it lives."""
     known = id(workflow)
     _SOURCES[known] = (weakref.ref(workflow, lambda _: _SOURCES.pop(known, None)), source)
 
 
-def source_of(workflow: Workflow) -> Source:
+def source_of(workflow: Workflow) -> DefinitionSource:
     """Where this very definition was read from, if it was read."""
     reference, source = _SOURCES.get(id(workflow), (None, UNKNOWN))
     return source if reference is not None and reference() is workflow else UNKNOWN

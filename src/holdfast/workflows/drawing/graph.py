@@ -1,6 +1,6 @@
 """A workflow as a picture in text: Mermaid, as GitHub and many others draw it.
 
-`states_of` tells how far each block of a run is; `svg` draws the same as a file.
+`states_of` returns the state of each block of a run; `svg` draws the same as a file.
 """
 
 import json
@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import RunStatus
 from holdfast.workflows.definitions.definition import Block, Workflow
-from holdfast.workflows.drawing import looks
+from holdfast.workflows.drawing import style
 from holdfast.workflows.drawing.layout import links_of, waves_in
-from holdfast.workflows.drawing.looks import BlockState
+from holdfast.workflows.drawing.style import BlockState
 from holdfast.workflows.execution.outcome import Outcome
 
 _LONGEST: Final = 48
@@ -23,7 +23,7 @@ _NAMES_IN_PATH: Final = re.compile(r"(?:^|/)([^/\[]+)")
 def states_of(outcome: Outcome) -> dict[str, BlockState]:
     """The state of each block of a run: ended, asked about, at work, or not yet begun."""
     names = [name for wave in outcome.waves for name in wave]
-    if outcome.status == Status.CANCELLED:
+    if outcome.status == RunStatus.CANCELLED:
         return {name: _ended(outcome, name) or "cancelled" for name in names}
     open_here = {name for name in _current(outcome) if name not in outcome.blocks}
     waiting = {_first_of(open_here, each.block) for each in outcome.waiting}
@@ -50,11 +50,11 @@ def _ended(outcome: Outcome, name: str) -> BlockState | None:
 
 def _meanwhile(outcome: Outcome) -> BlockState:
     """The state of the current wave's blocks that ask nothing."""
-    if outcome.status == Status.BLOCKED:
+    if outcome.status == RunStatus.BLOCKED:
         return "waiting"
-    if outcome.status == Status.FAILED:
+    if outcome.status == RunStatus.FAILED:
         return "not yet"
-    is_untouched = outcome.status == Status.READY and not outcome.blocks and not outcome.waiting
+    is_untouched = outcome.status == RunStatus.READY and not outcome.blocks and not outcome.waiting
     return "not yet" if is_untouched else "running"
 
 
@@ -65,7 +65,7 @@ def _first_of(names: set[str], path: str) -> str | None:
 
 def mermaid(workflow: Workflow, states: Mapping[str, BlockState] | None = None) -> str:
     """A flowchart in Mermaid: waves as frames, dashed lines where only the order counts."""
-    return "\n".join(_lines(workflow, looks.complete(workflow, states))) + "\n"
+    return "\n".join(_lines(workflow, style.complete(workflow, states))) + "\n"
 
 
 def _lines(workflow: Workflow, states: Mapping[str, BlockState] | None) -> Iterator[str]:
@@ -87,26 +87,26 @@ def _lines(workflow: Workflow, states: Mapping[str, BlockState] | None) -> Itera
 
 
 def _shape(block: Block, states: Mapping[str, BlockState] | None) -> str:
-    kind = looks.kind_of(block)
-    about = [block.type, looks.subject_of(block)]
+    kind = style.kind_of(block)
+    about = [block.type, style.subject_of(block)]
     lines = [f"<b>{_text(block.id)}</b>", " · ".join(_text(each) for each in about if each)]
-    lines += looks.marks_of(block)
+    lines += style.marks_of(block)
     if states is not None:
         state = states[block.id]
-        lines.append(f"{looks.STATES[state].mark} {state}")
+        lines.append(f"{style.STATES[state].mark} {state}")
     return f'{kind.opening}"{"<br/>".join(lines)}"{kind.closing}'
 
 
 def _text(text: str) -> str:
     """A text that neither Mermaid nor a browser takes for anything else."""
-    short = looks.shortened(text, lambda each: len(each) <= _LONGEST)
+    short = style.shortened(text, lambda each: len(each) <= _LONGEST)
     return _NOT_PLAIN.sub(lambda found: f"#{ord(found[0])};", short)
 
 
 def _colours(states: Mapping[str, BlockState]) -> Iterator[str]:
-    for state, look in looks.STATES.items():
+    for state, look in style.STATES.items():
         keys = [key for key, each in states.items() if each == state]
         if keys:
             name = state.replace(" ", "_")
-            yield f"    classDef {name} fill:{look.fill},stroke:{look.line},color:{looks.INK}"
+            yield f"    classDef {name} fill:{look.fill},stroke:{look.line},color:{style.INK}"
             yield f"    class {','.join(keys)} {name}"

@@ -1,7 +1,7 @@
-"""Where the blocks of a workflow stand in a picture, and the ways of the lines between them.
+"""The places of a workflow's blocks in a picture, and the ways of the lines between them.
 
 Waves are columns from left to right; a wave with many blocks has several. A line that passes a
-column has a lane of its own there, so that no line crosses a box. Pure: numbers in, numbers out.
+column has its own lane there, so that no line crosses a box. Pure: numbers in, numbers out.
 """
 
 import math
@@ -25,7 +25,7 @@ _FEWEST_ROWS: Final = 10
 _SWEEPS: Final = 12
 
 
-class Link(NamedTuple):
+class DependencyLine(NamedTuple):
     """A dependency: `target` comes after `source`."""
 
     source: str
@@ -62,11 +62,11 @@ class Layout(NamedTuple):
     width: float
     height: float
     boxes: dict[str, Box]
-    ways: dict[Link, list[tuple[float, float]]]
+    ways: dict[DependencyLine, list[tuple[float, float]]]
     bands: list[Band]
 
 
-class _Lane(NamedTuple):
+class _DrawingLane(NamedTuple):
     """The way of a block's lines through a column."""
 
     source: str
@@ -74,7 +74,7 @@ class _Lane(NamedTuple):
     column: int
 
 
-_Node = str | _Lane
+_Node = str | _DrawingLane
 _Pairs = list[tuple[_Node, _Node]]
 
 
@@ -96,7 +96,7 @@ def waves_in(workflow: Workflow) -> list[list[str]]:
         ) from error
 
 
-def links_of(workflow: Workflow) -> list[Link]:
+def links_of(workflow: Workflow) -> list[DependencyLine]:
     """The dependencies between the blocks of a workflow, each once."""
     known = {block.id for block in workflow.blocks}
     found: dict[tuple[str, str], bool] = {}
@@ -105,11 +105,13 @@ def links_of(workflow: Workflow) -> list[Link]:
             if each.block in known and each.block != block.id:
                 pair = (each.block, block.id)
                 found[pair] = found.get(pair, False) or each.required
-    return [Link(source, target, required) for (source, target), required in found.items()]
+    return [
+        DependencyLine(source, target, required) for (source, target), required in found.items()
+    ]
 
 
 def arrange(workflow: Workflow, width_of: Callable[[Sequence[str]], float]) -> Layout:
-    """Find the places of all blocks; `width_of` tells how wide a column with these must be."""
+    """Find the places of all blocks; `width_of` returns the width of a column with these."""
     waves = waves_in(workflow)
     links = links_of(workflow)
     split = [_split(wave, links, _rows(len(workflow.blocks))) for wave in waves]
@@ -143,7 +145,7 @@ def _rows(count: int) -> int:
     return max(_FEWEST_ROWS, math.ceil(1.6 * math.sqrt(count)))
 
 
-def _split(wave: Sequence[str], links: Sequence[Link], rows: int) -> list[list[str]]:
+def _split(wave: Sequence[str], links: Sequence[DependencyLine], rows: int) -> list[list[str]]:
     """The columns of a wave. Those on which others depend come last: their lines are short."""
     count = math.ceil(len(wave) / rows)
     if count <= 1:
@@ -154,19 +156,19 @@ def _split(wave: Sequence[str], links: Sequence[Link], rows: int) -> list[list[s
     return [ordered[at : at + size] for at in range(0, len(ordered), size)]
 
 
-def _grid(blocks: Sequence[Sequence[str]], links: Sequence[Link]) -> _Grid:
+def _grid(blocks: Sequence[Sequence[str]], links: Sequence[DependencyLine]) -> _Grid:
     column_of = {name: at for at, column in enumerate(blocks) for name in column}
     columns: list[list[_Node]] = [list(column) for column in blocks]
     joined: list[dict[tuple[_Node, _Node], None]] = [{} for _ in blocks]
     for link in links:
         before: _Node = link.source
         for at in range(column_of[link.source] + 1, column_of[link.target]):
-            lane = _Lane(link.source, link.required, at)
+            lane = _DrawingLane(link.source, link.required, at)
             joined[at - 1][before, lane] = None
             before = lane
         joined[column_of[link.target] - 1][before, link.target] = None
     for at, pairs in enumerate(joined):
-        found = dict.fromkeys(node for _, node in pairs if isinstance(node, _Lane))
+        found = dict.fromkeys(node for _, node in pairs if isinstance(node, _DrawingLane))
         if found:
             columns[at + 1] += found
     return _Grid(columns, [list(pairs) for pairs in joined], column_of)
@@ -255,9 +257,9 @@ def _mean(
     node: _Node, sides: Sequence[Mapping[_Node, Sequence[_Node]]], middles: Mapping[_Node, float]
 ) -> float:
     near = [each for side in sides for each in side.get(node, ())]
-    if isinstance(node, _Lane):
-        # A lane that goes on as a lane wants to be straight there; its ends may bend.
-        near = [each for each in near if isinstance(each, _Lane)] or near
+    if isinstance(node, _DrawingLane):
+        # A lane that continues as a lane should be straight there; its ends may bend.
+        near = [each for each in near if isinstance(each, _DrawingLane)] or near
     return sum(middles[each] for each in near) / len(near) if near else middles[node]
 
 
@@ -273,7 +275,7 @@ def _offsets(column: Sequence[_Node]) -> list[float]:
             found.append(0.0)
             continue
         above = column[at - 1]
-        lanes = isinstance(above, _Lane), isinstance(node, _Lane)
+        lanes = isinstance(above, _DrawingLane), isinstance(node, _DrawingLane)
         room = _SPACE[any(lanes), all(lanes)]
         found.append(found[-1] + (_height(above) + _height(node)) / 2 + room)
     return found
@@ -282,7 +284,7 @@ def _offsets(column: Sequence[_Node]) -> list[float]:
 def _spread(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
     """Places as near to those wanted as may be, in order and at least as far apart as `offsets`.
 
-    Neighbours that would be too close form a group, which stands at the mean of what they want.
+    Neighbours that would be too close form a group at the mean of what they want.
     """
     groups: list[tuple[float, int]] = []
     for want, offset in zip(wanted, offsets, strict=True):
@@ -309,7 +311,7 @@ def _lefts(
 
 
 def _way(
-    link: Link,
+    link: DependencyLine,
     column_of: Mapping[str, int],
     lefts: Sequence[float],
     widths: Sequence[float],
@@ -318,6 +320,6 @@ def _way(
     first, last = column_of[link.source], column_of[link.target]
     way = [(lefts[first] + widths[first], middles[link.source])]
     for at in range(first + 1, last):
-        middle = middles[_Lane(link.source, link.required, at)]
+        middle = middles[_DrawingLane(link.source, link.required, at)]
         way += [(lefts[at], middle), (lefts[at] + widths[at], middle)]
     return [*way, (lefts[last], middles[link.target])]

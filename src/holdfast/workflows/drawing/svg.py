@@ -1,6 +1,6 @@
 """A workflow as a drawing: an SVG file that needs nothing else, readable on light and dark pages.
 
-A state is never told by colour alone: each has its mark, and the legend says what it means.
+Colour alone never shows a state: each has its mark, and the legend says what it means.
 """
 
 import math
@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.workflows.definitions.definition import Block, Workflow
-from holdfast.workflows.drawing import looks
-from holdfast.workflows.drawing.layout import BOX_HEIGHT, Box, Layout, Link, arrange
-from holdfast.workflows.drawing.lettering import escaped, shortened, width_of
-from holdfast.workflows.drawing.looks import BlockState, Look
+from holdfast.workflows.drawing import style
+from holdfast.workflows.drawing.layout import BOX_HEIGHT, Box, DependencyLine, Layout, arrange
+from holdfast.workflows.drawing.style import BlockLook, BlockState
+from holdfast.workflows.drawing.text_width import escaped, shortened, width_of
 
 _FONT: Final = "system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif"
 _PAPER: Final = "#ffffff"
@@ -51,7 +51,7 @@ class _Part(NamedTuple):
 def svg(workflow: Workflow, states: Mapping[str, BlockState] | None = None) -> str:
     """The workflow as an SVG document: a column for each wave, boxes coloured by their state."""
     blocks = {block.id: block for block in workflow.blocks}
-    all_states = looks.complete(workflow, states)
+    all_states = style.complete(workflow, states)
     layout = arrange(workflow, lambda names: _column_width([blocks[n] for n in names], all_states))
     parts = _legend_parts(layout, all_states)
     width = max(_NARROWEST, layout.width + 2 * _MARGIN)
@@ -90,7 +90,7 @@ def _column_width(blocks: Sequence[Block], states: Mapping[str, BlockState] | No
 
 
 def _about(block: Block) -> str:
-    return " · ".join(each for each in (block.type, looks.subject_of(block)) if each)
+    return " · ".join(each for each in (block.type, style.subject_of(block)) if each)
 
 
 def _about_width(block: Block) -> float:
@@ -98,7 +98,7 @@ def _about_width(block: Block) -> float:
 
 
 def _marks_width(block: Block) -> float:
-    return sum(_mark_width(word) + 5 for word in looks.marks_of(block))
+    return sum(_mark_width(word) + 5 for word in style.marks_of(block))
 
 
 def _mark_width(word: str) -> float:
@@ -123,21 +123,21 @@ def _frame(
     version = f"version {workflow.version}" if workflow.version else ""
     if width_of(name, 16, is_bold=True) + 12 + width_of(version, 12) > room:
         version = ""
-    faint = f'<tspan dx="10" font-size="12" font-weight="400" fill="{looks.FAINT_INK}">'
+    faint = f'<tspan dx="10" font-size="12" font-weight="400" fill="{style.FAINT_INK}">'
     yield (
         f'<text x="{_n(_MARGIN - _BAND_SIDE)}" y="35" font-size="16" font-weight="650" '
-        f'fill="{looks.INK}">{escaped(name)}'
+        f'fill="{style.INK}">{escaped(name)}'
         f"{faint + escaped(version) + '</tspan>' if version else ''}</text>"
     )
 
 
 def _described(workflow: Workflow, states: Mapping[str, BlockState] | None) -> str:
     """The picture in words, for those who cannot see it."""
-    told = workflow.description.strip() or f"A workflow of {len(workflow.blocks)} blocks."
+    summary = workflow.description.strip() or f"A workflow of {len(workflow.blocks)} blocks."
     if states is None:
-        return told
-    counts = [(state, list(states.values()).count(state)) for state in looks.STATES]
-    return f"{told} {', '.join(f'{count} {state}' for state, count in counts if count)}."
+        return summary
+    counts = [(state, list(states.values()).count(state)) for state in style.STATES]
+    return f"{summary} {', '.join(f'{count} {state}' for state, count in counts if count)}."
 
 
 def _bands(layout: Layout, height: float) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _bands(layout: Layout, height: float) -> Iterator[str]:
         )
         yield (
             f'<text x="{_n(band.x)}" y="23" font-size="{_n(_TYPE_SIZE)}" font-weight="600" '
-            f'letter-spacing="0.4" fill="{looks.FAINT_INK}">wave {number}</text>'
+            f'letter-spacing="0.4" fill="{style.FAINT_INK}">wave {number}</text>'
         )
 
 
@@ -165,7 +165,7 @@ def _lines(layout: Layout) -> Iterator[str]:
         yield f'<path fill="{_LINE}" d="{"".join(heads)}"/>'
 
 
-def _line(link: Link, way: Sequence[tuple[float, float]]) -> str:
+def _line(link: DependencyLine, way: Sequence[tuple[float, float]]) -> str:
     (x, y), *rest = way
     drawn = f"M{_n(x)} {_n(y)}"
     for at, (to_x, to_y) in enumerate(rest):
@@ -187,24 +187,24 @@ def _line(link: Link, way: Sequence[tuple[float, float]]) -> str:
 
 
 def _box(block: Block, box: Box, state: BlockState | None) -> str:
-    look = looks.STATES[state] if state else looks.PLAIN
+    look = style.STATES[state] if state else style.PLAIN
     x, y = box.x, box.y
-    told = f' data-state="{state}"' if state else ""
+    attribute = f' data-state="{state}"' if state else ""
     dashes = ' stroke-dasharray="4 3"' if state == "skipped" else ""
-    style = f'fill="{look.fill}" stroke="{look.line}" stroke-width="1.4"{dashes}'
+    paint = f'fill="{look.fill}" stroke="{look.line}" stroke-width="1.4"{dashes}'
     size = f'width="{_n(box.width)}" height="{_n(BOX_HEIGHT)}" rx="9"'
     drawn = [
-        f'<g data-block="{escaped(block.id)}"{told}>',
+        f'<g data-block="{escaped(block.id)}"{attribute}>',
         f"<title>{_tooltip(block, state)}</title>",
     ]
     if block.is_loop:
-        drawn.append(f'<rect x="{_n(x + _STACK)}" y="{_n(y + _STACK)}" {size} {style}/>')
+        drawn.append(f'<rect x="{_n(x + _STACK)}" y="{_n(y + _STACK)}" {size} {paint}/>')
     drawn += [
-        f'<rect x="{_n(x)}" y="{_n(y)}" {size} {style}/>',
+        f'<rect x="{_n(x)}" y="{_n(y)}" {size} {paint}/>',
         f'<rect x="{_n(x + 10)}" y="{_n(y + 11)}" width="32" height="32" rx="8" '
         f'fill="{_PAPER if state else _BAND}" stroke="{look.line}" stroke-opacity="0.35"/>',
-        f'<path transform="translate({_n(x + 16)} {_n(y + 17)})" d="{looks.kind_of(block).icon}" '
-        f'fill="none" stroke="{looks.INK}" stroke-width="1.4" stroke-linejoin="round" '
+        f'<path transform="translate({_n(x + 16)} {_n(y + 17)})" d="{style.kind_of(block).icon}" '
+        f'fill="none" stroke="{style.INK}" stroke-width="1.4" stroke-linejoin="round" '
         'stroke-linecap="round"/>',
         *_words(block, box, has_badge=state is not None),
     ]
@@ -219,23 +219,23 @@ def _words(block: Block, box: Box, *, has_badge: bool) -> Iterator[str]:
     name = shortened(block.id, name_room, _NAME_SIZE, is_bold=True)
     yield (
         f'<text x="{_n(left)}" y="{_n(box.y + 23)}" font-size="{_n(_NAME_SIZE)}" '
-        f'font-weight="600" fill="{looks.INK}">{escaped(name)}</text>'
+        f'font-weight="600" fill="{style.INK}">{escaped(name)}</text>'
     )
     about_room = room - _marks_width(block)
     about = _about(block) if _about_width(block) <= room else block.type
     about = shortened(about, about_room, _TYPE_SIZE)
     yield (
         f'<text x="{_n(left)}" y="{_n(box.y + 40.5)}" font-size="{_n(_TYPE_SIZE)}" '
-        f'fill="{looks.FAINT_INK}">{escaped(about)}</text>'
+        f'fill="{style.FAINT_INK}">{escaped(about)}</text>'
     )
     at = box.right - _TEXT_RIGHT - _marks_width(block) + 5
-    for word in looks.marks_of(block):
+    for word in style.marks_of(block):
         width = _mark_width(word)
         yield (
             f'<rect x="{_n(at)}" y="{_n(box.y + 30)}" width="{_n(width)}" height="14" rx="7" '
             f'fill="{_PAPER}" stroke="{_LINE}" stroke-width="0.8"/>'
             f'<text x="{_n(at + width / 2)}" y="{_n(box.y + 40.4)}" text-anchor="middle" '
-            f'font-size="{_n(_MARK_SIZE)}" fill="{looks.INK}">{word}</text>'
+            f'font-size="{_n(_MARK_SIZE)}" fill="{style.INK}">{word}</text>'
         )
         at += width + 5
 
@@ -257,7 +257,7 @@ def _excerpt(given: object) -> str:
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 
-def _badge(look: Look, x: float, y: float, *, is_open: bool) -> str:
+def _badge(look: BlockLook, x: float, y: float, *, is_open: bool) -> str:
     fill, ink = (_PAPER, look.line) if is_open else (look.line, _PAPER)
     inside = ink if look.drawn.endswith("Z") else "none"
     return (
@@ -273,7 +273,7 @@ def _legend_parts(layout: Layout, states: Mapping[str, BlockState] | None) -> li
     present = set((states or {}).values())
     parts = [
         _Part(_badge(look, 11, 0, is_open=state == "not yet"), state)
-        for state, look in looks.STATES.items()
+        for state, look in style.STATES.items()
         if state in present
     ]
     if any(not link.required for link in layout.ways):
@@ -301,7 +301,7 @@ def _legend(rows: Sequence[Sequence[_Part]], left: float, top: float) -> Iterato
         for part in row:
             yield (
                 f'<g transform="translate({_n(at)} {_n(middle)})">{part.drawn}'
-                f'<text x="29" y="3.8" font-size="{_n(_TYPE_SIZE)}" fill="{looks.FAINT_INK}">'
+                f'<text x="29" y="3.8" font-size="{_n(_TYPE_SIZE)}" fill="{style.FAINT_INK}">'
                 f"{escaped(part.word)}</text></g>"
             )
             at += part.width

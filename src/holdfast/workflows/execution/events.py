@@ -1,4 +1,4 @@
-"""What is told while a workflow runs, to whoever watches in the same process."""
+"""The events of a running workflow, for observers in the same process."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ class WaveBegan(msgspec.Struct, frozen=True):
 
 
 class BlockBegan(msgspec.Struct, frozen=True):
-    """A block begins, or is looked at again after a pause."""
+    """A block begins, or is entered again after a pause."""
 
     run_id: str
     path: str
@@ -24,7 +24,7 @@ class BlockBegan(msgspec.Struct, frozen=True):
 
 
 class LoopBegan(msgspec.Struct, frozen=True):
-    """A loop begins, or is looked at again after a pause; its rounds are told as blocks."""
+    """A loop begins, or is entered again after a pause; its rounds are reported as blocks."""
 
     run_id: str
     path: str
@@ -32,7 +32,7 @@ class LoopBegan(msgspec.Struct, frozen=True):
 
 
 class BlockEnded(msgspec.Struct, frozen=True):
-    """A block has ended here, a loop as a whole too; one that waits is told by `BlockWaits`."""
+    """A block, or a loop as a whole, has ended here; `BlockWaits` reports one that waits."""
 
     run_id: str
     path: str

@@ -1,7 +1,7 @@
 """A workflow as an agent: one turn for each wave, its results stored at the end of the turn.
 
-After a crash, and after each pause, the wave that has not ended is entered again. What its blocks
-did is on record and given back, so each goes on where it was.
+After a crash, and after each pause, the wave that has not ended is entered again. Its blocks get
+back what they did from the record, so each resumes where it was.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import clock
-from holdfast.agents.conversion import shapes
-from holdfast.agents.exits.containing import contained
-from holdfast.agents.exits.leaving import Suspend
+from holdfast.agents.conversion import type_conversion
+from holdfast.agents.exits.containment import contained
+from holdfast.agents.exits.exit_reasons import Suspend
 from holdfast.agents.run import Run, turn_of
 from holdfast.errors import (
     BlockFailed,
@@ -36,7 +36,7 @@ from holdfast.workflows.blocks.contract import LONG_SECONDS, BlockRun, BlockType
 from holdfast.workflows.definitions import expressions, inputs
 from holdfast.workflows.definitions.definition import Block, Workflow
 from holdfast.workflows.definitions.waves import waves_of
-from holdfast.workflows.execution import pruning
+from holdfast.workflows.execution import output_pruner
 from holdfast.workflows.execution.events import (
     BlockBegan,
     BlockEnded,
@@ -44,9 +44,17 @@ from holdfast.workflows.execution.events import (
     LoopBegan,
     WaveBegan,
 )
-from holdfast.workflows.execution.rounds import Round, rounds_of
+from holdfast.workflows.execution.rounds import LoopRound, rounds_of
 from holdfast.workflows.execution.scope import Scope
-from holdfast.workflows.execution.state import ENDED, Ended, Loop, LoopItem, Result, Start, part_of
+from holdfast.workflows.execution.state import (
+    ENDED,
+    BlockResult,
+    EndedBlock,
+    Loop,
+    LoopItem,
+    Start,
+    part_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.workflows.execution.kit import Kit
@@ -85,10 +93,10 @@ class Execution:
         except WorkflowInvalid as error:
             raise WorkflowFailed(f"workflow {workflow.name}: {error}") from error
         waves = waves_of(workflow.blocks)
-        parts = {b.id: self._run.value(part_of(b.id), Result) for b in workflow.blocks}
+        parts = {b.id: self._run.value(part_of(b.id), BlockResult) for b in workflow.blocks}
         results = {name: part.get() for name, part in parts.items() if part.is_set}
-        has_now = pruning.uses_now(workflow)
-        uses = pruning.Uses(workflow) if self._kit.prunes else None
+        has_now = output_pruner.uses_now(workflow)
+        uses = output_pruner.OutputUses(workflow) if self._kit.prunes else None
         ended = list(results)
         for number, wave in enumerate(waves):
             left = [name for name in wave if name not in results]
@@ -105,7 +113,7 @@ class Execution:
             if uses is not None:
                 for name in uses.end(ended):
                     if results[name].is_to_be_pruned:
-                        results[name] = pruning.pruned(results[name])
+                        results[name] = output_pruner.pruned(results[name])
                         parts[name].set(results[name])
                 ended.clear()
             await self._run.checkpoint(phase=f"wave {number + 1} of {len(waves)}")
@@ -114,15 +122,15 @@ class Execution:
         return self._outputs(workflow, Scope(given, results, self._secrets, now))
 
     async def _make_wave(
-        self, workflow: Workflow, wave: Sequence[str], results: dict[str, Result], scope: Scope
-    ) -> dict[str, Result]:
-        """Carry out blocks at the same time; the rounds of parallel loops beside each other too."""
+        self, workflow: Workflow, wave: Sequence[str], results: dict[str, BlockResult], scope: Scope
+    ) -> dict[str, BlockResult]:
+        """Carry out blocks concurrently, and also the rounds of parallel loops."""
         pardoned = {block.id for block in workflow.blocks if block.continue_on_error}
-        plans: dict[str, _Plan] = {}
+        plans: dict[str, _BlockPlan] = {}
         for name in wave:
             block = workflow.block(name)
             why = _why_skipped(block, results, pardoned)
-            skipped = _Plan(result=Result(status="skipped", error=why))
+            skipped = _BlockPlan(result=BlockResult(status="skipped", error=why))
             plans[name] = skipped if why else self._plan(block, scope)
         made = iter(
             await self._run.gather(*(each for plan in plans.values() for each in plan.calls))
@@ -136,29 +144,33 @@ class Execution:
                 self._tell_end(self._path(name), found[name])
         return found
 
-    def _plan(self, block: Block, scope: Scope) -> "_Plan":
+    def _plan(self, block: Block, scope: Scope) -> "_BlockPlan":
         try:
             if not block.is_loop:
                 if not _holds(block, scope.names):
-                    return _Plan(result=_not_wanted())
-                return _Plan(calls=[self._make(block, scope.names, self._path(block.id))])
+                    return _BlockPlan(result=_not_wanted())
+                return _BlockPlan(calls=[self._make(block, scope.names, self._path(block.id))])
             rounds, keys = rounds_of(block, scope)
             self._tell(LoopBegan(self._run.run_id, self._path(block.id), len(rounds)))
         except BlockFailed as error:
-            return _Plan(result=Result(status="failed", error=self._secrets.redact(str(error))))
+            return _BlockPlan(
+                result=BlockResult(status="failed", error=self._secrets.redact(str(error)))
+            )
         kind = self._kit.types.get(block.type)
         if block.for_each_mode == "parallel":
             limit = self._kit.limit(block.max_parallel)
-            return _Plan(
+            return _BlockPlan(
                 calls=[self._make_round(block, each, limit) for each in rounds],
                 keys=keys,
                 is_loop=True,
             )
         if kind is not None and kind.waits:
-            return _Plan(calls=[self._make_below(block, rounds)], keys=keys, is_whole_loop=True)
-        return _Plan(calls=[self._make_in_turn(block, rounds)], keys=keys, is_whole_loop=True)
+            return _BlockPlan(
+                calls=[self._make_below(block, rounds)], keys=keys, is_whole_loop=True
+            )
+        return _BlockPlan(calls=[self._make_in_turn(block, rounds)], keys=keys, is_whole_loop=True)
 
-    async def _make_round(self, block: Block, each: Round, limit: Any = None) -> Result:
+    async def _make_round(self, block: Block, each: LoopRound, limit: Any = None) -> BlockResult:
         path = self._path(f"{block.id}[{each.label}]")
         if each.failed or each.skipped:
             self._tell_end(path, each.result())
@@ -168,46 +180,48 @@ class Execution:
         async with limit:
             return await self._make(block, each.names, path, each.inputs)
 
-    async def _make_in_turn(self, block: Block, rounds: Sequence[Round]) -> Result:
-        """The rounds of a loop, one after another, in this run."""
-        made: list[Result] = []
+    async def _make_in_turn(self, block: Block, rounds: Sequence[LoopRound]) -> BlockResult:
+        """Run the rounds of a loop one after another, in this run."""
+        made: list[BlockResult] = []
         for each in rounds:
             if _is_broken_off(block, made):
-                made.append(Result(status="skipped", error="an earlier round failed"))
+                made.append(BlockResult(status="skipped", error="an earlier round failed"))
             else:
                 made.append(await self._make_round(block, each))
-        return Result(status="completed", rounds=made)
+        return BlockResult(status="completed", rounds=made)
 
-    async def _make_below(self, block: Block, rounds: Sequence[Round]) -> Result:
-        """The same in a run of their own, which may wait at each without holding up this wave."""
+    async def _make_below(self, block: Block, rounds: Sequence[LoopRound]) -> BlockResult:
+        """Run the rounds in a child run, which may wait at each without holding up this wave."""
         items = [each.item(block, self._secrets) for each in rounds]
         start = self._below(loop=Loop(block=block, items=items))
         try:
             found = await self._run.peer(
                 self._kit.agent,
-                {"start": shapes.plain(start)},
+                {"start": type_conversion.plain(start)},
                 timeout=LONG_SECONDS,
                 subject=self._start.workflow,
             )
         except PeerFailed as error:
             return self._failed(error, 0)
-        return Result(status="completed", rounds=msgspec.convert(found, list[Result]))
+        return BlockResult(status="completed", rounds=msgspec.convert(found, list[BlockResult]))
 
     async def _make_rounds(self, loop: Loop) -> list[Any]:
-        """A run that is a loop: a turn for each round."""
-        made: list[Result] = []
+        """Carry out a run that is a loop: a turn for each round."""
+        made: list[BlockResult] = []
         for at, item in enumerate(loop.items):
-            part = self._run.value(f"round.{at}", Result)
+            part = self._run.value(f"round.{at}", BlockResult)
             if not part.is_set:
                 part.set(await self._make_item(loop.block, item, made))
                 await self._run.checkpoint(phase=f"round {at + 1} of {len(loop.items)}")
             made.append(part.get())
-        return shapes.plain(made)
+        return type_conversion.plain(made)
 
-    async def _make_item(self, block: Block, item: LoopItem, made: list[Result]) -> Result:
+    async def _make_item(
+        self, block: Block, item: LoopItem, made: list[BlockResult]
+    ) -> BlockResult:
         if _is_broken_off(block, made):
-            return Result(status="skipped", error="an earlier round failed")
-        each = Round(
+            return BlockResult(status="skipped", error="an earlier round failed")
+        each = LoopRound(
             key=item.key,
             label=item.label,
             inputs=item.inputs,
@@ -218,8 +232,8 @@ class Execution:
 
     async def _make(
         self, block: Block, names: expressions.Scope, path: str, given: dict[str, Any] | None = None
-    ) -> Result:
-        """Carry out one block; tried again as often as it says."""
+    ) -> BlockResult:
+        """Carry out one block; retry it as often as it allows."""
         began = time.monotonic()
         self._tell(BlockBegan(self._run.run_id, path, block.type))
         try:
@@ -228,17 +242,17 @@ class Execution:
             self._tell(BlockWaits(self._run.run_id, path))
             raise
         seconds = round(time.monotonic() - began, 3)
-        # On record, so that it is known while the rest of the wave waits, and true ever after.
+        # Recorded, so that it is known while the rest of the wave waits, and never changes.
         ended = await self._run.step(_ended(path, result, seconds))
         if ended.status == "failed" and result.status != "failed":
-            result = Result(status="failed", error=ended.error)  # it was told, and is final
+            result = BlockResult(status="failed", error=ended.error)  # recorded before: final
         result = msgspec.structs.replace(result, seconds=ended.seconds)
         self._tell_end(path, result)
         return result
 
     async def _try(
         self, block: Block, names: expressions.Scope, path: str, given: dict[str, Any] | None
-    ) -> Result:
+    ) -> BlockResult:
         for attempt in range(block.retries + 1):
             try:
                 kind = self._type_of(block)
@@ -248,9 +262,11 @@ class Execution:
                 shaped = _shaped(kind, rendered)
                 with contained():
                     outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
-                return Result(
+                return BlockResult(
                     status="completed",
-                    outputs=self._secrets.redact(shapes.plain(outputs, what="its outputs")),
+                    outputs=self._secrets.redact(
+                        type_conversion.plain(outputs, what="its outputs")
+                    ),
                     attempts=attempt + 1,
                 )
             except (ConflictError, UnavailableError, IntegrityError, TurnDiverged) as error:
@@ -271,14 +287,14 @@ class Execution:
         return self._secrets.sealed(expressions.render(block.inputs, names))
 
     async def _pause(self, attempt: int) -> None:
-        """Wait before the next attempt, counted from the failure: no pass waits for it again."""
+        """Wait before the next attempt, counted from the failure: no later pass waits again."""
         failed_at = await self._run.step(self._read_clock)
         passed = (await self._read_clock() - failed_at).total_seconds()
         left = min(_LONGEST_PAUSE, 0.5 * 2**attempt) - max(0.0, passed)
         await asyncio.sleep(max(0.0, left))
 
     def _type_of(self, block: Block) -> BlockType:
-        """The type of a block; a run whose type nobody knows here is left to somebody who does."""
+        """Return the type of a block. If it is unknown here, leave the run to other workers."""
         found = self._kit.types.get(block.type)
         if found is None:
             self._block_run(block, self._path(block.id), 0).leave_to_others(
@@ -287,7 +303,7 @@ class Execution:
         return found
 
     def _check_is_here(self, block: Block, path: str, rendered: dict[str, Any]) -> None:
-        """Leave a block to others whose secret or folder is not in this process."""
+        """Leave a block to other workers if this process lacks its secrets or folder."""
         for name in sorted(self._secrets.names_in(rendered)):
             if self._kit.secrets(name) is None:
                 self._block_run(block, path, 0).leave_to_others(
@@ -296,12 +312,12 @@ class Execution:
         if block.type in NEEDS_FOLDER and not self._folder.root.is_dir():
             self._block_run(block, path, 0).leave_to_others(f"folder {self._folder.root}")
 
-    def _failed(self, error: Exception, attempt: int) -> Result:
+    def _failed(self, error: Exception, attempt: int) -> BlockResult:
         outputs = error.outputs if isinstance(error, BlockFailed) else None
-        return Result(
+        return BlockResult(
             status="failed",
             outputs=self._secrets.redact(outputs),
-            error=self._secrets.redact(_told(error)),
+            error=self._secrets.redact(_error_text(error)),
             attempts=attempt + 1,
         )
 
@@ -321,7 +337,7 @@ class Execution:
     def _nested(self, name: str, given: dict[str, Any], path: str) -> tuple[Any, Any]:
         self._kit.definition(self._root, name)
         start = self._below(workflow=name, inputs=given, path=path)
-        return self._kit.agent, {"start": shapes.plain(start)}
+        return self._kit.agent, {"start": type_conversion.plain(start)}
 
     def _below(self, **changes: Any) -> Start:
         start = Start(
@@ -339,7 +355,7 @@ class Execution:
             return whole
         return f"{whole[:_LONGEST_PATH]}~{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
-    def _check_all(self, workflow: Workflow, results: dict[str, Result]) -> None:
+    def _check_all(self, workflow: Workflow, results: dict[str, BlockResult]) -> None:
         failed = [
             f"block {block.id} failed: {results[block.id].error}"
             for block in workflow.blocks
@@ -363,19 +379,19 @@ class Execution:
     async def _read_clock(self) -> datetime:
         return clock.to_datetime(turn_of(self._run).context.now())
 
-    def _tell_end(self, path: str, result: Result) -> None:
-        told = BlockEnded(self._run.run_id, path, result.status, result.seconds, result.error)
-        self._tell(told)
+    def _tell_end(self, path: str, result: BlockResult) -> None:
+        event = BlockEnded(self._run.run_id, path, result.status, result.seconds, result.error)
+        self._tell(event)
 
     def _tell(self, event: Any) -> None:
         self._kit.tell(turn_of(self._run).context, self._root_id, event)
 
 
-class _Plan(msgspec.Struct, kw_only=True):
-    """What a block comes to in its wave: a result that is known, or calls that make one."""
+class _BlockPlan(msgspec.Struct, kw_only=True):
+    """The plan of a block in its wave: a known result, or calls that make one."""
 
-    result: Result | None = None
-    calls: list[Coroutine[Any, Any, Result]] = []
+    result: BlockResult | None = None
+    calls: list[Coroutine[Any, Any, BlockResult]] = []
     keys: list[str] | None = None
     is_loop: bool = False
     is_whole_loop: bool = False
@@ -384,14 +400,14 @@ class _Plan(msgspec.Struct, kw_only=True):
     def tells_its_end(self) -> bool:
         return self.result is None and not self.is_loop and not self.is_whole_loop
 
-    def joined(self, made: list[Result]) -> Result:
+    def joined(self, made: list[BlockResult]) -> BlockResult:
         if not self.is_loop and not self.is_whole_loop:
             return made[0]
         rounds = made if self.is_loop else made[0].rounds
         if rounds is None:
             return made[0]  # the loop itself failed
         failed = [each for each in rounds if each.status == "failed"]
-        return Result(
+        return BlockResult(
             status="failed" if failed else "completed",
             error=f"{len(failed)} of {len(rounds)} rounds failed: {failed[0].error}"
             if failed
@@ -402,17 +418,17 @@ class _Plan(msgspec.Struct, kw_only=True):
         )
 
 
-def _ended(path: str, result: Result, seconds: float) -> Callable[[], Awaitable[Ended]]:
-    """What is put on record when a block has ended, under a name that says which."""
+def _ended(path: str, result: BlockResult, seconds: float) -> Callable[[], Awaitable[EndedBlock]]:
+    """Return the step that records the end of a block, named by the block's path."""
 
-    async def ended() -> Ended:
-        return Ended(status=result.status, seconds=seconds, error=result.error)
+    async def ended() -> EndedBlock:
+        return EndedBlock(status=result.status, seconds=seconds, error=result.error)
 
     ended.__name__ = ended.__qualname__ = f"{ENDED}{path}"
     return ended
 
 
-def _why_skipped(block: Block, results: dict[str, Result], pardoned: set[str]) -> str:
+def _why_skipped(block: Block, results: dict[str, BlockResult], pardoned: set[str]) -> str:
     for each in block.dependencies:
         before = results[each.block].status
         if each.required and before == "skipped":
@@ -426,11 +442,11 @@ def _holds(block: Block, names: expressions.Scope) -> bool:
     return block.condition is None or expressions.is_true(block.condition, names)
 
 
-def _not_wanted() -> Result:
-    return Result(status="skipped", error="its condition does not hold")
+def _not_wanted() -> BlockResult:
+    return BlockResult(status="skipped", error="its condition does not hold")
 
 
-def _is_broken_off(block: Block, made: Sequence[Result]) -> bool:
+def _is_broken_off(block: Block, made: Sequence[BlockResult]) -> bool:
     return not block.continue_on_error and any(each.status == "failed" for each in made)
 
 
@@ -441,8 +457,8 @@ def _shaped(kind: BlockType, rendered: dict[str, Any]) -> Any:
         raise BlockFailed(f"its inputs do not fit a {kind.name} block: {error}") from error
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, PeerFailed):
-        told = str(error).partition(" failed: ")[2] or str(error)
-        return told.removeprefix("WorkflowFailed: ")
+        text = str(error).partition(" failed: ")[2] or str(error)
+        return text.removeprefix("WorkflowFailed: ")
     return str(error) or type(error).__name__

@@ -37,7 +37,7 @@ Place = tuple[Store, str, str]
 
 
 class Kit:
-    """What blocks may use: tools by name, types of their own, secrets, other workflows, a folder.
+    """What blocks may use: tools by name, custom types, secrets, other workflows, a folder.
 
     `definitions` are those that `Workflow` blocks may name, beside the files next to a
     workflow's own. `secrets` is a mapping, or a function from a name to a value or None. `root`
@@ -78,7 +78,7 @@ class Kit:
         return self.folder if self._has_root or not root.folder else Folder(Path(root.folder))
 
     def lacks(self, root: Start) -> list[str]:
-        """What the blocks of a tree of runs need, and this process has not."""
+        """Return what the blocks of a tree of runs need and this process lacks."""
         found: dict[str, None] = {}
         for name in root.library:
             for block in self.definition(root, name).blocks:
@@ -90,7 +90,7 @@ class Kit:
         return list(found)
 
     def observe(self, context: Context, run_id: str, observer: Observer) -> Callable[[], None]:
-        """Tell `observer` what happens in the tree of a run in this process; how to stop that."""
+        """Send the events of a tree of runs in this process to `observer`; return how to stop."""
         place = _place(context, run_id)
         self._observers[place] = observer
         return lambda: cast(None, self._observers.pop(place, None))
@@ -116,7 +116,7 @@ class Kit:
         return await Execution(self, run, own, root).go()
 
     async def _root(self, context: Context, run_id: str, start: Start) -> Start:
-        """How the first run of a tree was started: it has the definitions."""
+        """Return how the first run of a tree was started: it has the definitions."""
         if not start.root or start.root == run_id:
             return start
         place = _place(context, start.root)
@@ -133,7 +133,7 @@ def _place(context: Context, run_id: str) -> Place:
 
 
 def _without_root(given: Any) -> Any:
-    """The input of a run below another: in a fork of the tree it is the same, the first run not."""
+    """Return the input of a child run without its root: only that differs in a fork of the tree."""
     start = cast("dict[str, Any]", given)["start"]
     return {"start": {name: value for name, value in start.items() if name != "root"}}
 
@@ -156,7 +156,7 @@ def _by_name(types: Iterable[BlockType]) -> dict[str, BlockType]:
 
 
 def _check_type(given: Any) -> None:
-    """Refuse what is no type of blocks, before a workflow is half done."""
+    """Refuse an invalid block type, before a workflow is half done."""
     if isinstance(given, type):
         raise MisuseError(f"{given.__name__} is a class; give an object of it: {given.__name__}()")
     shape = getattr(given, "inputs", None)

@@ -1,11 +1,11 @@
-"""Where a workflow's run stands, as its users see it."""
+"""The status of a workflow's run, as its users see it."""
 
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from holdfast.workflows.execution.state import Result
+from holdfast.workflows.execution.state import BlockResult
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,8 +31,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     waiting: list[Waiting] = []
     outputs: dict[str, Any] | None = None
     error: str = ""
-    blocks: dict[str, Result] = {}
+    blocks: dict[str, BlockResult] = {}
     waves: list[list[str]] = []
     completed_waves: int = 0
     lacks: list[str] = []
-    """What its blocks need, and this process has not: it is left to workers that have it."""
+    """What its blocks need and this process lacks: workers that have it continue the run."""

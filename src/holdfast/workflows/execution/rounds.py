@@ -1,4 +1,4 @@
-"""The rounds of a loop: what `for_each` goes over, and the inputs of each."""
+"""The rounds of a loop: what `for_each` iterates, and the inputs of each."""
 
 import re
 from typing import Any, Final, cast
@@ -10,30 +10,30 @@ from holdfast.workflows.access.secrets import Secrets
 from holdfast.workflows.definitions import expressions
 from holdfast.workflows.definitions.definition import Block
 from holdfast.workflows.execution.scope import Scope
-from holdfast.workflows.execution.state import LoopItem, Result
+from holdfast.workflows.execution.state import BlockResult, LoopItem
 
 _LABEL: Final = re.compile(r"[\w.@:+=-]{1,64}")
 
 
-class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One round; `names` are what its expressions see, `inputs` what they came to."""
+class LoopRound(msgspec.Struct, frozen=True, kw_only=True):
+    """One round; `names` are what its expressions see, `inputs` their values."""
 
     key: str
     label: str
-    """What stands for the key in the paths of blocks: the key, or the number of the round."""
+    """The name of the round in the paths of blocks: the key, or the number of the round."""
     names: dict[str, Any] = {}
     inputs: dict[str, Any] | None = None
     skipped: str = ""
     failed: str = ""
 
-    def result(self) -> Result:
-        """What became of a round that is not made."""
+    def result(self) -> BlockResult:
+        """Return the result of a round that is not run."""
         if self.failed:
-            return Result(status="failed", error=self.failed)
-        return Result(status="skipped", error=self.skipped)
+            return BlockResult(status="failed", error=self.failed)
+        return BlockResult(status="skipped", error=self.skipped)
 
     def item(self, block: Block, secrets: Secrets) -> LoopItem:
-        """The same with its inputs worked out, to be made in another run."""
+        """Return the round with its inputs evaluated, to be carried out in another run."""
         if self.skipped or self.failed:
             return LoopItem(
                 key=self.key, label=self.label, skipped=self.skipped, failed=self.failed
@@ -45,8 +45,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
             return LoopItem(key=self.key, label=self.label, failed=str(error))
 
 
-def rounds_of(block: Block, scope: Scope) -> tuple[list[Round], list[str] | None]:
-    """The rounds of a loop, and their keys if it goes over a map; raises BlockFailed."""
+def rounds_of(block: Block, scope: Scope) -> tuple[list[LoopRound], list[str] | None]:
+    """Return the rounds of a loop, and their keys if it iterates a map; raises BlockFailed."""
     over = expressions.render(block.for_each, scope.names)
     if isinstance(over, dict):
         entries = cast("dict[str, Any]", over)
@@ -60,18 +60,18 @@ def rounds_of(block: Block, scope: Scope) -> tuple[list[Round], list[str] | None
     )
 
 
-def _rounds(block: Block, scope: Scope, keys: list[str], values: list[Any]) -> list[Round]:
+def _rounds(block: Block, scope: Scope, keys: list[str], values: list[Any]) -> list[LoopRound]:
     return [
         _round(block, key, index, scope.in_round(index, key, value, len(keys)))
         for index, (key, value) in enumerate(zip(keys, values, strict=True))
     ]
 
 
-def _round(block: Block, key: str, index: int, names: dict[str, Any]) -> Round:
+def _round(block: Block, key: str, index: int, names: dict[str, Any]) -> LoopRound:
     label = key if _LABEL.fullmatch(key) else f"#{index}"
     try:
         if block.condition is not None and not expressions.is_true(block.condition, names):
-            return Round(key=key, label=label, skipped="its condition does not hold")
+            return LoopRound(key=key, label=label, skipped="its condition does not hold")
     except BlockFailed as error:
-        return Round(key=key, label=label, failed=str(error))
-    return Round(key=key, label=label, names=names)
+        return LoopRound(key=key, label=label, failed=str(error))
+    return LoopRound(key=key, label=label, names=names)

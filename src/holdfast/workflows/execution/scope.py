@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from holdfast.workflows.access.secrets import Reference, Secrets
-from holdfast.workflows.execution.state import Result
+from holdfast.workflows.access.secrets import SecretReference, Secrets
+from holdfast.workflows.execution.state import BlockResult
 
 
-class BlockView:
+class BlockScope:
     """A block that has ended, as expressions see it."""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: BlockResult) -> None:
         self.status = result.status
         self.succeeded = result.status == "completed"
         self.failed = result.status == "failed"
@@ -20,7 +20,7 @@ class BlockView:
         self.outputs = outputs_of(result)
         self.rounds: Any = None
         if result.rounds is not None:
-            views = [BlockView(each) for each in result.rounds]
+            views = [BlockScope(each) for each in result.rounds]
             self.rounds = (
                 views if result.keys is None else dict(zip(result.keys, views, strict=True))
             )
@@ -29,7 +29,7 @@ class BlockView:
         return {"status": self.status, "outputs": self.outputs, "error": self.error}
 
 
-def outputs_of(result: Result) -> Any:
+def outputs_of(result: BlockResult) -> Any:
     """The outputs of a block; of a loop those of its rounds, by key if it went over a map."""
     if result.rounds is None:
         return result.outputs if result.outputs is not None else {}
@@ -51,7 +51,7 @@ class _SecretNames:
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
 
-    def __getitem__(self, name: str) -> Reference:
+    def __getitem__(self, name: str) -> SecretReference:
         return self._secrets.fresh_reference(name)
 
 
@@ -61,13 +61,13 @@ class Scope:
     def __init__(
         self,
         inputs: Mapping[str, Any],
-        results: Mapping[str, Result],
+        results: Mapping[str, BlockResult],
         secrets: Secrets,
         now: datetime | None,
     ) -> None:
         self.names: dict[str, Any] = {
             "inputs": dict(inputs),
-            "blocks": {name: BlockView(result) for name, result in results.items()},
+            "blocks": {name: BlockScope(result) for name, result in results.items()},
             "secrets": _SecretNames(secrets),
         }
         if now is not None:

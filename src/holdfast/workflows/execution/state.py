@@ -1,4 +1,4 @@
-"""What is stored of a workflow that runs: how it was started, and what became of its blocks."""
+"""What is stored of a running workflow: how it was started, and the results of its blocks."""
 
 from typing import Any, ClassVar, Final, Literal
 
@@ -9,11 +9,11 @@ from holdfast.workflows.definitions.definition import Block
 BlockStatus = Literal["completed", "failed", "skipped"]
 
 ENDED: Final = "ended:"
-"""How the step is named that tells of a block's end, before its path."""
+"""The prefix, before the path, of the step that records the end of a block."""
 
 
 class LoopItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One round of a loop, with its inputs as they are; `skipped` says why it is not made."""
+    """One round of a loop, with its evaluated inputs; `skipped` says why it is not run."""
 
     key: str
     label: str
@@ -23,7 +23,7 @@ class LoopItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The rounds of a block that are made one after another, in a run of their own."""
+    """The rounds of a block that run one after another, in a separate run."""
 
     block: Block
     items: list[LoopItem]
@@ -32,7 +32,7 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The input of a workflow's run.
 
-    The run that was started first has the definitions of all that it may come to, by their names;
+    The run that was started first has the definitions of all that it may call, by their names;
     those below it name that run. `seal` is that of the tree's references to secrets; `folder` is
     where it was started, and so where its files are unless a kit says else.
     """
@@ -48,15 +48,15 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     loop: Loop | None = None
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a block. A loop has a result for each round, and of a map their keys."""
+class BlockResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a block. A loop has a result for each round, and of a map their keys."""
 
     status: BlockStatus
     outputs: Any = None
     error: str = ""
     seconds: float = 0.0
     attempts: int = 1
-    rounds: list["Result"] | None = None
+    rounds: list["BlockResult"] | None = None
     keys: list[str] | None = None
     is_pruned: bool = False
     holdfast_is_immutable: ClassVar[bool] = True
@@ -64,11 +64,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_to_be_pruned(self) -> bool:
-        """Whether it has something to lose; what became of a failure is kept."""
+        """Whether it has outputs to prune; the result of a failure is kept."""
         return self.status == "completed" and not self.is_pruned
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EndedBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """That a block has ended, in a wave whose results are not stored yet."""
 
     status: BlockStatus
@@ -77,10 +77,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def part_of(block_id: str) -> str:
-    """The part of a run's state that has the result of a block."""
+    """Return the part of a run's state that has the result of a block."""
     return f"block.{block_id}"
 
 
 def block_of(part: str) -> str | None:
-    """The block whose result a part has."""
+    """Return the block whose result a part has, or None."""
     return part.removeprefix("block.") if part.startswith("block.") else None

@@ -4,7 +4,7 @@ import msgspec
 from mcp_types import INTERNAL_ERROR
 
 from holdfast import Run, agent
-from holdfast.edges.mcp import Begun, Call, Exposed, ProtocolError, ServedTool
+from holdfast.edges.mcp import Exposed, FollowedRun, McpCall, ProtocolError, ServedTool
 from holdfast.errors import ToolError
 from holdfast.workflows import Block, Workflow
 from tests.edges.mcp.conformance.fixture import Given
@@ -132,9 +132,9 @@ _TWO = Workflow(
 )
 
 
-async def _multi_input(call: Call, given: Given) -> Begun:
+async def _multi_input(call: McpCall, given: Given) -> FollowedRun:
     begun = await call.hf.workflows.start(_TWO, owner=call.principal.name)
-    return Begun(begun.run_id)
+    return FollowedRun(begun.run_id)
 
 
 MULTI_INPUT = ServedTool(

@@ -17,7 +17,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from holdfast.edges.mcp.contract import Call, Handler
+from holdfast.edges.mcp.contract import Handler, McpCall
 from tests.edges.mcp.conformance.fixture import Given, plain, text
 
 
@@ -57,13 +57,13 @@ def embedded(uri: str, mime_type: str, words: str) -> EmbeddedResource:
 
 
 def _always(*content: ContentBlock, is_error: bool = False) -> Handler:
-    async def handle(call: Call, given: Given) -> CallToolResult:
+    async def handle(call: McpCall, given: Given) -> CallToolResult:
         return CallToolResult(content=list(content), is_error=is_error)
 
     return handle
 
 
-async def _greet(call: Call, given: Given) -> CallToolResult:
+async def _greet(call: McpCall, given: Given) -> CallToolResult:
     return text(f"Hello, {given['name']}!")
 
 

@@ -15,7 +15,7 @@ from mcp_types import (
     TextContent,
 )
 
-from holdfast.edges.mcp.contract import Call, Handler
+from holdfast.edges.mcp.contract import Handler, McpCall
 from tests.edges.mcp.conformance.fixture import Given, context, plain, text
 
 _STEP_SECONDS = 0.05
@@ -28,7 +28,7 @@ async def _log(words: str) -> None:
     await ctx.session.send_log_message("info", words, related_request_id=ctx.request_id)
 
 
-async def _logging(call: Call, given: Given) -> CallToolResult:
+async def _logging(call: McpCall, given: Given) -> CallToolResult:
     await _log("Tool execution started")
     await asyncio.sleep(_STEP_SECONDS)
     await _log("Tool processing data")
@@ -37,14 +37,14 @@ async def _logging(call: Call, given: Given) -> CallToolResult:
     return text("Three lines were logged.")
 
 
-async def _progress(call: Call, given: Given) -> CallToolResult:
+async def _progress(call: McpCall, given: Given) -> CallToolResult:
     for done in (0, 50, 100):
         await call.progress(done, 100)
         await asyncio.sleep(_STEP_SECONDS)
     return text("Progress was told.")
 
 
-async def _sampling(call: Call, given: Given) -> CallToolResult:
+async def _sampling(call: McpCall, given: Given) -> CallToolResult:
     ctx = context()
     words = str(given["prompt"])
     answer = await ctx.session.create_message(
@@ -56,7 +56,7 @@ async def _sampling(call: Call, given: Given) -> CallToolResult:
     return text(f"LLM response: {said}")
 
 
-async def _reconnection(call: Call, given: Given) -> CallToolResult:
+async def _reconnection(call: McpCall, given: Given) -> CallToolResult:
     """Close the stream of this call; the client must come back for the answer."""
     close = context().close_sse_stream
     if close is not None:
@@ -65,7 +65,7 @@ async def _reconnection(call: Call, given: Given) -> CallToolResult:
     return text("The stream was closed, and the answer came after it.")
 
 
-async def _missing_capability(call: Call, given: Given) -> CallToolResult:
+async def _missing_capability(call: McpCall, given: Given) -> CallToolResult:
     needed = ClientCapabilities(sampling=SamplingCapability())
     if call.capabilities.sampling is None:
         data = MissingRequiredClientCapabilityErrorData(required_capabilities=needed)
@@ -77,12 +77,12 @@ async def _missing_capability(call: Call, given: Given) -> CallToolResult:
     return text("The client has sampling.")
 
 
-async def _change_tools(call: Call, given: Given) -> CallToolResult:
+async def _change_tools(call: McpCall, given: Given) -> CallToolResult:
     await BUS.publish(ToolsListChanged())
     return text("Tools have changed.")
 
 
-async def _change_prompts(call: Call, given: Given) -> CallToolResult:
+async def _change_prompts(call: McpCall, given: Given) -> CallToolResult:
     await BUS.publish(PromptsListChanged())
     return text("Prompts have changed.")
 
@@ -90,7 +90,7 @@ async def _change_prompts(call: Call, given: Given) -> CallToolResult:
 def _asking(message: str | None, properties: dict[str, Any], required: list[str]) -> Handler:
     """Ask on the connection of the call: what the wire of 2025 has, and no run can wait for."""
 
-    async def handle(call: Call, given: Given) -> CallToolResult:
+    async def handle(call: McpCall, given: Given) -> CallToolResult:
         ctx = context()
         answer = await ctx.session.elicit_form(
             message or str(given["message"]),

@@ -17,7 +17,7 @@ from mcp_types import (
     TextContent,
 )
 
-from holdfast.edges.mcp.contract import Call, Handler
+from holdfast.edges.mcp.contract import Handler, McpCall
 from tests.edges.mcp.conformance.fixture import Answer, Given, plain, text
 
 
@@ -43,7 +43,7 @@ def content_of(params: GetPromptRequestParams, key: str) -> Mapping[str, Any] | 
 def _asking(requests: Mapping[str, InputRequest], state: str | None = None) -> Handler:
     """Ask for all of these; be complete when each has an answer."""
 
-    async def handle(call: Call, given: Given) -> Answer:
+    async def handle(call: McpCall, given: Given) -> Answer:
         if call.responses.keys() >= requests.keys() and call.request_state == state:
             return text(f"The client answered {', '.join(requests)}.")
         return InputRequiredResult(input_requests=dict(requests), request_state=state)
@@ -51,7 +51,7 @@ def _asking(requests: Mapping[str, InputRequest], state: str | None = None) -> H
     return handle
 
 
-async def _capabilities(call: Call, given: Given) -> Answer:
+async def _capabilities(call: McpCall, given: Given) -> Answer:
     """Ask only what the client said that it can answer."""
     requests: dict[str, InputRequest] = {"greeting": sample("Generate a greeting")}
     if call.capabilities.elicitation is not None:

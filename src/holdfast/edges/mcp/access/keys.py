@@ -80,7 +80,7 @@ def _own() -> list[str]:
 
 
 def _make(path: Path) -> None:
-    """Put a whole key there at once, unless somebody else was first."""
+    """Create the file atomically with a whole key, unless another process was first."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{_FILE}.{secrets.token_hex(8)}")
     try:

@@ -1,7 +1,7 @@
 """Who calls, and whose runs they see.
 
-Without authentication there is no principal: whoever reaches the server over its pipe or on its own
-machine may see everything, as with the command line. With it, runs belong to who started them.
+Without authentication there is no principal: a caller over the server's pipe or on its own machine
+may see everything, as with the command line. With it, runs belong to the caller who started them.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ def present() -> Principal:
 
 
 def principal_of(token: AccessToken) -> Principal:
-    """A person is the same through whatever client; a client without one is its own.
+    """Return a person, the same through any client, or else the client itself.
 
     Neither can be taken for the other, nor a subject of one issuer for that of another.
     """
@@ -65,5 +65,5 @@ def _person(subject: str, issuer: str | None) -> str:
     return f"{_PERSON}{quote(subject, safe='')}{of}"
 
 
-def _digest(told: str) -> str:
-    return _DIGEST + hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+def _digest(text: str) -> str:
+    return _DIGEST + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

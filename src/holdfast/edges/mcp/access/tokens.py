@@ -1,7 +1,7 @@
 """Bearer tokens in a file that has their digests only: `NAME SCOPES SHA256 [EXPIRES]` per line.
 
-SCOPES have commas between them, `-` is none. Several lines of one NAME are several tokens of the
-same principal. The file is read again when it has changed: a line that is gone counts no more.
+SCOPES have commas between them; `-` means no scopes. Several lines of one NAME are several tokens
+of the same principal. The file is read again when it has changed: removed lines no longer count.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _log = logging.getLogger("holdfast.mcp")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class TokenLine:
     """A token as the file has it; `expires_at` in seconds since 1970."""
 
     name: str
@@ -48,8 +48,8 @@ class Line:
         if not _DIGEST.fullmatch(digest):
             raise ValueError("the third word must be the SHA-256 of a token, in 64 hex digits")
         expires = _moment(words[3]) if len(words) == 4 else None
-        told = () if scopes == _NONE else tuple(scopes.split(","))
-        return cls(name=_fit(name), scopes=_fit_scopes(told), digest=digest, expires_at=expires)
+        parts = () if scopes == _NONE else tuple(scopes.split(","))
+        return cls(name=_fit(name), scopes=_fit_scopes(parts), digest=digest, expires_at=expires)
 
     def __str__(self) -> str:
         words = [self.name, ",".join(self.scopes) or _NONE, self.digest]
@@ -64,11 +64,11 @@ class TokenFile:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._seen: tuple[int, ...] = ()
-        self._lines: list[Line] = []
+        self._lines: list[TokenLine] = []
         self._look()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Whose a token is; None if it is nobody's, or has expired."""
+        """Return the owner of a token; None if it is unknown or has expired."""
         try:
             self._look()
         except (NotFoundError, MisuseError, OSError) as error:
@@ -90,27 +90,27 @@ class TokenFile:
     def _look(self) -> None:
         """Read the file, if it has changed since."""
         try:
-            told = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             raise NotFoundError(
                 f"there is no file {self._path} of tokens; `holdfast mcp token NAME --file "
                 f"{self._path}` makes one"
             ) from None
-        seen = (told.st_mtime_ns, told.st_size, told.st_ino, told.st_mode)
+        seen = (status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode)
         if seen != self._seen:
-            _check_mode(self._path, told.st_mode)
+            _check_mode(self._path, status.st_mode)
             self._lines = _lines_of(self._path)
             self._seen = seen
 
 
 def add(
     path: str | Path, name: str, *, scopes: Sequence[str] = (), lifetime: timedelta | None = None
-) -> tuple[str, Line]:
-    """A new token, whose line is in the file before it is told; the file is made if need be."""
+) -> tuple[str, TokenLine]:
+    """Return a new token after its line is in the file; create the file if needed."""
     token = _PREFIX + secrets.token_urlsafe(32)
     seconds = None if lifetime is None else round(lifetime.total_seconds())
     try:
-        line = Line(
+        line = TokenLine(
             name=_fit(name),
             scopes=_fit_scopes(tuple(scopes)),
             digest=_digest(token),
@@ -128,22 +128,22 @@ def _append(path: Path, line: str) -> None:
         _lines_of(path)
     with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b") as file:
         file.seek(0)
-        told = file.read()
-        torn = b"" if not told or told.endswith(b"\n") else b"\n"
+        content = file.read()
+        torn = b"" if not content or content.endswith(b"\n") else b"\n"
         file.write(torn + line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def _lines_of(path: Path) -> list[Line]:
-    found: list[Line] = []
+def _lines_of(path: Path) -> list[TokenLine]:
+    found: list[TokenLine] = []
     whole = path.read_text(encoding="utf-8", errors="replace")
     for number, text in enumerate(whole.splitlines(), start=1):
-        told = text.partition("#")[0].strip()
-        if not told:
+        entry = text.partition("#")[0].strip()
+        if not entry:
             continue
         try:
-            found.append(Line.read(told))
+            found.append(TokenLine.read(entry))
         except ValueError as error:
             raise MisuseError(f"{path}, line {number}: {error}") from None
     return found
@@ -178,9 +178,9 @@ def _fit_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
 
 def _moment(text: str) -> int:
     try:
-        told = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        told = None
-    if told is None or told.tzinfo is None:
+        moment = None
+    if moment is None or moment.tzinfo is None:
         raise ValueError(f"{text!r:.80} is no moment with a time zone, as 2027-01-31T00:00:00Z is")
-    return clock.from_datetime(told) // clock.MICROSECONDS
+    return clock.from_datetime(moment) // clock.MICROSECONDS

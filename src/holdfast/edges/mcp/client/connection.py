@@ -1,7 +1,7 @@
 """Connections to MCP servers of others, each for as long as it is used.
 
-A task of its own holds a connection, because the SDK must enter and leave it in one task; calls of
-many tasks share it. It is left when nobody used it for a while, when its event loop ends, and when
+A separate task holds a connection, because the SDK must enter and leave it in one task; calls of
+many tasks share it. It is closed when it is idle for a while, when its event loop ends, and when
 it broke: then the next call makes a new one.
 """
 
@@ -20,7 +20,7 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.edges.mcp.client.wires import Exchange, Server, exchange
+from holdfast.edges.mcp.client.wires import HttpExchange, Server, exchange
 from holdfast.errors import McpUnavailable
 from holdfast.telemetry import log
 
@@ -41,16 +41,16 @@ class Unsent(Exception):
     """The server was asked nothing: there is no connection, or none that it knows."""
 
 
-class Refused(Exception):
+class ServerRefused(Exception):
     """The server did not do what was asked, and says so."""
 
 
 class Lost(Exception):
-    """It was sent, and what became of it is not known."""
+    """The request was sent, and its outcome is not known."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectionOptions:
     """How connections are made and kept."""
 
     connect_seconds: float
@@ -58,13 +58,13 @@ class Limits:
     mode: str
 
 
-class Connections:
+class McpConnections:
     """The connections to one server: at most one in use for each event loop."""
 
-    def __init__(self, server: Server, limits: Limits) -> None:
+    def __init__(self, server: Server, limits: ConnectionOptions) -> None:
         self.server = server
         self._limits = limits
-        self._of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = (
+        self._of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, McpConnection] = (
             WeakKeyDictionary()
         )
 
@@ -88,24 +88,24 @@ class Connections:
                     raise  # else it had ended since it was last used
 
     async def close(self) -> None:
-        """Leave the connection of this event loop; the next call makes a new one."""
+        """Close the connection of this event loop; the next call makes a new one."""
         connection = self._of_loop.pop(asyncio.get_running_loop(), None)
         if connection is not None:
             await connection.close()
 
-    def _current(self) -> "tuple[Connection, bool]":
+    def _current(self) -> "tuple[McpConnection, bool]":
         loop = asyncio.get_running_loop()
         found = self._of_loop.get(loop)
         if found is not None and found.is_open:
             return found, False
-        made = self._of_loop[loop] = Connection(self.server, self._limits)
+        made = self._of_loop[loop] = McpConnection(self.server, self._limits)
         return made, True
 
 
-class Connection:
+class McpConnection:
     """One connection and the task that holds it."""
 
-    def __init__(self, server: Server, limits: Limits) -> None:
+    def __init__(self, server: Server, limits: ConnectionOptions) -> None:
         self.is_open = True
         self.tools: list[types.Tool] = []
         self._server = server
@@ -115,7 +115,7 @@ class Connection:
         self._is_closing = False
         self._changed = asyncio.Event()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        # In a context of its own: it outlives the call that needs it first.
+        # In a separate context: it outlives the call that needs it first.
         self._task = asyncio.create_task(self._hold(), context=contextvars.Context())
 
     async def client(self) -> Client:
@@ -133,7 +133,7 @@ class Connection:
                 session = (await self.client()).session
             except McpUnavailable as error:
                 raise Unsent(str(error)) from error
-            noted = Exchange()
+            noted = HttpExchange()
             token = exchange.set(noted)
             try:
                 # Not session.call_tool: it may fail after the answer has come.
@@ -143,14 +143,14 @@ class Connection:
             finally:
                 exchange.reset(token)
 
-    def _failure(self, error: Exception, noted: Exchange) -> Exception:
+    def _failure(self, error: Exception, noted: HttpExchange) -> Exception:
         said = _said(error)
         if isinstance(error, MCPError) and noted.sent and not noted.is_strange:
             if noted.status == 404 and error.code == types.INVALID_REQUEST:
                 self._retire()
                 return Unsent(f"{self._server.name} has forgotten this connection: {said}")
             if noted.status in _REFUSING_STATUSES or error.code in _REFUSING_CODES:
-                return Refused(f"{self._server.name} refused it: {_status(noted)}{said}")
+                return ServerRefused(f"{self._server.name} refused it: {_status(noted)}{said}")
         self._retire()
         if not noted.sent:
             return Unsent(f"nothing was sent to {self._server.name}: {said}")
@@ -158,7 +158,7 @@ class Connection:
 
     @contextmanager
     def used(self) -> Generator[None]:
-        """The connection is not left as long as this is not."""
+        """Keep the connection open inside this context."""
         self._users += 1
         self._uses += 1
         try:
@@ -169,7 +169,7 @@ class Connection:
                 self._changed.set()
 
     def _retire(self) -> None:
-        """Leave it to those who use it now."""
+        """Take no new calls; its present users may finish."""
         self.is_open = False
         self._changed.set()
 
@@ -179,7 +179,7 @@ class Connection:
         await asyncio.wait([self._task])
 
     async def _hold(self) -> None:
-        noted = Exchange()
+        noted = HttpExchange()
         exchange.set(noted)
         wire = self._server.wire()
         error: BaseException | None = None
@@ -199,7 +199,7 @@ class Connection:
             else:
                 why = _why(self._server, error, noted, wire.last_words, self._limits)
                 self._ready.set_exception(McpUnavailable(why))
-                self._ready.exception()  # whoever asked for it may be gone
+                self._ready.exception()  # the caller may be gone
 
     async def _until_unused(self) -> None:
         seen = 0
@@ -225,7 +225,11 @@ async def _list_all(client: Client) -> list[types.Tool]:
 
 
 def _why(
-    server: Server, error: BaseException | None, noted: Exchange, words: str, limits: Limits
+    server: Server,
+    error: BaseException | None,
+    noted: HttpExchange,
+    words: str,
+    limits: ConnectionOptions,
 ) -> str:
     """Why there is no connection, and what to do."""
     cause = _first(error)
@@ -239,16 +243,16 @@ def _why(
             f"{server.name} answered {noted.status}: it wants to know who asks. Give "
             'headers={"Authorization": "Bearer …"}'
         )
-    told = f"; it printed:\n{words}" if words else ""
+    printed = f"; it printed:\n{words}" if words else ""
     if isinstance(cause, TimeoutError):
         return (
             f"{server.name} did not answer as an MCP server within {limits.connect_seconds:g} s; "
-            f"if it is slow to start, give more connect_seconds{told}"
+            f"if it is slow to start, give more connect_seconds{printed}"
         )
     if cause is None:
         return f"the connection to {server.name} was given up"
     what = "cannot be reached" if not noted.sent else "does not answer as an MCP server"
-    return f"{server.name} {what}: {_status(noted)}{_said(cause)}{told}"
+    return f"{server.name} {what}: {_status(noted)}{_said(cause)}{printed}"
 
 
 def _first(error: BaseException | None) -> BaseException | None:
@@ -257,7 +261,7 @@ def _first(error: BaseException | None) -> BaseException | None:
     return error
 
 
-def _status(noted: Exchange) -> str:
+def _status(noted: HttpExchange) -> str:
     return f"HTTP {noted.status}: " if noted.status >= 300 else ""
 
 

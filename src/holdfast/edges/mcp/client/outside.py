@@ -1,7 +1,7 @@
 """Tools of other MCP servers as tools of Holdfast: on record, and never repeated blindly.
 
 a result                           completed
-a result that says it is an error  completed, and told as an error (see `errors`)
+a result that says it is an error  completed, and reported as an error (see `errors`)
 refused before it was carried out  not done
 nothing could be sent              not done
 no answer to what was sent         nobody knows: verify, or a person
@@ -14,9 +14,15 @@ import mcp_types as types
 import msgspec
 from mcp.client.stdio import StdioServerParameters
 
-from holdfast.agents.definitions.takes import Described, Key
+from holdfast.agents.definitions.tool_arguments import JsonSchemaArguments, Key
 from holdfast.agents.definitions.tools import EffectClass, Tool, make_tool
-from holdfast.edges.mcp.client.connection import Connections, Limits, Lost, Refused, Unsent
+from holdfast.edges.mcp.client.connection import (
+    ConnectionOptions,
+    Lost,
+    McpConnections,
+    ServerRefused,
+    Unsent,
+)
 from holdfast.edges.mcp.client.wires import server_of
 from holdfast.edges.mcp.meta import CALL_ID, KEY, RUN_ID
 from holdfast.errors import McpUnavailable, MisuseError, NotDone
@@ -34,7 +40,7 @@ class McpTools(Sequence[Tool[..., Any]]):
     They hold no connection: the first call makes one, and calls of an event loop share it.
     """
 
-    def __init__(self, tools: Iterable[Tool[..., Any]], connections: Connections) -> None:
+    def __init__(self, tools: Iterable[Tool[..., Any]], connections: McpConnections) -> None:
         self._tools = tuple(tools)
         self._by_name = {tool.name: tool for tool in self._tools}
         self._connections = connections
@@ -56,7 +62,7 @@ class McpTools(Sequence[Tool[..., Any]]):
         return f"<{len(self)} tools of {self._connections.server.name}>"
 
     async def close(self) -> None:
-        """Leave the connection of this event loop, if there is one. Calls still work after that.
+        """Close the connection of this event loop, if there is one. Calls still work after that.
 
         A call that is under way is cut off: whether it happened is not known then.
         """
@@ -93,16 +99,16 @@ async def mcp_tools(
         raise MisuseError("timeout, connect_seconds and idle_seconds must be above 0")
     server = server_of(target, headers=headers, env=env)
     # Of the time for a call most is left when the connection is there: else it was not begun.
-    limits = Limits(connect_seconds, idle_seconds, mode)
-    connections = Connections(server, limits)
+    limits = ConnectionOptions(connect_seconds, idle_seconds, mode)
+    connections = McpConnections(server, limits)
     try:
         listed = {tool.name: tool for tool in await connections.tools()}
     finally:
         await connections.close()
     chosen = list(listed) if names is None else list(dict.fromkeys(names))
     _check_names(server.name, listed, [*chosen, *(effects or {}), *(options or {})])
-    shorter = Limits(min(connect_seconds, timeout / 3), idle_seconds, mode)
-    using = Connections(server, shorter)
+    shorter = ConnectionOptions(min(connect_seconds, timeout / 3), idle_seconds, mode)
+    using = McpConnections(server, shorter)
     making = _Making(using, errors=errors, timeout=timeout, retries=retries, prefix=prefix)
     made: list[Tool[..., Any]] = []
     for name in chosen:
@@ -131,7 +137,13 @@ class _Making:
     """Makes tools of what a server lists."""
 
     def __init__(
-        self, connections: Connections, *, errors: Errors, timeout: float, retries: int, prefix: str
+        self,
+        connections: McpConnections,
+        *,
+        errors: Errors,
+        timeout: float,
+        retries: int,
+        prefix: str,
     ) -> None:
         self._connections = connections
         self._errors: Errors = errors
@@ -144,9 +156,9 @@ class _Making:
     ) -> Tool[..., Any]:
         effect = options.get("effect", effect)
         name = options.get("name", self._prefix + listed.name)
-        call = _Call(self._connections, listed.name, effect, self._errors)
+        call = _OutsideCall(self._connections, listed.name, effect, self._errors)
         try:
-            takes = Described(listed.input_schema, name, key_parameter=KEY)
+            takes = JsonSchemaArguments(listed.input_schema, name, key_parameter=KEY)
         except MisuseError as error:
             raise MisuseError(
                 f"{listed.name} of {self._connections.server.name} cannot be used: {error}. Choose "
@@ -167,11 +179,11 @@ class _Making:
         return make_tool(call_outside, takes=takes, **{**usual, **options})
 
 
-class _Call:
-    """Calls of one tool, each as its effect class needs it told."""
+class _OutsideCall:
+    """Calls one tool, and reports each outcome as its effect class needs it."""
 
     def __init__(
-        self, connections: Connections, name: str, effect: EffectClass, errors: Errors
+        self, connections: McpConnections, name: str, effect: EffectClass, errors: Errors
     ) -> None:
         self._connections = connections
         self._name = name
@@ -181,12 +193,12 @@ class _Call:
     async def make(self, given: dict[str, Any]) -> Any:
         key = cast(Key, given.pop(KEY, Key()))
         meta = {KEY: str(key), RUN_ID: key.run_id, CALL_ID: key.call_id}
-        told = {name: value for name, value in meta.items() if value}
+        fields = {name: value for name, value in meta.items() if value}
         try:
-            answer = await self._connections.call(self._name, given, told)
+            answer = await self._connections.call(self._name, given, fields)
         except Unsent as error:
             raise (NotDone if self._is_mutating else McpUnavailable)(str(error)) from error
-        except Refused as error:
+        except ServerRefused as error:
             raise NotDone(str(error)) from error
         if isinstance(answer, types.InputRequiredResult):
             raise Lost(f"{self._name} asks for input, which a tool of Holdfast cannot give")
@@ -225,7 +237,7 @@ def _error_text(answer: types.CallToolResult) -> str:
 
 
 def _part(part: types.ContentBlock) -> dict[str, Any]:
-    """A part of an answer without what nobody can read: large data is only told of."""
+    """Return a part of an answer without unreadable data: large data is only mentioned."""
     if isinstance(part, types.EmbeddedResource):
         held = part.resource
         about = {"type": "resource", "uri": str(held.uri), "mimeType": held.mime_type}

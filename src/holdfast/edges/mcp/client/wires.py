@@ -1,7 +1,7 @@
 """Wires to MCP servers of others: a command's pipes, or streamable HTTP.
 
-What the SDK says of a request that failed does not tell whether it was sent. So each wire notes
-that, and what came back, in the `Exchange` of whoever sends.
+The SDK's error for a failed request does not say whether it was sent. So each wire notes
+that, and what came back, in the `Exchange` of the sender.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ _BROKEN: Final = -32000
 
 
 @dataclass
-class Exchange:
+class HttpExchange:
     """What is known of one request: whether any of it was sent, and how HTTP answered.
 
-    `is_strange`: the answer was none that the protocol knows.
+    `is_strange`: the answer was not one that the protocol knows.
     """
 
     sent: bool = False
@@ -55,10 +55,10 @@ class Exchange:
     is_strange: bool = False
 
 
-exchange: Final[ContextVar[Exchange | None]] = ContextVar("holdfast_mcp_exchange", default=None)
+exchange: Final[ContextVar[HttpExchange | None]] = ContextVar("holdfast_mcp_exchange", default=None)
 
 
-class Wire(Protocol):
+class ServerWire(Protocol):
     """One way to a server, to be connected once."""
 
     @property
@@ -74,10 +74,10 @@ class Server(Protocol):
 
     @property
     def name(self) -> str:
-        """How people are told of it, without secrets."""
+        """The server's name for people, without secrets."""
         ...
 
-    def wire(self) -> Wire: ...
+    def wire(self) -> ServerWire: ...
 
 
 def server_of(
@@ -113,7 +113,7 @@ class HttpServer:
     headers: Mapping[str, str] = field(repr=False)
     last_words: str = ""
 
-    def wire(self) -> Wire:
+    def wire(self) -> ServerWire:
         return self
 
     @property
@@ -123,7 +123,7 @@ class HttpServer:
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[TransportStreams]:
-        # How long to wait for an answer is decided by whoever asks.
+        # The caller decides how long to wait for an answer.
         timeout = httpx2.Timeout(30.0, read=None)
         async with (
             _NotingClient(headers=dict(self.headers), timeout=timeout) as client,
@@ -135,10 +135,10 @@ class HttpServer:
 
 
 class _NotingClient(httpx2.AsyncClient):
-    """Notes what becomes of requests; one that breaks fails alone, not the whole connection."""
+    """Notes the outcome of requests; one that breaks fails alone, not the whole connection."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        noted = exchange.get() or Exchange()
+        noted = exchange.get() or HttpExchange()
         was_sent, noted.sent = noted.sent, True
         try:
             answer = await super().send(request, **options)
@@ -150,7 +150,7 @@ class _NotingClient(httpx2.AsyncClient):
             failed = {"jsonrpc": "2.0", "id": None, "error": {"code": _BROKEN, "message": said}}
             return httpx2.Response(503, json=failed, request=request)
         if request.method != "POST":
-            return answer  # it was asked again for an answer: what became of the call is not said
+            return answer  # it was asked again for an answer: the call's outcome is not known
         noted.status = answer.status_code
         is_known = _kind_of(answer).startswith(_ANSWERS)
         is_fine = answer.status_code == 200 and is_known
@@ -170,7 +170,7 @@ class CommandServer:
     def name(self) -> str:
         return f"`{shlex.join([self.parameters.command, *self.parameters.args])}`"
 
-    def wire(self) -> Wire:
+    def wire(self) -> ServerWire:
         return _Pipes(self.parameters, _Stderr(self.name))
 
 
@@ -200,7 +200,7 @@ class _NotingStream:
         self._stream = stream
 
     async def send(self, item: SessionMessage, /) -> None:
-        noted = exchange.get() or Exchange()
+        noted = exchange.get() or HttpExchange()
         noted.sent = True
         try:
             await self._stream.send(item)

@@ -1,4 +1,4 @@
-"""The addresses of what can be read. Ids stand in them percent-encoded: they may be any text."""
+"""The addresses of what can be read. Ids in them are percent-encoded: they may be any text."""
 
 from typing import Final
 
@@ -29,7 +29,7 @@ def workflow(name: str) -> str:
 
 
 def parts_of(uri: str, template: UriTemplate) -> dict[str, str] | None:
-    """What an address has in the places of a template; None if it is none of it."""
+    """Return the values of a template's variables in an address; None if it does not match."""
     found = template.match(uri)
     if found is None:
         return None

@@ -1,6 +1,6 @@
 """What an entry of the journal says, in a line for people and models. Pure.
 
-Names, notes and outcomes are told; what was sent, answered or computed is not.
+Names, notes and outcomes are shown; what was sent, answered or computed is not.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ from holdfast.kernel import budgets, checkpoints, effects, indexes, journal, run
 from holdfast.kernel.journal import Entry, Kind
 from holdfast.kernel.peers import PEER
 from holdfast.kernel.signals import WAIT_KIND as SIGNAL
-from holdfast.workflows.execution.state import ENDED, Ended
+from holdfast.workflows.execution.state import ENDED, EndedBlock
 
 MOST_CHARACTERS: Final = 300
 _BEGINNINGS: Final = frozenset({Kind.EFFECT_ISSUED, Kind.WAITS_OPENED})
@@ -40,28 +40,28 @@ def line_of(entry: Entry, names: Mapping[str, str] | None = None) -> str:
     known = names or {}
     match facts:
         case None:
-            told = "cannot be read by this version of Holdfast"
-        case effects.Settled():
+            text = "cannot be read by this version of Holdfast"
+        case effects.EffectSettled():
             called = known.get(str(facts.effect_id), "a call")
-            told = _about(f"{called} {_SETTLED[Kind(entry.kind)]}", facts.note)
-        case waits.Settled():
+            text = _about(f"{called} {_SETTLED[Kind(entry.kind)]}", facts.note)
+        case waits.WaitSettled():
             awaited = known.get(facts.wait_id, "what it waited for")
-            told = f"{_ANSWERED[Kind(entry.kind)]} {awaited}"
+            text = f"{_ANSWERED[Kind(entry.kind)]} {awaited}"
         case checkpoints.Step():
-            told = _step(entry, facts.name)
+            text = _step(entry, facts.name)
         case _:
-            told = WORDS[Kind(entry.kind)](facts)
-    return in_a_line(told)
+            text = WORDS[Kind(entry.kind)](facts)
+    return in_a_line(text)
 
 
 def names_in(entries: Iterable[Entry]) -> dict[str, str]:
-    """The effects and waits that entries tell the beginning of: their ids, and names for them."""
+    """Return names for the effects and waits that begin in these entries, by their ids."""
     found: dict[str, str] = {}
     for entry in entries:
         match facts_in(entry) if entry.kind in _BEGINNINGS else None:
             case effects.Issued(effect_id=effect_id, tool=tool):
                 found[str(effect_id)] = tool
-            case waits.Opened(waits=opened):
+            case waits.WaitsOpened(waits=opened):
                 found |= {each.wait_id: awaited(each.kind, each.name) for each in opened}
             case _:
                 pass
@@ -78,8 +78,8 @@ def facts_in(entry: Entry) -> Any:
 
 def awaited(kind: str, name: str) -> str:
     """What a wait is for."""
-    told = _WAITS.get(kind, kind)
-    return f"{told}: {name}" if name and name != kind else told
+    label = _WAITS.get(kind, kind)
+    return f"{label}: {name}" if name and name != kind else label
 
 
 def in_a_line(text: str, most: int = MOST_CHARACTERS) -> str:
@@ -105,12 +105,12 @@ def _step(entry: Entry, name: str) -> str:
 def _status_in(entry: Entry) -> str:
     """How a block ended, unless that was erased."""
     try:
-        return msgspec.convert(codec.decode(journal.body_of(entry)), Ended).status
+        return msgspec.convert(codec.decode(journal.body_of(entry)), EndedBlock).status
     except (HoldfastError, msgspec.ValidationError):
         return "ended"
 
 
-def _created(facts: runs.Created) -> str:
+def _created(facts: runs.RunCreated) -> str:
     what = f"{facts.agent} {facts.subject}".strip() or "run"
     if facts.forked_from:
         return f"begun: {what}, from version {facts.forked_version} of {facts.forked_from}"
@@ -118,12 +118,12 @@ def _created(facts: runs.Created) -> str:
     return _about(f"begun: {what}{below}", facts.note)
 
 
-def _opened(facts: waits.Opened) -> str:
-    told = [awaited(each.kind, each.name) + _until(each) for each in facts.waits[:5]]
-    if len(facts.waits) > len(told):
-        told.append(f"{len(facts.waits) - len(told)} more")
+def _opened(facts: waits.WaitsOpened) -> str:
+    parts = [awaited(each.kind, each.name) + _until(each) for each in facts.waits[:5]]
+    if len(facts.waits) > len(parts):
+        parts.append(f"{len(facts.waits) - len(parts)} more")
     few = f"{facts.need} of " if 0 < facts.need < len(facts.waits) else ""
-    return f"waits for {few}{', '.join(told)}"
+    return f"waits for {few}{', '.join(parts)}"
 
 
 def _until(wait: waits.WaitFacts) -> str:
@@ -135,7 +135,7 @@ def moment(at: int) -> str:
     return clock.to_datetime(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _saved(facts: checkpoints.Created) -> str:
+def _saved(facts: checkpoints.CheckpointCreated) -> str:
     about = " ".join(filter(None, (facts.phase, facts.label)))
     return _about(f"saved version {facts.version}", about)
 

@@ -1,6 +1,6 @@
 """What clients can read: the record, the transcript and the result of runs, and definitions.
 
-A run of somebody else is not there, and so is whatever has no such address.
+A run of another owner counts as not found, and so does any other address.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from holdfast.edges.mcp import failures
-from holdfast.edges.mcp.contract import Request
+from holdfast.edges.mcp.contract import ClientRequest
 from holdfast.edges.mcp.resources import addresses, timelines, transcripts
 from holdfast.edges.mcp.resources.lines import in_a_line, moment
 from holdfast.errors import ConflictError, HoldfastError, MisuseError, NotFoundError
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.workflows.definitions import definition
 
 PAGE: Final = 50
@@ -61,15 +61,15 @@ TEMPLATES: Final = (
 )
 
 
-async def listed(request: Request, cursor: str | None) -> types.ListResourcesResult:
-    """The workflows, and the timelines of the caller's newest runs; `cursor` goes on with these."""
+async def listed(request: ClientRequest, cursor: str | None) -> types.ListResourcesResult:
+    """List the workflows, and timelines of the caller's newest runs; `cursor` continues these."""
     try:
         return await _listed(request, cursor)
     except HoldfastError as error:
         raise _failed(error, None) from error
 
 
-async def _listed(request: Request, cursor: str | None) -> types.ListResourcesResult:
+async def _listed(request: ClientRequest, cursor: str | None) -> types.ListResourcesResult:
     before = None if cursor is None else await _at(request, cursor)
     found = await request.hf.runs.list(owner=request.principal.owner, limit=PAGE, before=before)
     workflows = sorted(await request.catalogue.all()) if cursor is None else []
@@ -82,12 +82,12 @@ async def _listed(request: Request, cursor: str | None) -> types.ListResourcesRe
     )
 
 
-async def _at(request: Request, cursor: str) -> Run:
+async def _at(request: ClientRequest, cursor: str) -> RunRow:
     try:
         return await request.run(cursor)
     except (NotFoundError, MisuseError) as error:
-        told = "there is no such cursor; list from the beginning"
-        raise MCPError(code=types.INVALID_PARAMS, message=told) from error
+        message = "there is no such cursor; list from the beginning"
+        raise MCPError(code=types.INVALID_PARAMS, message=message) from error
 
 
 def _workflow_resource(name: str) -> types.Resource:
@@ -96,7 +96,7 @@ def _workflow_resource(name: str) -> types.Resource:
     )
 
 
-def _run_resource(run: Run) -> types.Resource:
+def _run_resource(run: RunRow) -> types.Resource:
     what = in_a_line(" ".join(filter(None, (run.agent, run.subject))) or "run")
     return types.Resource(
         uri=addresses.timeline(run.run_id),
@@ -108,9 +108,9 @@ def _run_resource(run: Run) -> types.Resource:
 
 
 async def read(
-    request: Request, ctx: Context, params: types.ReadResourceRequestParams
+    request: ClientRequest, ctx: Context, params: types.ReadResourceRequestParams
 ) -> types.ReadResourceResult:
-    """What is at an address; raises MCPError as the protocol's version wants it told."""
+    """Return what is at an address; raises MCPError in the form of the protocol's version."""
     uri = str(params.uri)
     try:
         mime_type, text = await _content(request, uri)
@@ -131,11 +131,11 @@ def not_found(ctx: Context, uri: str, why: str) -> MCPError:
 
 def _failed(error: HoldfastError, uri: str | None) -> MCPError:
     failure = failures.failure_of(error)
-    told = {"uri": uri, "type": failure.type, "is_retryable": failure.is_retryable}
-    return MCPError(code=types.INTERNAL_ERROR, message=failure.message, data=told)
+    details = {"uri": uri, "type": failure.type, "is_retryable": failure.is_retryable}
+    return MCPError(code=types.INTERNAL_ERROR, message=failure.message, data=details)
 
 
-async def run_at(request: Request, uri: str) -> Run | None:
+async def run_at(request: ClientRequest, uri: str) -> RunRow | None:
     """The run whose record, transcript or result is at an address, if the caller may see it."""
     for template in (addresses.TIMELINE, addresses.TRANSCRIPT, addresses.RESULT):
         if (parts := addresses.parts_of(uri, template)) is not None:
@@ -143,7 +143,7 @@ async def run_at(request: Request, uri: str) -> Run | None:
     return None
 
 
-async def _content(request: Request, uri: str) -> tuple[str, str]:
+async def _content(request: ClientRequest, uri: str) -> tuple[str, str]:
     hf = request.hf
     if (parts := addresses.parts_of(uri, addresses.TIMELINE)) is not None:
         run = await request.run(parts["run_id"])
@@ -157,16 +157,16 @@ async def _content(request: Request, uri: str) -> tuple[str, str]:
     raise NotFoundError("there is nothing at this address; resources/templates/list tells them")
 
 
-def _after(told: str | None) -> int | None:
-    if told is None:
+def _after(text: str | None) -> int | None:
+    if text is None:
         return None
-    if not (told.isascii() and told.isdigit() and len(told) < 16):
-        raise MisuseError(f"after={told!r:.40} is not the number of an entry")
-    return int(told)
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise MisuseError(f"after={text!r:.40} is not the number of an entry")
+    return int(text)
 
 
-async def _result(request: Request, run: Run) -> str:
-    if run.status is not Status.COMPLETED:
+async def _result(request: ClientRequest, run: RunRow) -> str:
+    if run.status is not RunStatus.COMPLETED:
         raise NotFoundError(
             f"run {run.run_id} is {run.status} and has no result; {addresses.timeline(run.run_id)} "
             "tells where it stands"
@@ -174,7 +174,7 @@ async def _result(request: Request, run: Run) -> str:
     return transcripts.as_json(await request.hf.runs.result(run.run_id))
 
 
-async def _definition(request: Request, name: str) -> tuple[str, str]:
+async def _definition(request: ClientRequest, name: str) -> tuple[str, str]:
     source = await request.catalogue.find(name)
     if isinstance(source, Path):
         try:

@@ -1,6 +1,6 @@
 """The record of a run as text: a line for each entry, also of those that are damaged or erased.
 
-An entry is told only if its digest fits the chain; of any other, that it does not.
+An entry is shown only if its digest fits the chain; for any other, the line says that it does not.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ from holdfast.engine.reading.erasures import is_among
 from holdfast.errors import NotFoundError
 from holdfast.kernel import effects, journal, waits
 from holdfast.kernel.journal import GENESIS, Entry
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 
 PAGE: Final = 200
 _SETTLED: Final = frozenset({*effects.STATUS_OF, *waits.STATUS_OF})
@@ -30,7 +30,7 @@ _DAMAGED: Final = "DAMAGED: it does not fit the chain, so what it says is not sh
 _MISSING: Final = "DAMAGED: what it held is missing, and no erasure is on the record"
 
 
-class Line(msgspec.Struct, frozen=True):
+class TimelineLine(msgspec.Struct, frozen=True):
     """An entry that is there: whole, or with what is wrong with it in its text."""
 
     seq: int
@@ -39,7 +39,7 @@ class Line(msgspec.Struct, frozen=True):
     is_erased: bool = False
 
 
-async def read(hf: Holdfast, run_id: str, *, after: int, limit: int = PAGE) -> list[Line]:
+async def read(hf: Holdfast, run_id: str, *, after: int, limit: int = PAGE) -> list[TimelineLine]:
     """The entries after a seq, in order, each in a line."""
     # The one before is read as well: its link is what the first must fit.
     page = await hf.journal.read(
@@ -60,23 +60,23 @@ async def read(hf: Holdfast, run_id: str, *, after: int, limit: int = PAGE) -> l
     whole = [entry for entry in page if entry.seq not in problems]
     names = await _names(hf, whole)
     return [
-        Line(entry.seq, problems[entry.seq])
+        TimelineLine(entry.seq, problems[entry.seq])
         if entry.seq in problems
-        else Line(entry.seq, line_of(entry, names), entry, entry.body is None)
+        else TimelineLine(entry.seq, line_of(entry, names), entry, entry.body is None)
         for entry in page
     ]
 
 
 async def _names(hf: Holdfast, entries: list[Entry]) -> dict[str, str]:
-    """What the calls and waits are called that end here, wherever they began."""
+    """Return the names of the calls and waits that end here, wherever they began."""
     found = names_in(entries)
     ending = [facts_in(each) for each in entries if each.kind in _SETTLED]
     for facts in ending:
         try:
-            if isinstance(facts, effects.Settled):
+            if isinstance(facts, effects.EffectSettled):
                 if (key := str(facts.effect_id)) not in found:
                     found[key] = (await hf.effects.get(facts.effect_id)).tool
-            elif isinstance(facts, waits.Settled) and facts.wait_id not in found:
+            elif isinstance(facts, waits.WaitSettled) and facts.wait_id not in found:
                 wait = await hf.waits.get(facts.wait_id)
                 found[facts.wait_id] = awaited(wait.kind, wait.name)
         except NotFoundError:
@@ -84,28 +84,28 @@ async def _names(hf: Holdfast, entries: list[Entry]) -> dict[str, str]:
     return found
 
 
-async def page_of(hf: Holdfast, run: Run, after: int | None) -> str:
+async def page_of(hf: Holdfast, run: RunRow, after: int | None) -> str:
     """A page of a run's record as Markdown: the newest, or the one after a seq."""
     run_id = run.run_id
     head = await hf.journal.head(run_id)
     begin = max(0, head - PAGE) if after is None else after
     lines = await read(hf, run_id, after=begin)
-    told = [f"# Timeline of run {in_a_line(run_id)}", "", _summary(run, head), ""]
+    rows = [f"# Timeline of run {in_a_line(run_id)}", "", _summary(run, head), ""]
     if begin > 0 and after is None:
-        told += [f"Earlier entries: {addresses.timeline(run_id, after=max(0, begin - PAGE))}", ""]
-    told += [_shown(line) for line in lines] or ["There is no entry after that."]
+        rows += [f"Earlier entries: {addresses.timeline(run_id, after=max(0, begin - PAGE))}", ""]
+    rows += [_shown(line) for line in lines] or ["There is no entry after that."]
     if lines and lines[-1].seq < head:
-        told += ["", f"More: {addresses.timeline(run_id, after=lines[-1].seq)}"]
-    return "\n".join(told) + "\n"
+        rows += ["", f"More: {addresses.timeline(run_id, after=lines[-1].seq)}"]
+    return "\n".join(rows) + "\n"
 
 
-def _summary(run: Run, head: int) -> str:
+def _summary(run: RunRow, head: int) -> str:
     what = in_a_line(" ".join(filter(None, (run.agent, run.subject))) or "no agent")
     why = f" ({run.blocked_reason})" if run.blocked_reason else ""
     return f"{what} · {run.status}{why} · {head} entries"
 
 
-def _shown(line: Line) -> str:
+def _shown(line: TimelineLine) -> str:
     entry = line.entry
     if entry is None:
         return f"- {line.seq} · {line.text}"

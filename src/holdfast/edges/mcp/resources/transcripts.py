@@ -1,7 +1,7 @@
 """What was said in a run, as Markdown: messages with their calls, or the blocks of a workflow.
 
-Long texts are cut, and of a long conversation the end is kept; both are said where it happens. What
-is damaged or erased is told in its place.
+Long texts are cut, and of a long conversation the end is kept; both are said where it happens.
+Damaged or erased parts are reported in their place.
 """
 
 import json
@@ -17,11 +17,11 @@ from holdfast.app import Holdfast
 from holdfast.edges.mcp.resources import addresses
 from holdfast.edges.mcp.resources.lines import in_a_line
 from holdfast.errors import BodyErased, HoldfastError, IntegrityError
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.waits import WaitStatus
-from holdfast.workflows.execution.asking import Question, questions_of
 from holdfast.workflows.execution.kit import AGENT as WORKFLOW
-from holdfast.workflows.execution.state import Result
+from holdfast.workflows.execution.question_names import AskedQuestion, questions_of
+from holdfast.workflows.execution.state import BlockResult
 
 MOST_CHARACTERS: Final = 200_000
 """A transcript is not longer: its oldest pieces are left out."""
@@ -36,17 +36,17 @@ class Piece(NamedTuple):
     about: str = ""
 
 
-Section = Callable[[Holdfast, Run], Awaitable[list[Piece]]]
+Section = Callable[[Holdfast, RunRow], Awaitable[list[Piece]]]
 
 
-async def page_of(hf: Holdfast, run: Run) -> str:
-    """What was said in a run, as far as it is stored."""
+async def page_of(hf: Holdfast, run: RunRow) -> str:
+    """Return what was said in a run, as far as it is stored."""
     what = in_a_line(" ".join(filter(None, (run.agent, run.subject))) or "no agent")
     begin = [Piece(f"# Transcript of run {in_a_line(run.run_id)}"), Piece(f"{what} · {run.status}")]
-    begin += await _whole_or_told(_input, hf, run)
-    said = await _whole_or_told(_blocks if run.agent == WORKFLOW else _messages, hf, run)
-    said = _joined(said, await _whole_or_told(_questions, hf, run))
-    ends = await _whole_or_told(_end, hf, run)
+    begin += await _whole_or_reason(_input, hf, run)
+    said = await _whole_or_reason(_blocks if run.agent == WORKFLOW else _messages, hf, run)
+    said = _joined(said, await _whole_or_reason(_questions, hf, run))
+    ends = await _whole_or_reason(_end, hf, run)
     return "\n\n".join(each.text for each in (*begin, *_newest(said), *ends)) + "\n"
 
 
@@ -63,7 +63,7 @@ def _joined(pieces: list[Piece], questions: list[Piece]) -> list[Piece]:
     return joined + left
 
 
-async def _whole_or_told(section: Section, hf: Holdfast, run: Run) -> list[Piece]:
+async def _whole_or_reason(section: Section, hf: Holdfast, run: RunRow) -> list[Piece]:
     try:
         return await section(hf, run)
     except BodyErased:
@@ -72,10 +72,10 @@ async def _whole_or_told(section: Section, hf: Holdfast, run: Run) -> list[Piece
         why = "damaged, so not shown. `holdfast audit verify` tells more."
     except HoldfastError as error:
         why = f"cannot be read. {in_a_line(str(error))}"
-    return [Piece(f"*{_TOLD[section]}: {why}*")]
+    return [Piece(f"*{_SECTION_NAMES[section]}: {why}*")]
 
 
-async def _input(hf: Holdfast, run: Run) -> list[Piece]:
+async def _input(hf: Holdfast, run: RunRow) -> list[Piece]:
     given = await hf.runs.input(run.run_id)
     if run.agent == WORKFLOW and isinstance(given, dict):
         start: Any = cast("dict[str, Any]", given).get("start")
@@ -83,18 +83,18 @@ async def _input(hf: Holdfast, run: Run) -> list[Piece]:
     return [] if given in (None, {}) else [Piece(f"## Input\n\n{_data(given)}")]
 
 
-async def _messages(hf: Holdfast, run: Run) -> list[Piece]:
+async def _messages(hf: Holdfast, run: RunRow) -> list[Piece]:
     """The logs of the state whose items are messages, whatever they are called."""
     state = await hf.checkpoints.load(run.run_id)
     if await hf.journal.erased(run.run_id) and not state.parts:
         raise BodyErased("its state was erased")
-    told: list[Piece] = []
+    pieces: list[Piece] = []
     for name, part in state.parts.items():
         talk = _as_messages(part)
         if talk:
-            told.append(Piece(f"## {in_a_line(name)}: {len(talk)} messages"))
-            told += [Piece(_message(number, each)) for number, each in enumerate(talk, 1)]
-    return told
+            pieces.append(Piece(f"## {in_a_line(name)}: {len(talk)} messages"))
+            pieces += [Piece(_message(number, each)) for number, each in enumerate(talk, 1)]
+    return pieces
 
 
 def _as_messages(part: Any) -> list[Message]:
@@ -125,7 +125,7 @@ def _block(block: messages.Block) -> str:
             return f"**{what}** ({in_a_line(call_id)})\n\n{_fenced(_cut(content))}"
 
 
-async def _blocks(hf: Holdfast, run: Run) -> list[Piece]:
+async def _blocks(hf: Holdfast, run: RunRow) -> list[Piece]:
     """The blocks of a workflow in the order of its definition, those that have ended."""
     outcome = await hf.workflows.status(run.run_id)
     defined = {each.id: each for each in (await hf.workflows.definition(run.run_id)).blocks}
@@ -135,7 +135,7 @@ async def _blocks(hf: Holdfast, run: Run) -> list[Piece]:
     ]
 
 
-def _ended(name: str, kind: str, inputs: Any, result: Result) -> str:
+def _ended(name: str, kind: str, inputs: Any, result: BlockResult) -> str:
     pieces = [f"## Block {in_a_line(name)} · {kind} · {result.status}"]
     if inputs:
         pieces += ["Inputs, as they are defined:", _data(inputs)]
@@ -150,14 +150,14 @@ def _ended(name: str, kind: str, inputs: Any, result: Result) -> str:
     return "\n\n".join(pieces)
 
 
-async def _questions(hf: Holdfast, run: Run) -> list[Piece]:
+async def _questions(hf: Holdfast, run: RunRow) -> list[Piece]:
     """What people were asked, in the run and below it, and what they said."""
     found = await questions_of(hf.runs, hf.waits, run.run_id)
     found.sort(key=lambda each: (each.wait.opened_at, each.wait.wait_id))
     return [Piece(await _question(hf, each), each.name) for each in found]
 
 
-async def _question(hf: Holdfast, question: Question) -> str:
+async def _question(hf: Holdfast, question: AskedQuestion) -> str:
     title = f"## Question {in_a_line(question.name)}"
     try:
         asked = await hf.approvals.get(question.wait.wait_id)
@@ -171,17 +171,17 @@ async def _question(hf: Holdfast, question: Question) -> str:
     return f"{title}\n\n{_cut(asked.prompt)}\n\n{by}\n\n{_data(asked.answer)}"
 
 
-async def _end(hf: Holdfast, run: Run) -> list[Piece]:
-    if run.status in (Status.FAILED, Status.BLOCKED):
+async def _end(hf: Holdfast, run: RunRow) -> list[Piece]:
+    if run.status in (RunStatus.FAILED, RunStatus.BLOCKED):
         return [Piece(f"## {run.status}\n\n{_cut(await hf.runs.note(run.run_id))}")]
-    if run.status is not Status.COMPLETED:
+    if run.status is not RunStatus.COMPLETED:
         return []
-    told = _data(await hf.runs.result(run.run_id))
+    result = _data(await hf.runs.result(run.run_id))
     whole = f"The whole of it: {addresses.result(run.run_id)}"
-    return [Piece(f"## Result\n\n{told}\n\n{whole}")]
+    return [Piece(f"## Result\n\n{result}\n\n{whole}")]
 
 
-_TOLD: Final[dict[Section, str]] = {
+_SECTION_NAMES: Final[dict[Section, str]] = {
     _input: "Input",
     _messages: "Messages",
     _blocks: "Blocks",

@@ -5,9 +5,17 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holdfast.edges.mcp import answering
-from holdfast.edges.mcp.contract import Begun, Call, Limit, RunId, ServedTool, WaitSeconds, served
-from holdfast.edges.mcp.views import Question, Room, fitted, question_of
+from holdfast.edges.mcp import answers
+from holdfast.edges.mcp.contract import (
+    FollowedRun,
+    Limit,
+    McpCall,
+    RunId,
+    ServedTool,
+    WaitSeconds,
+    served,
+)
+from holdfast.edges.mcp.views import QuestionView, Room, fitted, question_of
 
 WaitId = Annotated[
     str, Meta(description="The id of a question: see list_approvals.", min_length=1, max_length=255)
@@ -23,11 +31,11 @@ class ListedApprovals(msgspec.Struct, frozen=True, kw_only=True):
     """Open questions and approval requests, oldest first. More are shown when these are answered,
     or with a larger limit."""
 
-    approvals: list[Question]
+    approvals: list[QuestionView]
     has_more: bool
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wait_id: WaitId
     value: Annotated[
         Any,
@@ -50,7 +58,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 @served(title="List open questions", is_read_only=True)
-async def list_approvals(call: Call, given: ListApprovals) -> ListedApprovals:
+async def list_approvals(call: McpCall, given: ListApprovals) -> ListedApprovals:
     """What the caller's runs ask people, oldest first: questions, and calls to be permitted.
 
     With `run_id` only what this run and those that it waits for ask.
@@ -68,16 +76,16 @@ async def list_approvals(call: Call, given: ListApprovals) -> ListedApprovals:
 
 
 @served(title="Answer a question", begins_runs=True, is_idempotent=True, is_open_world=True)
-async def answer(call: Call, given: Answer) -> Begun:
+async def answer(call: McpCall, given: ApprovalAnswer) -> FollowedRun:
     """Answer what a run asks, or permit or reject a call; the result says where the run stands.
 
     Ask a person first. The first answer stays: the same one again changes nothing, another one
     is refused. With `wait_seconds` it waits so long for what comes of it.
     """
-    asked = await answering.give(
+    asked = await answers.give(
         call, given.wait_id, given.value, note=given.note, digest=given.digest
     )
-    return Begun(asked.run_id)
+    return FollowedRun(asked.run_id)
 
 
 TOOLS: tuple[ServedTool, ...] = (list_approvals, answer)

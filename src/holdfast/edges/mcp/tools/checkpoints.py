@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast import clock
-from holdfast.edges.mcp.contract import BadArguments, Call, RunId, ServedTool, served
+from holdfast.edges.mcp.contract import BadArguments, McpCall, RunId, ServedTool, served
 from holdfast.edges.mcp.views import Room, size_of
 from holdfast.errors import CheckpointNotFound
 from holdfast.kernel.checkpoints import Checkpoint
@@ -93,7 +93,7 @@ class SavedDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @served(title="Look at a checkpoint", is_read_only=True)
-async def get_checkpoint(call: Call, given: GetCheckpoint) -> SavedState:
+async def get_checkpoint(call: McpCall, given: GetCheckpoint) -> SavedState:
     """What a run has saved, at its latest version or another, and which versions there are.
 
     Every stored byte is verified: what is damaged is told as such, and not shown.
@@ -102,7 +102,7 @@ async def get_checkpoint(call: Call, given: GetCheckpoint) -> SavedState:
     loaded = await call.hf.checkpoints.load(run_id, version)
     newest = await call.hf.checkpoints.history(run_id, limit=_LISTED)
     about = await _about(call, run_id, loaded.version, newest)
-    shown = _Shown(given.parts, loaded.parts)
+    shown = _ShownParts(given.parts, loaded.parts)
     return SavedState(
         run_id=run_id,
         version=loaded.version,
@@ -120,14 +120,14 @@ async def get_checkpoint(call: Call, given: GetCheckpoint) -> SavedState:
 
 
 @served(title="Compare checkpoints", is_read_only=True)
-async def diff_checkpoints(call: Call, given: DiffCheckpoints) -> SavedDiff:
+async def diff_checkpoints(call: McpCall, given: DiffCheckpoints) -> SavedDiff:
     """What changed in the state of a run from version `before` to version `after`."""
     await call.run(given.run_id)
     found = await call.hf.checkpoints.diff(given.run_id, given.before, given.after)
     changed = {name: Changed(before=old, after=new) for name, (old, new) in found.changed.items()}
     kinds = (found.added, found.removed, changed, found.logs)
     parts = sorted(name for kind in kinds for name in kind)
-    shown = _Shown(given.parts, *kinds)
+    shown = _ShownParts(given.parts, *kinds)
     return SavedDiff(
         run_id=given.run_id,
         before=given.before,
@@ -142,7 +142,7 @@ async def diff_checkpoints(call: Call, given: DiffCheckpoints) -> SavedDiff:
     )
 
 
-async def _which(call: Call, given: GetCheckpoint) -> tuple[str, int | None]:
+async def _which(call: McpCall, given: GetCheckpoint) -> tuple[str, int | None]:
     """The run and the version that are meant, which the caller may see."""
     if given.checkpoint_id is None:
         if given.run_id is None:
@@ -167,7 +167,7 @@ async def _which(call: Call, given: GetCheckpoint) -> tuple[str, int | None]:
 
 
 async def _about(
-    call: Call, run_id: str, version: int, newest: Iterable[Checkpoint]
+    call: McpCall, run_id: str, version: int, newest: Iterable[Checkpoint]
 ) -> Checkpoint | None:
     listed = next((each for each in newest if each.version == version), None)
     if listed is not None or not version:
@@ -176,7 +176,7 @@ async def _about(
     return found[0] if found and found[0].version == version else None
 
 
-class _Shown:
+class _ShownParts:
     """Which parts are shown: those that are wanted, the smallest first while there is room."""
 
     def __init__(self, wanted: list[str] | None, *kinds: dict[str, Any]) -> None:

@@ -10,8 +10,8 @@ from holdfast import clock
 from holdfast.app import Holdfast
 from holdfast.edges.mcp.contract import (
     BadArguments,
-    Call,
     Limit,
+    McpCall,
     Note,
     RunId,
     ServedTool,
@@ -22,7 +22,7 @@ from holdfast.engine.effects import Outcome
 from holdfast.engine.reading.journal import body_of
 from holdfast.errors import EffectNotFound, IntegrityError
 from holdfast.kernel.effects import Effect
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import RunStatus
 
 _MOST_BELOW: Final = 200
 
@@ -92,7 +92,7 @@ class ResolvedEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @served(title="List calls in doubt", is_read_only=True)
-async def list_unknown_effects(call: Call, given: ListUnknownEffects) -> DoubtfulEffects:
+async def list_unknown_effects(call: McpCall, given: ListUnknownEffects) -> DoubtfulEffects:
     """Calls of tools that may or may not have happened, of all runs of the caller, or of one.
 
     Of one run, and of those below it that it waits for.
@@ -111,11 +111,11 @@ async def list_unknown_effects(call: Call, given: ListUnknownEffects) -> Doubtfu
     )
 
 
-async def _tree(call: Call, run_id: str) -> list[str]:
+async def _tree(call: McpCall, run_id: str) -> list[str]:
     """A run, and those below it that it waits for; of very many the first."""
     found = [(await call.run(run_id)).run_id]
     for above in found:
-        for status in (Status.BLOCKED, Status.WAITING):
+        for status in (RunStatus.BLOCKED, RunStatus.WAITING):
             below = await call.hf.runs.list(parent_id=above, status=status, limit=_MOST_BELOW)
             found += [run.run_id for run in below]
         if len(found) >= _MOST_BELOW:
@@ -124,7 +124,7 @@ async def _tree(call: Call, run_id: str) -> list[str]:
 
 
 @served(title="Say what became of a call", is_destructive=True, is_idempotent=True)
-async def resolve_effect(call: Call, given: ResolveEffect) -> ResolvedEffect:
+async def resolve_effect(call: McpCall, given: ResolveEffect) -> ResolvedEffect:
     """Say what became of a call in doubt: a run that is blocked because of it goes on at once.
 
     Find out first: what is said is believed, and stays. The same again changes nothing, another
@@ -180,7 +180,7 @@ async def _doubtful(hf: Holdfast, effect: Effect, room: Room, now: int) -> Doubt
 
 
 async def _arguments(hf: Holdfast, effect: Effect) -> tuple[Any, str]:
-    """What a call was made with; or why that cannot be told, so that the others are seen."""
+    """Return a call's arguments, or why they cannot be read, so that the others are seen."""
     try:
         (entry,) = await hf.journal.read(effect.run_id, after=effect.issued_seq - 1, limit=1)
         return body_of(entry), ""

@@ -8,22 +8,22 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from holdfast import clock
-from holdfast.edges.mcp import watching
+from holdfast.edges.mcp import run_watch
+from holdfast.edges.mcp.agent_tools import input_schema
 from holdfast.edges.mcp.contract import (
-    Begun,
-    Call,
+    FollowedRun,
     Limit,
+    McpCall,
     Note,
     RunId,
     ServedTool,
     WaitSeconds,
     served,
 )
-from holdfast.edges.mcp.exposing import input_schema
 from holdfast.edges.mcp.tools.workflows import NewId
 from holdfast.edges.mcp.views import RunView, view_of
 from holdfast.errors import AgentNotFound, RunCancelled
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import RunRow
 from holdfast.workflows.execution.kit import AGENT as WORKFLOW
 
 States = Literal["ready", "running", "waiting", "blocked", "completed", "failed", "cancelled"]
@@ -93,13 +93,13 @@ class StartAgent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 @served(title="Look at a run", is_read_only=True)
-async def get_run(call: Call, given: GetRun) -> RunView:
+async def get_run(call: McpCall, given: GetRun) -> RunView:
     """Where a run stands: what it asks, what it gave, or why it does not go on.
 
     With `wait_seconds` it waits so long for an end or a question.
     """
     await call.run(given.run_id)
-    run = await watching.settled(
+    run = await run_watch.settled(
         call.hf,
         given.run_id,
         seconds=given.wait_seconds,
@@ -110,7 +110,7 @@ async def get_run(call: Call, given: GetRun) -> RunView:
 
 
 @served(title="List runs", is_read_only=True)
-async def list_runs(call: Call, given: ListRuns) -> ListedRuns:
+async def list_runs(call: McpCall, given: ListRuns) -> ListedRuns:
     """The caller's runs, newest first: of agents and workflows, in any state."""
     is_of_workflow = given.workflow is not None and given.agent is None
     found = await call.hf.runs.list(
@@ -127,7 +127,7 @@ async def list_runs(call: Call, given: ListRuns) -> ListedRuns:
 
 
 @served(title="Cancel a run", is_destructive=True, is_idempotent=True)
-async def cancel_run(call: Call, given: CancelRun) -> RunView:
+async def cancel_run(call: McpCall, given: CancelRun) -> RunView:
     """End a run and all that it waits for; cancelling it again changes nothing.
 
     One that has completed or failed stays as it is: that is refused.
@@ -139,7 +139,7 @@ async def cancel_run(call: Call, given: CancelRun) -> RunView:
 
 
 @served(title="List agents", is_read_only=True)
-async def list_agents(call: Call, given: ListAgents) -> ListedAgents:
+async def list_agents(call: McpCall, given: ListAgents) -> ListedAgents:
     """The agents that can be started, with what they are for and the input that each takes."""
     found = [call.hf.agent(name) for name in _startable(call)]
     return ListedAgents(
@@ -153,7 +153,7 @@ async def list_agents(call: Call, given: ListAgents) -> ListedAgents:
 
 
 @served(title="Start an agent", begins_runs=True, is_destructive=True, is_open_world=True)
-async def start_agent(call: Call, given: StartAgent) -> Begun:
+async def start_agent(call: McpCall, given: StartAgent) -> FollowedRun:
     """Start a run of an agent; it goes on however long it takes, also without the caller.
 
     The result says where it stands after `wait_seconds`. What it asks is answered with answer.
@@ -170,12 +170,12 @@ async def start_agent(call: Call, given: StartAgent) -> Begun:
     return call.begun(handle.run_id, given.run_id)
 
 
-def _startable(call: Call) -> list[str]:
+def _startable(call: McpCall) -> list[str]:
     """All but those of Holdfast itself: their input is a definition, or another agent's name."""
     return [name for name in call.hf.agents if name != WORKFLOW]
 
 
-def _listed(run: Run) -> ListedRun:
+def _listed(run: RunRow) -> ListedRun:
     return ListedRun(
         run_id=run.run_id,
         status=run.status.value,

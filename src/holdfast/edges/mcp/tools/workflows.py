@@ -7,17 +7,17 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from holdfast.edges.mcp.contract import (
-    Begun,
-    Call,
+    FollowedRun,
+    McpCall,
     RunId,
     ServedTool,
     WaitSeconds,
     served,
 )
 from holdfast.errors import RunNotFound, WorkflowInvalid
-from holdfast.workflows.checks import reading
+from holdfast.workflows.checks import definition_reader
 from holdfast.workflows.checks.library import Found
-from holdfast.workflows.checks.problems import Problem
+from holdfast.workflows.checks.problems import WorkflowProblem
 from holdfast.workflows.checks.schema import schema_of
 from holdfast.workflows.definitions.definition import Input, Workflow
 from holdfast.workflows.definitions.waves import waves_of
@@ -91,7 +91,7 @@ class WorkflowInfo(msgspec.Struct, frozen=True, kw_only=True):
     outputs: dict[str, str]
     blocks: list[BlockInfo]
     waves: list[list[str]]
-    problems: list[Problem] = []
+    problems: list[WorkflowProblem] = []
 
 
 class ExecuteWorkflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,7 +124,7 @@ class ValidateWorkflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class Validated(msgspec.Struct, frozen=True, kw_only=True):
     is_valid: bool
     name: str
-    problems: list[Problem]
+    problems: list[WorkflowProblem]
 
 
 class GetWorkflowSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -136,7 +136,7 @@ class SchemaOfWorkflows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @served(title="List workflows", is_read_only=True)
-async def list_workflows(call: Call, given: ListWorkflows) -> ListedWorkflows:
+async def list_workflows(call: McpCall, given: ListWorkflows) -> ListedWorkflows:
     """The workflows that can be carried out, with what they are for."""
     known = sorted((await call.catalogue.all()).items())
     found = [_listed(name, await call.catalogue.examine(source)) for name, source in known]
@@ -147,14 +147,14 @@ async def list_workflows(call: Call, given: ListWorkflows) -> ListedWorkflows:
 
 
 @served(title="Show a workflow", is_read_only=True)
-async def get_workflow_info(call: Call, given: GetWorkflowInfo) -> WorkflowInfo:
+async def get_workflow_info(call: McpCall, given: GetWorkflowInfo) -> WorkflowInfo:
     """A workflow: the inputs that it takes, its blocks, what it gives, and its mistakes."""
     found = await call.catalogue.examine(await call.catalogue.find(given.name))
     return _info(found)
 
 
 @served(title="Carry out a workflow", begins_runs=True, is_destructive=True, is_open_world=True)
-async def execute_workflow(call: Call, given: ExecuteWorkflow) -> Begun:
+async def execute_workflow(call: McpCall, given: ExecuteWorkflow) -> FollowedRun:
     """Carry out a workflow; it goes on however long it takes, also without the caller.
 
     The result says where it stands after `wait_seconds`: it has ended, it asks something
@@ -173,9 +173,9 @@ async def execute_workflow(call: Call, given: ExecuteWorkflow) -> Begun:
     is_destructive=True,
     is_open_world=True,
 )
-async def execute_inline_workflow(call: Call, given: ExecuteInlineWorkflow) -> Begun:
+async def execute_inline_workflow(call: McpCall, given: ExecuteInlineWorkflow) -> FollowedRun:
     """Carry out a workflow that is given here as YAML, as execute_workflow does."""
-    workflow = await asyncio.to_thread(reading.loads, given.definition)
+    workflow = await asyncio.to_thread(definition_reader.loads, given.definition)
     outcome = await call.hf.workflows.start(
         workflow, given.inputs, run_id=call.run_id_for(given.run_id), owner=call.principal.name
     )
@@ -183,7 +183,7 @@ async def execute_inline_workflow(call: Call, given: ExecuteInlineWorkflow) -> B
 
 
 @served(title="Answer and go on", begins_runs=True, is_idempotent=True, is_open_world=True)
-async def resume_workflow(call: Call, given: ResumeWorkflow) -> Begun:
+async def resume_workflow(call: McpCall, given: ResumeWorkflow) -> FollowedRun:
     """Answer what a workflow asks, and wait for what comes of it.
 
     Either all answers are taken or none. The same answer again changes nothing; if somebody
@@ -196,23 +196,23 @@ async def resume_workflow(call: Call, given: ResumeWorkflow) -> Begun:
             "is answered with answer, and list_approvals tells it"
         )
     await call.hf.workflows.answer(given.run_id, given.answers, by=call.by)
-    return Begun(given.run_id)
+    return FollowedRun(given.run_id)
 
 
 @served(title="Check a workflow", is_read_only=True)
-async def validate_workflow(call: Call, given: ValidateWorkflow) -> Validated:
+async def validate_workflow(call: McpCall, given: ValidateWorkflow) -> Validated:
     """Every mistake in a definition, with its line and what to do. Nothing is carried out."""
     try:
-        workflow = await asyncio.to_thread(reading.loads, given.definition)
+        workflow = await asyncio.to_thread(definition_reader.loads, given.definition)
     except WorkflowInvalid as error:
-        problems = [each for each in error.problems if isinstance(each, Problem)]
+        problems = [each for each in error.problems if isinstance(each, WorkflowProblem)]
         return Validated(is_valid=False, name="", problems=problems)
     found = await call.catalogue.examine(workflow)
     return Validated(is_valid=not found.problems, name=found.name, problems=found.problems)
 
 
 @served(title="Show the form of workflows", is_read_only=True)
-async def get_workflow_schema(call: Call, given: GetWorkflowSchema) -> SchemaOfWorkflows:
+async def get_workflow_schema(call: McpCall, given: GetWorkflowSchema) -> SchemaOfWorkflows:
     """The JSON Schema of definitions, for whoever writes one."""
     return SchemaOfWorkflows(schema=schema_of(call.hf.workflows.kit.types.values()))
 
@@ -253,13 +253,13 @@ def _info(found: Found) -> WorkflowInfo:
     )
 
 
-def _input(told: Input) -> InputInfo:
+def _input(declared: Input) -> InputInfo:
     return InputInfo(
-        type=told.type,
-        is_required=told.must_be_given,
-        description=told.description,
-        default=None if told.default is msgspec.UNSET else told.default,
-        choices=told.choices,
+        type=declared.type,
+        is_required=declared.must_be_given,
+        description=declared.description,
+        default=None if declared.default is msgspec.UNSET else declared.default,
+        choices=declared.choices,
     )
 
 

@@ -5,12 +5,18 @@ import importlib.util
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.errors import InvalidSetting
-from holdfast.integrations.langgraph.sources.contract import Place, Reading, Saved, Source, Write
+from holdfast.integrations.langgraph.sources.contract import (
+    Saved,
+    SourcePosition,
+    SourceReader,
+    ThreadSource,
+    Write,
+)
 from holdfast.integrations.langgraph.sources.contract import ThreadSize as ThreadSize
 from holdfast.settings import locate_store
 
 
-def open_source(url: str, serde: SerializerProtocol) -> Source:
+def open_source(url: str, serde: SerializerProtocol) -> ThreadSource:
     """Open a database by its path or URL, to be read only; what it stores goes through `serde`."""
     backend, location = locate_store(url)
     if backend == "postgres":
@@ -24,4 +30,12 @@ def open_source(url: str, serde: SerializerProtocol) -> Source:
     return SQLiteSource(location, serde)
 
 
-__all__ = ["Place", "Reading", "Saved", "Source", "ThreadSize", "Write", "open_source"]
+__all__ = [
+    "Saved",
+    "SourcePosition",
+    "SourceReader",
+    "ThreadSize",
+    "ThreadSource",
+    "Write",
+    "open_source",
+]

@@ -17,7 +17,7 @@ class ThreadSize(NamedTuple):
     stored_bytes: int
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """Where a checkpoint is in its thread."""
 
     ns: str
@@ -42,29 +42,29 @@ class Saved(NamedTuple):
     metadata: dict[str, Any]
 
 
-class Reading(Protocol):
+class SourceReader(Protocol):
     """One thread of a source. Values go through the serde, so only types it allows are made."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
 
-    def places(self) -> list[Place]: ...
+    def places(self) -> list[SourcePosition]: ...
 
-    def saved(self, place: Place) -> Saved: ...
+    def saved(self, place: SourcePosition) -> Saved: ...
 
     def writes(self, ns: str, checkpoint_id: str) -> list[Write]:
         """The writes of a checkpoint in the order in which they are applied."""
         ...
 
 
-class Source(Protocol):
+class ThreadSource(Protocol):
     """A database to import from. It is only read, each thread as of one moment."""
 
     def threads(self) -> list[ThreadSize]:
         """Every thread, by id."""
         ...
 
-    def reading(self, thread_id: str) -> Reading:
+    def reading(self, thread_id: str) -> SourceReader:
         """A thread to be read inside `with`."""
         ...
 
@@ -103,7 +103,7 @@ class Decoding:
         except HoldfastError as error:
             error.args = (f"{self._at(where)}: {error}",)
             raise
-        except Exception as error:  # a serde of somebody's own raises what it likes
+        except Exception as error:  # a custom serde may raise anything
             raise self.damaged(where, f"{type(error).__name__}: {error}") from error
 
     def mapping(self, value: object, *, where: str) -> dict[str, Any]:
@@ -111,13 +111,13 @@ class Decoding:
             raise self.damaged(where, "it is no mapping")
         return cast("dict[str, Any]", value)
 
-    def place(self, row: Sequence[Any]) -> Place:
+    def place(self, row: Sequence[Any]) -> SourcePosition:
         ns, checkpoint_id, parent_id = row
         if not (isinstance(ns, str) and isinstance(checkpoint_id, str) and checkpoint_id):
             raise self.damaged("a checkpoint", "its keys are no text")
         if not isinstance(parent_id, str | None):
             raise self.damaged(f"checkpoint {checkpoint_id}", "its parent is no text")
-        return Place(ns, checkpoint_id, parent_id or None)
+        return SourcePosition(ns, checkpoint_id, parent_id or None)
 
     def writes(self, rows: Iterable[Sequence[Any]], *, of: str) -> list[Write]:
         """Writes in the order in which LangGraph applies those of one step."""

@@ -12,8 +12,8 @@ from holdfast import settings
 from holdfast.errors import MisuseError, StoreNotPermitted, StoreUnavailable
 from holdfast.integrations.langgraph.sources.contract import (
     Decoding,
-    Place,
     Saved,
+    SourcePosition,
     ThreadSize,
     Write,
     sizes,
@@ -50,7 +50,7 @@ class PostgresSource:
     def __init__(self, url: str, serde: SerializerProtocol) -> None:
         self._shown = settings.shown_store(url)
         self._serde = serde
-        with self._told():
+        with self._translate_errors():
             self._connection = psycopg.connect(
                 url, connect_timeout=_CONNECT_SECONDS, cursor_factory=psycopg.RawCursor
             )
@@ -80,7 +80,7 @@ class PostgresSource:
 
     def rows(self, query: str, *values: str) -> list[Sequence[Any]]:
         sql: LiteralString = _SQL[query]
-        with self._told():
+        with self._translate_errors():
             return list(self._connection.execute(sql, values or None).fetchall())
 
     def threads(self) -> list[ThreadSize]:
@@ -89,20 +89,20 @@ class PostgresSource:
         finally:
             self.end()
 
-    def reading(self, thread_id: str) -> "_Reading":
-        return _Reading(self, thread_id, Decoding(self._serde, thread_id))
+    def reading(self, thread_id: str) -> "_PostgresReader":
+        return _PostgresReader(self, thread_id, Decoding(self._serde, thread_id))
 
     def end(self) -> None:
         """End the transaction that reading began."""
-        with self._told():
+        with self._translate_errors():
             self._connection.rollback()
 
     def close(self) -> None:
         self._connection.close()
 
     @contextmanager
-    def _told(self) -> Generator[None]:
-        """The driver's errors in our words."""
+    def _translate_errors(self) -> Generator[None]:
+        """Translate the driver's errors to ours."""
         try:
             yield
         except psycopg.errors.InsufficientPrivilege as error:
@@ -111,7 +111,7 @@ class PostgresSource:
             raise StoreUnavailable(f"{self._shown} cannot be read: {error}") from error
 
 
-class _Reading:
+class _PostgresReader:
     def __init__(self, source: PostgresSource, thread_id: str, decoding: Decoding) -> None:
         self._source = source
         self._thread_id = thread_id
@@ -123,11 +123,11 @@ class _Reading:
     def __exit__(self, *_: object) -> None:
         self._source.end()
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[SourcePosition]:
         rows = self._source.rows(self._source.queries.places, self._thread_id)
         return [self._decoding.place(row) for row in rows]
 
-    def saved(self, place: Place) -> Saved:
+    def saved(self, place: SourcePosition) -> Saved:
         queries, where = self._source.queries, f"checkpoint {place.checkpoint_id}"
         key = (self._thread_id, place.ns, place.checkpoint_id)
         ((stored, metadata),) = self._source.rows(queries.checkpoint, *key)

@@ -13,8 +13,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.errors import IntegrityError, MisuseError, NotFoundError, StoreBusy, StoreUnavailable
 from holdfast.integrations.langgraph.sources.contract import (
     Decoding,
-    Place,
     Saved,
+    SourcePosition,
     ThreadSize,
     Write,
     sizes,
@@ -37,14 +37,14 @@ class _Connection(Protocol):
 
 
 class SQLiteSource:
-    """A file that is opened read-only; whoever writes to it meanwhile is not disturbed."""
+    """A file that is opened read-only; concurrent writers are not disturbed."""
 
     def __init__(self, path: str, serde: SerializerProtocol) -> None:
         if not os.path.isfile(path):
             raise NotFoundError(f"there is no file {path}; name the database of LangGraph's saver")
         self._path = path
         self._serde = serde
-        with _told(path):
+        with _translate_errors(path):
             opened = apsw.Connection(f"file:{quote(path)}?mode=ro", flags=_FLAGS)
             self._connection = cast(_Connection, opened)
             self._connection.set_busy_timeout(_BUSY_MILLISECONDS)
@@ -68,20 +68,20 @@ class SQLiteSource:
         self.writes_query = "sqlite_writes" if has_paths else "sqlite_writes_without_path"
 
     def rows(self, query: str, *values: str) -> list[Sequence[Any]]:
-        with _told(self._path):
+        with _translate_errors(self._path):
             return list(self._connection.execute(_SQL[query], values))
 
     def threads(self) -> list[ThreadSize]:
         return sizes(self.rows("sqlite_threads"), self.rows("sqlite_writes_of_threads"))
 
-    def reading(self, thread_id: str) -> "_Reading":
-        return _Reading(self, self._connection, thread_id, Decoding(self._serde, thread_id))
+    def reading(self, thread_id: str) -> "_SqliteReader":
+        return _SqliteReader(self, self._connection, thread_id, Decoding(self._serde, thread_id))
 
     def close(self) -> None:
         self._connection.close()
 
 
-class _Reading:
+class _SqliteReader:
     def __init__(
         self,
         source: SQLiteSource,
@@ -101,11 +101,11 @@ class _Reading:
     def __exit__(self, *_: object) -> None:
         self._connection.execute("ROLLBACK")
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[SourcePosition]:
         rows = self._source.rows("sqlite_places", self._thread_id)
         return [self._decoding.place(row) for row in rows]
 
-    def saved(self, place: Place) -> Saved:
+    def saved(self, place: SourcePosition) -> Saved:
         where = f"checkpoint {place.checkpoint_id}"
         ((kind, data, metadata),) = self._source.rows(
             "sqlite_checkpoint", self._thread_id, place.ns, place.checkpoint_id
@@ -130,8 +130,8 @@ class _Reading:
 
 
 @contextmanager
-def _told(path: str) -> Generator[None]:
-    """The driver's errors in our words."""
+def _translate_errors(path: str) -> Generator[None]:
+    """Translate the driver's errors to ours."""
     try:
         yield
     except apsw.BusyError as error:

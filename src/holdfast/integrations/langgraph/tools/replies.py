@@ -1,7 +1,7 @@
-"""What a tool returned, as it is stored with its effect, and as it is given back.
+"""What a tool returned: how it is stored with its effect, and how it is given back.
 
 A reply is stored by the saver's serializer. It is given back under the id of the call that asks for
-it now, which is another one when the model was asked again. What a person or `verify` tells of a
+it now, which is another one when the model was asked again. What a person or `verify` reports of a
 call is a plain value, and becomes a message.
 """
 
@@ -32,7 +32,7 @@ class Serializer(Protocol):
     def loads_typed(self, data: tuple[str, bytes]) -> Any: ...
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class GraphToolCall(msgspec.Struct, frozen=True):
     """A call as the model asked for it."""
 
     tool: str
@@ -40,7 +40,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     call_id: str
 
 
-def stored(reply: Reply, call: ToolCall, serde: Serializer) -> dict[str, Any]:
+def stored(reply: Reply, call: GraphToolCall, serde: Serializer) -> dict[str, Any]:
     """A reply as an effect's result. That it happened is on record, whatever it returned."""
     try:
         form, data = serde.dumps_typed(reply)
@@ -55,23 +55,23 @@ def as_text(reply: Reply) -> dict[str, Any]:
     return {"text": storable_text(str(getattr(reply, "content", reply)))}
 
 
-def given_back(result: Any, call: ToolCall, serde: Serializer) -> Reply:
+def given_back(result: Any, call: GraphToolCall, serde: Serializer) -> Reply:
     """The reply to a call that happened before, from what is on record of it."""
-    told = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
-    if _FORM not in told:
-        return said(told["text"] if set(told) == {"text"} else cast(object, result), call)
-    reply = serde.loads_typed((told[_FORM], bytes(told["data"])))
-    return _readdressed(reply, str(told.get("call_id", "")), call)
+    fields = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+    if _FORM not in fields:
+        return said(fields["text"] if set(fields) == {"text"} else cast(object, result), call)
+    reply = serde.loads_typed((fields[_FORM], bytes(fields["data"])))
+    return _readdressed(reply, str(fields.get("call_id", "")), call)
 
 
-def said(result: object, call: ToolCall) -> ToolMessage:
-    """A message that tells a plain result."""
+def said(result: object, call: GraphToolCall) -> ToolMessage:
+    """Return a message with a plain result."""
     content = _NOT_KNOWN if result is None else text_of(result)
     return ToolMessage(content=content, name=call.tool, tool_call_id=call.call_id)
 
 
-def failed(text: str, call: ToolCall) -> ToolMessage:
-    """A message that tells an error."""
+def failed(text: str, call: GraphToolCall) -> ToolMessage:
+    """Return a message with an error."""
     return ToolMessage(content=text, name=call.tool, tool_call_id=call.call_id, status="error")
 
 
@@ -79,7 +79,7 @@ def is_error(reply: Reply) -> bool:
     return isinstance(reply, ToolMessage) and reply.status == "error"
 
 
-def _readdressed(reply: Any, call_id: str, call: ToolCall) -> Reply:
+def _readdressed(reply: Any, call_id: str, call: GraphToolCall) -> Reply:
     if isinstance(reply, list):
         return [_readdressed(each, call_id, call) for each in cast("list[Any]", reply)]
     if isinstance(reply, Command):
@@ -90,7 +90,7 @@ def _readdressed(reply: Any, call_id: str, call: ToolCall) -> Reply:
     raise MisuseError(f"{call.tool} has a {type(reply).__name__} on record, which is no reply")
 
 
-def _update(update: Any, call_id: str, call: ToolCall) -> Any:
+def _update(update: Any, call_id: str, call: GraphToolCall) -> Any:
     """An update of the state, in which the messages that answer the call do so again."""
     if isinstance(update, Mapping):
         items = cast("Mapping[Any, Any]", update).items()
@@ -104,7 +104,7 @@ def _update(update: Any, call_id: str, call: ToolCall) -> Any:
     return update
 
 
-def _message(message: ToolMessage, call_id: str, call: ToolCall) -> ToolMessage:
+def _message(message: ToolMessage, call_id: str, call: GraphToolCall) -> ToolMessage:
     if call_id == call.call_id:
         return message
     # With the id of the first message it would take that one's place in the state.

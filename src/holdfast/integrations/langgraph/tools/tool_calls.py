@@ -19,7 +19,7 @@ from langgraph.types import interrupt
 
 from holdfast import clock, codec
 from holdfast.agents.definitions.tools import EffectClass, Happened, text_of
-from holdfast.agents.definitions.tools import Policy as ToolPolicy
+from holdfast.agents.definitions.tools import ToolPolicy as ToolPolicy
 from holdfast.agents.effects import effect_flow as flow
 from holdfast.agents.turn.calls import describe
 from holdfast.engine.effects import Begun, EffectRequest
@@ -28,9 +28,9 @@ from holdfast.integrations.langgraph import interrupts
 from holdfast.integrations.langgraph.interrupts import UNKNOWN_EFFECT
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.tools import replies
-from holdfast.integrations.langgraph.tools.replies import Reply, Serializer, ToolCall
-from holdfast.integrations.langgraph.tools.watching import Watch
-from holdfast.kernel.effects import Effect, Status
+from holdfast.integrations.langgraph.tools.call_watch import CallWatch
+from holdfast.integrations.langgraph.tools.replies import GraphToolCall, Reply, Serializer
+from holdfast.kernel.effects import Effect, EffectStatus
 from holdfast.names import MAX_TEXT
 from holdfast.telemetry import log
 
@@ -49,7 +49,7 @@ _VERDICT: Final[dict[str, Any]] = {
 }
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class GraphToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How calls of a tool are made safe."""
 
     effect: EffectClass = "mutate"
@@ -59,8 +59,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     not_done_on: tuple[type[BaseException], ...] = ()
 
 
-class Store(NamedTuple):
-    """A step: call this on the saver's event loop, and tell what it returns."""
+class StoreStep(NamedTuple):
+    """A step: call this on the saver's event loop, and send back what it returns."""
 
     function: Callable[..., Awaitable[Any]]
     args: tuple[Any, ...]
@@ -68,18 +68,18 @@ class Store(NamedTuple):
 
 
 class Make(NamedTuple):
-    """A step: let the tool run, and tell what was seen, whatever it raises."""
+    """A step: let the tool run, and report what was seen, whatever it raises."""
 
     key: str
 
 
-class Verify(NamedTuple):
+class VerifyStep(NamedTuple):
     """A step: ask outside whether the call of an effect happened."""
 
     effect: Effect
 
 
-Step = Store | Make | Verify
+Step = StoreStep | Make | VerifyStep
 Flow = Generator[Step, Any, Reply]
 
 
@@ -90,8 +90,8 @@ class Made(NamedTuple):
     error: BaseException | None = None
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What a person says became of a call."""
+class PersonVerdict(msgspec.Struct, frozen=True):
+    """The outcome of a call, as reported by a person."""
 
     happened: bool
     result: Any = None
@@ -99,19 +99,19 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Calling(msgspec.Struct, kw_only=True):
-    """A call, what is to be kept about it, and where it stands."""
+    """A call, what is to be kept about it, and its status."""
 
-    call: ToolCall
-    policy: Policy
-    watch: Watch
+    call: GraphToolCall
+    policy: GraphToolPolicy
+    watch: CallWatch
     serde: Serializer
     config: Any
     thread: Thread
-    said: dict[str, "Verdict"]
+    said: dict[str, "PersonVerdict"]
     """What people said of other calls, by their effects, when it was this one that asked."""
     ordinal: int = 0
     asked: tuple[object, ...] = ()
-    """What tells it from an equal call that was meant as another one."""
+    """What distinguishes it from an equal call that was meant as another one."""
     is_alone: bool = True
     """Whether no other call runs in its task, so that an answer needs not say which is meant."""
     made: Made | None = None
@@ -137,7 +137,7 @@ class Calling(msgspec.Struct, kw_only=True):
             answer = yield from self._answer(step, request)
 
     def _request(self, anchor: str) -> EffectRequest:
-        """The effect that the call is. What tells it apart is in its digest, and so in its key."""
+        """Return the call's effect. What distinguishes it is in its digest, and so in its key."""
         material: list[object] = [anchor, self.call.args, *self.asked]
         if self.policy.effect == "idempotent" or self.policy.repeat:
             material += [self.call.call_id, self.ordinal]
@@ -183,7 +183,7 @@ class Calling(msgspec.Struct, kw_only=True):
         return begun
 
     def _make(self, begun: Begun) -> Flow:
-        """Let the tool run, and tell the flow what was seen."""
+        """Let the tool run, and report to the flow what was seen."""
         half = clock.seconds(self.policy.limit_seconds) // 2
         if begun.answer == "fresh" and clock.steady() - self.began_at > half:
             return flow.TooLate()
@@ -204,23 +204,21 @@ class Calling(msgspec.Struct, kw_only=True):
         return None
 
     def _settle(self, step: flow.Settle) -> Flow:
-        """Record an outcome, unless somebody else has; the reply, or None to begin again."""
+        """Record an outcome, unless one is recorded; return the reply, or None to begin again."""
         made, note = step.result, step.note or _note(step.error)
         if isinstance(made, Made):
             yield from self._complete(step.begun, made.reply)
             return made.reply
-        if step.status is Status.UNKNOWN:
+        if step.status is EffectStatus.UNKNOWN:
             return (yield from self._doubt(step.begun, note))
         try:
-            if step.status is Status.COMPLETED:
+            if step.status is EffectStatus.COMPLETED:
                 yield _store(self.thread.finish_effect, step.begun, step.result)
             else:
                 yield _store(self.thread.abandon_effect, step.begun, note=note)
         except IllegalMove as error:
-            if note == flow.STOOD_STILL:
-                raise
             log.warning("%s was settled by somebody else: %s", self.call.tool, error)
-        is_end = step.status is Status.NOT_DONE and not step.retry
+        is_end = step.status is EffectStatus.NOT_DONE and not step.retry
         return _as_it_came(self.made) if is_end else None
 
     def _complete(self, begun: Begun, reply: Reply) -> Flow:
@@ -246,7 +244,7 @@ class Calling(msgspec.Struct, kw_only=True):
         raised = None if error is None or self.made is None else self.made.error
         if raised is not None and not isinstance(raised, Exception):
             raise raised  # the process or the task is being ended: another one resumes the call
-        return flow.VerifyAnswer((yield Verify(begun.effect)))
+        return flow.VerifyAnswer((yield VerifyStep(begun.effect)))
 
     def _ask_person(self, begun: Begun, error: str | None) -> Flow:
         asked = yield _store(self.thread.questions)
@@ -254,11 +252,11 @@ class Calling(msgspec.Struct, kw_only=True):
         said = self._ask(begun.effect, numbers if error is None and self.is_alone else ())
         return Happened(said.result) if said.happened else NotDone()
 
-    def _ask(self, effect: Effect, numbers: Collection[int]) -> Verdict:
-        """What a person says. A task is given all its answers, those to other questions too.
+    def _ask(self, effect: Effect, numbers: Collection[int]) -> PersonVerdict:
+        """Return a person's verdict. A task gets all its answers, those to other questions too.
 
         One that names no effect counts where this effect was asked about: in `numbers`. LangGraph
-        gives the last answer once more when a graph goes on without one, so it must be a new one.
+        gives the last answer once more when a graph resumes without one, so it must be a new one.
         """
         effect_id = str(effect.effect_id)
         question = {
@@ -274,10 +272,10 @@ class Calling(msgspec.Struct, kw_only=True):
         before: list[Any] = []
         while effect_id not in self.said:
             answer = interrupt(question, response_schema=_VERDICT)
-            told = _verdict(answer)
+            verdict = _verdict(answer)
             is_new = len(before) in numbers and answer not in before
-            if told is not None and (told.effect or is_new):
-                self.said[told.effect or effect_id] = told
+            if verdict is not None and (verdict.effect or is_new):
+                self.said[verdict.effect or effect_id] = verdict
             before.append(answer)
         return self.said.pop(effect_id)
 
@@ -304,12 +302,12 @@ def named(question: object, answer: object) -> object:
     return {"effect": effect_id, **cast("dict[str, Any]", answer)}
 
 
-def asked_in(messages: Sequence[Any], call: ToolCall) -> tuple[object, ...]:
+def asked_in(messages: Sequence[Any], call: GraphToolCall) -> tuple[object, ...]:
     """What an equal call, made later on purpose, does not share with this one.
 
     After a crash the model may be asked again, and say the same in another message. So it is the
     message of a person that it answers, and how often it has seen the reply since. A reply that
-    tells of an error, or that nobody knows, is none.
+    reports an error, or an unknown outcome, does not count.
     """
     _, before = _split(messages, call)
     answered: set[str] = set()
@@ -325,8 +323,8 @@ def asked_in(messages: Sequence[Any], call: ToolCall) -> tuple[object, ...]:
     return ("answers", "", count)
 
 
-def ordinal_of(messages: Sequence[Any], call: ToolCall) -> int:
-    """How many calls like this one stand before it in the message of the model."""
+def ordinal_of(messages: Sequence[Any], call: GraphToolCall) -> int:
+    """Count the calls like this one before it in the message of the model."""
     asking, _ = _split(messages, call)
     before = 0
     for other in () if asking is None else asking.tool_calls:
@@ -336,7 +334,7 @@ def ordinal_of(messages: Sequence[Any], call: ToolCall) -> int:
     return before
 
 
-def _split(messages: Sequence[Any], call: ToolCall) -> tuple[AIMessage | None, Sequence[Any]]:
+def _split(messages: Sequence[Any], call: GraphToolCall) -> tuple[AIMessage | None, Sequence[Any]]:
     """The message that asks for a call, and those before it."""
     for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
@@ -351,12 +349,12 @@ def _is_human(message: Any) -> bool:
     return getattr(message, "type", "") == "human"
 
 
-def _is_like(other: Any, call: ToolCall) -> bool:
+def _is_like(other: Any, call: GraphToolCall) -> bool:
     return (other.get("name"), other.get("args")) == (call.tool, call.args)
 
 
-def _store(function: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Store:
-    return Store(function, args, kwargs)
+def _store(function: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> StoreStep:
+    return StoreStep(function, args, kwargs)
 
 
 def _as_it_came(made: Made | None) -> Reply:
@@ -371,9 +369,9 @@ def _note(error: BaseException | None) -> str:
     return "" if error is None else describe(error)[:MAX_TEXT]
 
 
-def _verdict(answer: object) -> Verdict | None:
+def _verdict(answer: object) -> PersonVerdict | None:
     try:
-        return msgspec.convert(answer, Verdict)
+        return msgspec.convert(answer, PersonVerdict)
     except msgspec.ValidationError:
         return None
 
@@ -382,17 +380,17 @@ def _moment(at: int) -> str:
     return clock.to_datetime(at).astimezone(dt.UTC).isoformat(timespec="seconds")
 
 
-def _told(call: ToolCall) -> str:
+def _shown(call: GraphToolCall) -> str:
     args = ", ".join(f"{name}={text_of(value)}" for name, value in call.args.items())
     return f"{call.tool}({args})"
 
 
-def _question(call: ToolCall, effect: Effect) -> str:
-    asked = f"{_told(call)} was begun at {_moment(effect.issued_at)}, and nobody saw how it ended."
+def _question(call: GraphToolCall, effect: Effect) -> str:
+    asked = f"{_shown(call)} was begun at {_moment(effect.issued_at)}, and nobody saw how it ended."
     return f"{asked} Did it happen?"[:MAX_TEXT]
 
 
-def _report(call: ToolCall, made: Made | None) -> str:
+def _report(call: GraphToolCall, made: Made | None) -> str:
     why = "was interrupted"
     if made is not None:
         why = f"raised {describe(made.error)}" if made.error else "failed"

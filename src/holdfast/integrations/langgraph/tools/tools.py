@@ -18,8 +18,8 @@ from langgraph.prebuilt import ToolNode
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from holdfast import faults
-from holdfast.agents.conversion import shapes
-from holdfast.agents.definitions.takes import Key
+from holdfast.agents.conversion import type_conversion
+from holdfast.agents.definitions.tool_arguments import Key
 from holdfast.agents.definitions.tools import EffectClass, Happened
 from holdfast.agents.effects import doubt
 from holdfast.agents.exits.threads import call_in_thread
@@ -27,22 +27,22 @@ from holdfast.agents.turn.calls import usable_id
 from holdfast.errors import MisuseError, NotDone
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.tools import watching
-from holdfast.integrations.langgraph.tools.replies import Reply, ToolCall
+from holdfast.integrations.langgraph.tools import call_watch
+from holdfast.integrations.langgraph.tools.call_watch import CallWatch
+from holdfast.integrations.langgraph.tools.replies import GraphToolCall, Reply
 from holdfast.integrations.langgraph.tools.tool_calls import (
     Calling,
     Flow,
+    GraphToolPolicy,
     Made,
     Make,
-    Policy,
+    PersonVerdict,
     Step,
-    Store,
+    StoreStep,
     Unknown,
-    Verdict,
     asked_in,
     ordinal_of,
 )
-from holdfast.integrations.langgraph.tools.watching import Watch
 from holdfast.kernel.effects import Effect
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ Verify = Callable[[Key, str, dict[str, Any]], Any]
 Named = Collection[str | BaseTool]
 
 METADATA: Final = "holdfast"
-"""The key in a tool's `metadata` under which its policy may stand."""
+"""The key in a tool's `metadata` that may hold its policy."""
 
 _key: ContextVar[str] = ContextVar("holdfast_key")
 
@@ -90,36 +90,38 @@ def durable_tools(
     A tool is taken to have consequences unless it is named in `read` (none, so not recorded) or
     `idempotent` (safe to repeat), or its own `metadata["holdfast"]` says so. A call is made once,
     whatever ids the model gives it when it is asked again; one that the model makes after it has
-    seen the reply is another call. Calls of tools in `repeat` are told apart by their ids alone.
+    seen the reply is another call. Calls of tools in `repeat` differ by their ids alone.
     After a crash `verify(key, tool, args)` says whether a call
     happened (Happened, NotDone, or None); without an answer a person is asked by an interrupt, or
-    the model is told (`unknown="report"`).
+    the model gets a report (`unknown="report"`).
     """
     if not isinstance(saver, HoldfastSaver):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
         raise MisuseError(
             f"durable_tools needs the HoldfastSaver that the graph is compiled with, not {saver!r}"
         )
-    options = _Options(
+    options = _ToolOptions(
         effects={
             **dict.fromkeys(_names(read), "read"),
             **dict.fromkeys(_names(idempotent), "idempotent"),
         },
         repeat=frozenset(_names(repeat)),
         verify=verify,
-        default=Policy(limit_seconds=limit_seconds, unknown=unknown, not_done_on=not_done_on),
+        default=GraphToolPolicy(
+            limit_seconds=limit_seconds, unknown=unknown, not_done_on=not_done_on
+        ),
     )
     _check(options)
     return _kind()(saver, options)
 
 
-class _Options(msgspec.Struct, frozen=True, kw_only=True):
+class _ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
     effects: dict[str, Any]
     repeat: frozenset[str]
     verify: Verify | None
-    default: Policy
+    default: GraphToolPolicy
 
-    def policy_for(self, name: str, tool: BaseTool | None) -> Policy:
-        """What is said here counts before what the tool says of itself."""
+    def policy_for(self, name: str, tool: BaseTool | None) -> GraphToolPolicy:
+        """Return a tool's policy; the settings here take precedence over the tool's own."""
         policy = _own_policy(tool, self.default)
         if name in self.effects:
             policy = msgspec.structs.replace(policy, effect=self.effects[name])
@@ -133,11 +135,11 @@ class DurableTools(Middleware):
 
     tools: Sequence[BaseTool] = ()
 
-    def __init__(self, saver: HoldfastSaver, options: _Options) -> None:
+    def __init__(self, saver: HoldfastSaver, options: _ToolOptions) -> None:
         super().__init__()
         self._saver = saver
         self._options = options
-        self._said: dict[str, Verdict] = {}
+        self._said: dict[str, PersonVerdict] = {}
 
     @property
     def name(self) -> str:
@@ -180,7 +182,7 @@ class DurableTools(Middleware):
         policy = self._options.policy_for(asked["name"], tool)
         if tool is None or policy.effect == "read":
             return None
-        call = ToolCall(asked["name"], dict(asked["args"]), usable_id(asked.get("id") or ""))
+        call = GraphToolCall(asked["name"], dict(asked["args"]), usable_id(asked.get("id") or ""))
         config = cast("dict[str, Any]", cast(Any, request).runtime.config)
         conf = config.get("configurable", {})
         if not conf.get("thread_id"):
@@ -188,7 +190,7 @@ class DurableTools(Middleware):
                 f"{call.tool} has consequences, and needs a thread to be recorded in: give "
                 'config={"configurable": {"thread_id": "..."}}'
             )
-        watch = Watch()
+        watch = CallWatch()
         messages = _messages_in(request.state, asked.get("id") or "")
         calling = Calling(
             call=call,
@@ -246,7 +248,7 @@ class _Blocking(_Driver):
             return end.value
 
     def _do(self, step: Step, make: Callable[[], Reply]) -> Any:
-        if isinstance(step, Store):
+        if isinstance(step, StoreStep):
             return self._saver.call(step.function, *step.args, **step.kwargs)
         if isinstance(step, Make):
             return self._make(step, make)
@@ -290,7 +292,7 @@ class _Async(_Driver):
         tool: BaseTool | None,
     ) -> None:
         super().__init__(saver, calling, verify)
-        can_end = tool is not None and watching.is_async(tool)
+        can_end = tool is not None and call_watch.is_async(tool)
         self._limit = calling.policy.limit_seconds if can_end else None
 
     async def drive(self, flow: Flow, make: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -307,7 +309,7 @@ class _Async(_Driver):
             return end.value
 
     async def _do(self, step: Step, make: Callable[[], Awaitable[Reply]]) -> Any:
-        if isinstance(step, Store):
+        if isinstance(step, StoreStep):
             return await self._saver.acall(step.function, *step.args, **step.kwargs)
         if isinstance(step, Make):
             return await self._make(step, make)
@@ -332,7 +334,7 @@ class _Async(_Driver):
             return None
         faults.point("tool.before_verify")
         try:
-            if shapes.is_async(verify):
+            if type_conversion.is_async(verify):
                 verdict = await verify(*self._question(effect.key))
             else:
                 verdict = await call_in_thread(verify, *self._question(effect.key))
@@ -363,20 +365,20 @@ def _names(given: Named) -> Iterable[str]:
     return [each if isinstance(each, str) else each.name for each in given]
 
 
-def _own_policy(tool: BaseTool | None, default: Policy) -> Policy:
-    """The default, changed by what stands in the tool's metadata."""
+def _own_policy(tool: BaseTool | None, default: GraphToolPolicy) -> GraphToolPolicy:
+    """Return the default policy, changed by the tool's metadata."""
     own = ((tool and tool.metadata) or {}).get(METADATA)
     if own is None:
         return default
     try:
-        told = msgspec.convert(own, _OwnPolicy, strict=True)
+        parsed = msgspec.convert(own, _OwnPolicy, strict=True)
     except msgspec.ValidationError as error:
         raise MisuseError(
             f'metadata["{METADATA}"] of tool {tool and tool.name} cannot be used: {error}. It is '
             'a dict such as {"effect": "read"}, with effect, repeat, limit_seconds and unknown'
         ) from error
     given = {
-        name: value for name, value in msgspec.structs.asdict(told).items() if value is not None
+        name: value for name, value in msgspec.structs.asdict(parsed).items() if value is not None
     }
     policy = msgspec.structs.replace(default, **given)
     _check_policy(policy, f"tool {tool and tool.name}")
@@ -390,14 +392,14 @@ class _OwnPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     unknown: Unknown | None = None
 
 
-def _check(options: _Options) -> None:
+def _check(options: _ToolOptions) -> None:
     _check_policy(options.default, "durable_tools")
     reading = {name for name, effect in options.effects.items() if effect == "read"}
     if both := sorted(reading & options.repeat):
         raise MisuseError(f"{both[0]} only reads: it may be called again anyway")
 
 
-def _check_policy(policy: Policy, what: str) -> None:
+def _check_policy(policy: GraphToolPolicy, what: str) -> None:
     if policy.unknown not in get_args(Unknown):
         raise MisuseError(f"unknown of {what} must be ask or report, not {policy.unknown!r}")
     if policy.limit_seconds <= 0:

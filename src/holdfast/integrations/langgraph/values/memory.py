@@ -1,4 +1,4 @@
-"""What became of objects that were seen before, so that only what is new is serialized.
+"""The tokens of objects that were seen before, so that only what is new is serialized.
 
 Messages and plain dicts are mutable: each is kept with a copy of what it held, and counts as known
 only while it still holds that. Equal values count as unchanged, so `1` for `True` is not noticed.
@@ -23,7 +23,7 @@ _fields: Final[Callable[[Any], dict[str, Any]]] = operator.attrgetter("__dict__"
 _extra: Final[Callable[[Any], object]] = operator.attrgetter("__pydantic_extra__")
 
 
-class Known(NamedTuple):
+class KnownObject(NamedTuple):
     """An object, what it held, and the tokens it became."""
 
     held: Any
@@ -35,7 +35,7 @@ class _Opaque(Exception):
     """Holds something that cannot be copied and compared cheaply."""
 
 
-class Row:
+class ChannelMemory:
     """What a channel held last: the messages its list began with, and what else was known."""
 
     __slots__ = ("ends", "extras", "held", "others", "states", "tokens")
@@ -46,9 +46,9 @@ class Row:
         self.states: list[dict[str, Any]] = []
         self.tokens: list[msgspec.Raw] = []
         self.ends: list[int] = []
-        self.others: list[Known] = []
+        self.others: list[KnownObject] = []
 
-    def add(self, known: Known) -> None:
+    def add(self, known: KnownObject) -> None:
         """The next message of the run that the list begins with."""
         self.held.append(known.held)
         self.extras.append(_extra(known.held))
@@ -77,10 +77,10 @@ class Row:
             del self.tokens[self.ends[size - 1] if size else 0 :]
             del self.held[size:], self.extras[size:], self.states[size:], self.ends[size:]
 
-    def knowns(self) -> Iterable[Known]:
+    def knowns(self) -> Iterable[KnownObject]:
         start = 0
         for held, state, end in zip(self.held, self.states, self.ends, strict=True):
-            yield Known(held, state, self.tokens[start:end])
+            yield KnownObject(held, state, self.tokens[start:end])
             start = end
         yield from self.others
 
@@ -102,16 +102,16 @@ class Memory:
     """The objects of one thread that were seen lately."""
 
     def __init__(self) -> None:
-        self._known: dict[int, Known] = {}
-        self._rows: dict[str, Row] = {}
+        self._known: dict[int, KnownObject] = {}
+        self._rows: dict[str, ChannelMemory] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def row(self, channel: str) -> Row:
-        return self._rows.get(channel) or Row()
+    def row(self, channel: str) -> ChannelMemory:
+        return self._rows.get(channel) or ChannelMemory()
 
-    def find(self, held: object) -> Known | None:
+    def find(self, held: object) -> KnownObject | None:
         """The object as it was seen before, if it still holds what it held."""
         known = self._known.get(id(held))
         if known is None or known.held is not held or not is_same(held, known.state):
@@ -120,14 +120,14 @@ class Memory:
 
     def learn(
         self, held: Any, state: dict[str, Any] | None, tokens: list[msgspec.Raw]
-    ) -> Known | None:
+    ) -> KnownObject | None:
         """Keep what an object became that held `state` before; None if that is not known."""
         if state is None:
             return None
-        known = self._known[id(held)] = Known(held, state, tokens)
+        known = self._known[id(held)] = KnownObject(held, state, tokens)
         return known
 
-    def keep(self, channel: str, row: Row) -> None:
+    def keep(self, channel: str, row: ChannelMemory) -> None:
         """Let `row` be what the channel held last, and forget what no channel holds."""
         self._rows.pop(channel, None)
         self._rows[channel] = row

@@ -38,7 +38,7 @@ _set: Final = object.__setattr__
 
 
 def checked(kind: type[BaseMessage], fields: dict[str, Any]) -> dict[str, Any] | None:
-    """The fields of a message, or None if only its constructor can tell what they mean."""
+    """Return the fields of a message, or None if only its constructor knows what they mean."""
     names, check = _checks(kind)
     if fields.keys() != names or (kind is AIMessage and not _is_settled(fields)):
         return None
@@ -62,7 +62,7 @@ def remade(kind: type[BaseMessage], fields: dict[str, Any]) -> BaseMessage | Non
 
 
 def _is_settled(fields: dict[str, Any]) -> bool:
-    """Whether the constructor would leave the tool calls as they are."""
+    """Whether the constructor would leave the tool calls unchanged."""
     try:
         return (
             not fields["invalid_tool_calls"]

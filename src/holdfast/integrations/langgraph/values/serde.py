@@ -18,8 +18,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.errors import CheckpointCorrupted, TypeNotAllowed
 from holdfast.integrations.langgraph.values.allowed import Allowed, TypeOrName
-from holdfast.integrations.langgraph.values.reading import Reader
-from holdfast.integrations.langgraph.values.writing import Writer
+from holdfast.integrations.langgraph.values.msgpack_reader import MsgpackReader
+from holdfast.integrations.langgraph.values.msgpack_writer import MsgpackWriter
 
 MSGPACK: Final = "msgpack"
 
@@ -40,10 +40,10 @@ class StrictSerializer(JsonPlusSerializer):
     """A JsonPlusSerializer that makes only types of a list, and raises instead of degrading."""
 
     def __init__(self, allow: Iterable[TypeOrName] = ()) -> None:
-        # The base class reads the environment unless it is told; what it is told is not used.
+        # The base class reads the environment unless it gets a value; that value is not used.
         super().__init__(allowed_msgpack_modules=None)
         self._allowed = Allowed(allow)
-        self._reader = Reader(self._allowed)
+        self._reader = MsgpackReader(self._allowed)
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[TypeOrName]) -> Self:
         """A serializer that makes the types of `extra_allowlist` too."""
@@ -52,7 +52,7 @@ class StrictSerializer(JsonPlusSerializer):
             return self
         clone = copy.copy(self)
         clone._allowed = self._allowed.also(extra)
-        clone._reader = Reader(clone._allowed)
+        clone._reader = MsgpackReader(clone._allowed)
         return clone
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
@@ -62,7 +62,7 @@ class StrictSerializer(JsonPlusSerializer):
             return "bytes", obj
         if isinstance(obj, bytearray):
             return "bytearray", bytes(obj)
-        writer = Writer(self._allowed)
+        writer = MsgpackWriter(self._allowed)
         data = writer.pack(obj)
         if writer.doubtful:
             self.unpack(data)
@@ -82,7 +82,7 @@ class StrictSerializer(JsonPlusSerializer):
 
     def pack_shell(self, message: BaseMessage) -> bytes:
         """The MessagePack of a message with nothing for its content."""
-        writer = Writer(self._allowed)
+        writer = MsgpackWriter(self._allowed)
         data = writer.pack_shell(message)
         if writer.doubtful:
             self.unpack(data)

@@ -1,6 +1,6 @@
 """The tokens that values are flattened to. They are a stored format: forms are added, not changed.
 
-Tokens stand in the order in which they are read, and say how much follows:
+Tokens are in the order in which they are read, and say how much follows:
 
     None, bool, int, float, str     themselves
     bytes                           anything else, as the serializer's MessagePack

@@ -1,7 +1,7 @@
 """Values of channels as flat lists of tokens, so that nothing is stored twice.
 
-Each token is stored once per thread. Long texts, messages and the entries of large dicts are tokens
-of their own: a list that grew by a message has the tokens it had, and those of the message.
+Each token is stored once per thread. Long texts, messages and entries of large dicts are separate
+tokens: a list that grew by a message has the tokens it had, and those of the message.
 
 With a serializer that is not ours, an encrypting one say, nothing is left readable: each item of a
 list is one token, any other value is one token.
@@ -16,9 +16,9 @@ import msgspec
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.errors import CheckpointCorrupted
-from holdfast.integrations.langgraph.values.assembling import Assembling, Met
-from holdfast.integrations.langgraph.values.flattening import Flattening
-from holdfast.integrations.langgraph.values.memory import Memory, Row, state_of
+from holdfast.integrations.langgraph.values.assembly import Assembler, SeenValue
+from holdfast.integrations.langgraph.values.flattener import Flattener
+from holdfast.integrations.langgraph.values.memory import ChannelMemory, Memory, state_of
 from holdfast.integrations.langgraph.values.messages import MESSAGES
 
 LIST: Final = "list"
@@ -34,7 +34,7 @@ class Flat(NamedTuple):
     tokens: list[msgspec.Raw]
 
 
-class _Made(NamedTuple):
+class _BuiltValue(NamedTuple):
     """A list that was made of tokens, and where each item's tokens end."""
 
     tokens: list[msgspec.Raw | bytes]
@@ -47,7 +47,7 @@ class Pool:
 
     def __init__(self) -> None:
         self.made: dict[bytes, Any] = {}
-        self.lists: dict[str, _Made] = {}
+        self.lists: dict[str, _BuiltValue] = {}
 
 
 class Values:
@@ -59,13 +59,13 @@ class Values:
         self._lock = threading.Lock()
 
     def flatten(self, value: object, *, channel: str = "") -> Flat:
-        """The tokens of `value`: those it had before, for every object that is as it was.
+        """Return the tokens of `value`: those it had before, for every object that is unchanged.
 
         What was in a `channel` last is remembered: give each channel a name, and writes another.
         Raises TypeNotAllowed or UnsupportedValue for what could not be read back.
         """
         with self._lock:
-            flattening = Flattening(self._serde, self._memory)
+            flattening = Flattener(self._serde, self._memory)
             if type(value) is list:
                 last = self._memory.row(channel)
                 flat = Flat(LIST, flattening.items(cast("list[Any]", value), last))
@@ -87,7 +87,7 @@ class Values:
         given = list(tokens)
         if pool is not None:
             return self._shared(kind, given, channel, pool)
-        assembling = Assembling(self._serde, given)
+        assembling = Assembler(self._serde, given)
         value = assembling.only() if kind == VALUE else assembling.items()[0]
         with self._lock:
             self._remember(channel, given, assembling.met)
@@ -95,24 +95,26 @@ class Values:
 
     def _shared(self, kind: str, given: list[msgspec.Raw | bytes], channel: str, pool: Pool) -> Any:
         if kind == VALUE:
-            return Assembling(self._serde, given, pool.made).only()
-        last = pool.lists.get(channel) or _Made([], [], [])
+            return Assembler(self._serde, given, pool.made).only()
+        last = pool.lists.get(channel) or _BuiltValue([], [], [])
         same = _common(given, last.tokens)
         size = bisect_right(last.ends, same)
         start = last.ends[size - 1] if size else 0
         items = last.items[:size]
         if start == len(given):
             return items
-        more, ends = Assembling(self._serde, given[start:], pool.made).items()
+        more, ends = Assembler(self._serde, given[start:], pool.made).items()
         items += more
-        pool.lists[channel] = _Made(
+        pool.lists[channel] = _BuiltValue(
             given, last.ends[:size] + [start + end for end in ends], list(items)
         )
         return items
 
-    def _remember(self, channel: str, given: list[msgspec.Raw | bytes], met: list[Met]) -> None:
+    def _remember(
+        self, channel: str, given: list[msgspec.Raw | bytes], met: list[SeenValue]
+    ) -> None:
         raws = [token if type(token) is msgspec.Raw else msgspec.Raw(token) for token in given]
-        row = Row()
+        row = ChannelMemory()
         for made, start, end in met:
             known = self._memory.learn(made, state_of(made), raws[start:end])
             if known is None:

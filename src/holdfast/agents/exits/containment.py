@@ -1,0 +1,77 @@
+"""Code of others that raises what would end its worker, as `sys.exit()` does: only it fails.
+
+Exceptions in PASSING are no failures of the code: they stop it on behalf of somebody else.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+from holdfast.agents.exits.exit_reasons import Suspend
+
+T = TypeVar("T")
+
+PASSING: tuple[type[BaseException], ...] = (asyncio.CancelledError, KeyboardInterrupt, Suspend)
+
+
+class CodeExited(Exception):
+    """Carries an exit out of a task: a task that raised SystemExit would stop the event loop."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def is_exit(error: BaseException) -> bool:
+    """Whether the code that raised this failed with a BaseException: SystemExit, or its own class.
+
+    False for an Exception, cancellation, Ctrl-C, and the suspension of a run.
+    """
+    if isinstance(error, (Exception, *PASSING)):
+        return False
+    if isinstance(error, GeneratorExit):
+        return not _is_being_closed()
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return group.subgroup(PASSING) is None
+    return True
+
+
+@contextmanager
+def contained() -> Generator[None]:
+    """Raise a RuntimeError in place of what would end the worker, and the runs of others with it.
+
+    Cancellation, Ctrl-C and the suspension of a run pass.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if is_exit(error):
+            raise RuntimeError(
+                f"it raised {type(error).__name__}: {error}, and so it alone was ended"
+            ) from error
+        raise
+
+
+async def carried(code: Coroutine[Any, Any, T]) -> T:
+    """Run code in a separate task; raises CodeExited in place of an exit."""
+    try:
+        return await code
+    except BaseException as error:
+        if is_exit(error):
+            raise CodeExited(error) from error
+        raise
+
+
+def first_error(errors: Sequence[BaseException]) -> BaseException:
+    """Return the first of the errors of such tasks, an exit as it was raised."""
+    return errors[0].error if isinstance(errors[0], CodeExited) else errors[0]
+
+
+def _is_being_closed() -> bool:
+    """Whether the coroutine is being closed outside its task: then report nothing."""
+    try:
+        return asyncio.current_task() is None
+    except RuntimeError:
+        return True
