@@ -89,7 +89,7 @@ class Holdfast:
         is_spooling = settings.on_store_failure == "spool"
         self._context = Context(
             store,
-            open_wakeups(where),
+            open_wakeups(where, store.look_for_foreign_commits),
             settings,
             counts,
             worker,

@@ -1,6 +1,7 @@
 """Wake-ups: hints across tasks and processes; polling underneath when one is lost."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,26 @@ async def test_reply_in_one_process_wakes_a_worker_in_another(store: str) -> Non
             held = await waiting
         assert held is not None
         assert held.run_id == "a"
+
+
+@async_test
+async def test_own_commits_wake_only_whom_they_concern(tmp_path: Path) -> None:
+    """A waiter of another topic stays asleep until somebody else commits to the file."""
+    path = str(tmp_path / "own.db")
+    async with holdfast.open(path) as hf, holdfast.open(path) as other:
+        wakeups, looks = hf._context.wakeups, hf._context.store.look_for_foreign_commits
+        assert looks is not None
+        looks(lambda _: None)  # what was committed before this test began
+        ticket = wakeups.ticket("unconcerned")
+        waiting = asyncio.create_task(wakeups.wait("unconcerned", ticket, timeout=60))
+        for n in range(3):
+            await hf.runs.create(f"own-{n}")
+            found = asyncio.get_running_loop().create_future()
+            looks(found.set_result)
+            assert not await found
+        assert not waiting.done()
+        await other.runs.create("foreign")
+        assert await waiting
 
 
 @async_test

@@ -33,6 +33,8 @@ from holdfast.stores.reads import (
     WriteReads,
 )
 
+LookForForeign = Callable[[Callable[[bool], None]], None]
+
 
 class BegunRun(msgspec.Struct, frozen=True, gc=False):
     """A run that begins with a commit of another: the first entries of its journal, and its row."""
@@ -303,6 +305,12 @@ class Store(Protocol):
     tenant: str
     on_applied: Callable[[Iterable[str]], None] | None
     """Called after each batch with the topics it concerned: a hint for those that wait."""
+
+    look_for_foreign_commits: LookForForeign | None
+    """Calls back with whether another process has committed since the last look.
+
+    None where processes announce what they commit.
+    """
 
     @property
     def home(self) -> Home: ...

@@ -3,8 +3,11 @@
 Take a ticket, look at the store, then wait with the ticket: what changed in between is not missed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
+
+LookForForeign = Callable[[Callable[[bool], None]], None]
+"""Calls back with whether another process has committed since the last look."""
 
 
 class Wakeups(Protocol):

@@ -1,7 +1,8 @@
 """Wake-ups across the processes that share a SQLite file.
 
 `PRAGMA data_version` changes when another connection has committed. Reading it touches shared
-memory only, so a thread asks every few milliseconds, and only while somebody waits.
+memory only, so a thread asks every few milliseconds, and only while somebody waits. The commits of
+this store have notified their waiters already: only those of others wake all.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from typing import Any, cast
 
 import apsw
 
+from holdfast.wakeups.contract import LookForForeign
 from holdfast.wakeups.local import LocalWakeups
 
 _INTERVAL_SECONDS = 0.005
@@ -19,9 +21,10 @@ _INTERVAL_SECONDS = 0.005
 class SQLiteWakeups(LocalWakeups):
     """Local wake-ups, and a watcher for commits of other processes."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, look_for_foreign: LookForForeign | None = None) -> None:
         super().__init__()
         self._path = os.path.abspath(path)
+        self._look_for_foreign = look_for_foreign
         self._wanted = threading.Event()
         self._stopped = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -62,13 +65,19 @@ class SQLiteWakeups(LocalWakeups):
                 continue
             if version != seen:
                 seen = version
-                self._tell()
+                self._call_in_loop()
         connection.close()
 
-    def _tell(self) -> None:
+    def _call_in_loop(self) -> None:
         assert self._loop is not None, "set in open"
         try:
-            self._loop.call_soon_threadsafe(self.notify_all)
+            self._loop.call_soon_threadsafe(self._look)
         except RuntimeError:
             # The loop is closed: nobody waits any more.
             self._stopped.set()
+
+    def _look(self) -> None:
+        if self._look_for_foreign is None:
+            self.notify_all()
+        else:
+            self._look_for_foreign(lambda is_foreign: self.notify_all() if is_foreign else None)

@@ -66,7 +66,9 @@ class OwnEngine:
     def __init__(self, where: str, settings: Settings) -> None:
         counts = Telemetry()
         store = open_store(where, settings=settings, telemetry=counts)
-        self._context = Context(store, open_wakeups(where), settings, counts)
+        self._context = Context(
+            store, open_wakeups(where, store.look_for_foreign_commits), settings, counts
+        )
         store.on_applied = self._context.wakeups.notify
         self._leases = Leases(self._context)
         self.runs = Runs(self._context, self._leases)

@@ -184,7 +184,9 @@ class Host:
     async def _open(self) -> None:
         counts = Telemetry()
         store = open_store(self._where, settings=self._settings, telemetry=counts)
-        context = Context(store, open_wakeups(self._where), self._settings, counts)
+        context = Context(
+            store, open_wakeups(self._where, store.look_for_foreign_commits), self._settings, counts
+        )
         store.on_applied = context.wakeups.notify
         await store.open()
         try:

@@ -43,7 +43,8 @@ def open_transport(
 
         return JetStreamTransport(locate_nats(url), max_body_bytes=settings.max_body_bytes)
     store = open_store(url, settings=settings, clock=clock)
-    return StoreQueue(Context(store, open_wakeups(url), settings, Telemetry()), is_owner=True)
+    wakeups = open_wakeups(url, store.look_for_foreign_commits)
+    return StoreQueue(Context(store, wakeups, settings, Telemetry()), is_owner=True)
 
 
 def _check_has_client() -> None:

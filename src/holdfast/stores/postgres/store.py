@@ -8,7 +8,7 @@ from holdfast.clock import Clock, steady
 from holdfast.errors import StoreBusy
 from holdfast.settings import Settings
 from holdfast.stores.combiner import Combiner, Done
-from holdfast.stores.contract import Commit, MessageWrite, StoreInfo, Write
+from holdfast.stores.contract import Commit, LookForForeign, MessageWrite, StoreInfo, Write
 from holdfast.stores.home import Home
 from holdfast.stores.postgres import reindex, schema
 from holdfast.stores.postgres.clock import ServerClock
@@ -44,6 +44,7 @@ class PostgresStore(Readers):
         self.clock: Clock = clock or self._server_clock or ServerClock()
         super().__init__(self._rows, SHAPES, settings.tenant)
         self.on_applied: Callable[[Iterable[str]], None] | None = None
+        self.look_for_foreign_commits: LookForForeign | None = None  # others announce theirs
         self._settings = settings
         self._telemetry = telemetry or Telemetry()
         self._retries = Retries(settings, self._telemetry)

@@ -12,7 +12,7 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.errors import StoreNotPermitted
 from holdfast.settings import Settings
 from holdfast.stores.combiner import Combiner
-from holdfast.stores.contract import StoreInfo, Write
+from holdfast.stores.contract import LookForForeign, StoreInfo, Write
 from holdfast.stores.home import Home
 from holdfast.stores.readers import Readers
 from holdfast.stores.retries import Retries
@@ -26,6 +26,7 @@ from holdfast.stores.sqlite.connection import (
     library_version,
     translated,
 )
+from holdfast.stores.sqlite.foreign_commits import ForeignCommits
 from holdfast.stores.sqlite.lanes import Done, Lane
 from holdfast.stores.sqlite.queries import MIGRATIONS, SHAPES, SQL
 from holdfast.stores.sqlite.writer import SqliteWriter
@@ -58,6 +59,7 @@ class SQLiteStore(Readers):
         self._combiner: Combiner | None = None
         self._home = Home()
         self._journal_mode = ""
+        self.look_for_foreign_commits: LookForForeign | None = ForeignCommits(self._post).look
 
     @property
     def home(self) -> Home:
@@ -167,8 +169,11 @@ class SQLiteStore(Readers):
         self._writer = SqliteWriter(connection, self.clock)
 
     def _apply(self, batch: Sequence[Write], done: Done) -> None:
+        self._post(lambda _: self._write(batch), done)
+
+    def _post(self, work: Callable[[SqliteConnection], Any], done: Done) -> None:
         assert self._write_lane is not None, "made in open"
-        self._write_lane.post(lambda _: self._write(batch), done)
+        self._write_lane.post(work, done)
 
     def _write(self, batch: Sequence[Write]) -> list[Any]:
         assert self._writer is not None, "made in _prepare"
