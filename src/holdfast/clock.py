@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, Protocol
 
 from holdfast.errors import MisuseError
@@ -33,6 +34,16 @@ class Clock(Protocol):
     def steady(self) -> int: ...
 
 
+def _steady_ns() -> Callable[[], int]:
+    """The machine's clock that counts while it is suspended too; time.monotonic may not."""
+    name = "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME"
+    number = getattr(time, name, None)
+    return time.monotonic_ns if number is None else partial(time.clock_gettime_ns, number)
+
+
+_STEADY_NS: Final = _steady_ns()
+
+
 def wall() -> int:
     """What the machine says the time is. People and time servers set it, so it may jump."""
     return time.time_ns() // 1000
@@ -40,18 +51,7 @@ def wall() -> int:
 
 def steady() -> int:
     """Microseconds since some moment in the past. It never jumps, and counts while suspended."""
-    if _STEADY is None:
-        return time.monotonic_ns() // 1000
-    return time.clock_gettime_ns(_STEADY) // 1000
-
-
-def _steady_id() -> int | None:
-    """The machine's clock that counts while it is suspended too; time.monotonic may not."""
-    name = "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME"
-    return getattr(time, name, None)
-
-
-_STEADY: Final = _steady_id()
+    return _STEADY_NS() // 1000
 
 
 class SteadyClock:
@@ -62,18 +62,23 @@ class SteadyClock:
     """
 
     def __init__(
-        self, *, wall: Callable[[], int] = wall, steady: Callable[[], int] = steady
+        self,
+        *,
+        wall_ns: Callable[[], int] = time.time_ns,
+        steady_ns: Callable[[], int] = _STEADY_NS,
     ) -> None:
-        self._wall = wall
-        self._steady = steady
+        self._wall_ns = wall_ns
+        self._steady_ns = steady_ns
         self._lock = threading.Lock()
-        self._offset = wall() - steady()
+        self._offset = wall_ns() // 1000 - steady_ns() // 1000
         self._latest = 0
         self._jumped_by = 0
 
     def now(self) -> int:
         with self._lock:
-            asked_at, wall_time, passed = self._steady(), self._wall(), self._steady()
+            asked_at = self._steady_ns() // 1000
+            wall_time = self._wall_ns() // 1000
+            passed = self._steady_ns() // 1000
             # This thread may have been paused between two of these: what agrees with them stays.
             drift = max(wall_time - passed, min(self._offset, wall_time - asked_at)) - self._offset
             if abs(drift) <= JUMP:
@@ -100,11 +105,8 @@ _PROCESS: Final = SteadyClock()
 class SystemClock:
     """This process's time: one `SteadyClock` for all its stores, made when it began."""
 
-    def now(self) -> int:
-        return _PROCESS.now()
-
-    def steady(self) -> int:
-        return steady()
+    now = staticmethod(_PROCESS.now)
+    steady = staticmethod(steady)
 
 
 def to_datetime(moment: int) -> datetime:

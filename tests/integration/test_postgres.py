@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import signal
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -566,7 +567,7 @@ def now_at(raw: PostgresRaw) -> int:
 async def test_deadlines_count_by_the_servers_clock_whatever_this_machines_says(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
-    machine = clock.SteadyClock(wall=lambda: clock.wall() + days * 86_400 * clock.MICROSECONDS)
+    machine = clock.SteadyClock(wall_ns=lambda: time.time_ns() + days * 86_400 * 10**9)
     monkeypatch.setattr(clock, "_PROCESS", machine)
     minute, hour = 60 * clock.MICROSECONDS, 3600 * clock.MICROSECONDS
     with PostgresRaw(postgres_url) as raw:

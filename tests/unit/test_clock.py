@@ -38,7 +38,9 @@ def machine() -> Machine:
 
 @pytest.fixture
 def steady(machine: Machine) -> SteadyClock:
-    return SteadyClock(wall=machine.wall, steady=machine.steady)
+    return SteadyClock(
+        wall_ns=lambda: machine.wall() * 1000, steady_ns=lambda: machine.steady() * 1000
+    )
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY, JUMP + 1, -JUMP - 1])

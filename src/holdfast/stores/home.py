@@ -27,7 +27,7 @@ class Home:
         """Raise unless the store is open, and was opened here."""
         if self._at is None:
             raise StoreClosed()
-        if self.is_inherited:
+        if self._at[0] != os.getpid():
             raise WrongProcess(
                 "the store was opened before fork(); open stores after it, or use spawn"
             )

@@ -54,8 +54,8 @@ class _StoreReads:
         self._shapes = shapes
         self._tenant = tenant
 
-    async def _rows(self, name: str, *row: Any) -> list[Row]:
-        return await self._run_query(name, (self._tenant, *row))
+    def _rows(self, name: str, *row: Any) -> Awaitable[list[Row]]:
+        return self._run_query(name, (self._tenant, *row))
 
     async def _one(self, shape: Shape[Any], name: str, *row: Any) -> Any:
         rows = await self._rows(name, *row)

@@ -201,12 +201,16 @@ def translated(path: str) -> Generator[None]:
     """Raise SQLite's errors as ours; its own words go along as the cause, never any SQL."""
     try:
         yield
-    except UnicodeDecodeError as error:
-        raise IntegrityError(f"{path or 'memory://'} holds text that is not UTF-8") from error
-    except apsw.Error as error:
-        for theirs, ours, message in _ERRORS:
-            if isinstance(error, theirs):
-                raise ours(message.format(path=path or "memory://")) from error
-        raise StoreUnavailable(
-            f"SQLite refused a statement on {path or 'memory://'} ({type(error).__name__})"
-        ) from error
+    except (apsw.Error, UnicodeDecodeError) as error:
+        raise translation(error, path) from error
+
+
+def translation(error: apsw.Error | UnicodeDecodeError, path: str) -> HoldfastError:
+    """Return our error for one of SQLite's."""
+    path = path or "memory://"
+    if isinstance(error, UnicodeDecodeError):
+        return IntegrityError(f"{path} holds text that is not UTF-8")
+    for theirs, ours, message in _ERRORS:
+        if isinstance(error, theirs):
+            return ours(message.format(path=path))
+    return StoreUnavailable(f"SQLite refused a statement on {path} ({type(error).__name__})")

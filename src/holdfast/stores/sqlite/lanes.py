@@ -10,8 +10,10 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
+import apsw
+
 from holdfast.errors import StoreClosed
-from holdfast.stores.sqlite.connection import SqliteConnection
+from holdfast.stores.sqlite.connection import SqliteConnection, translation
 
 T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
@@ -24,11 +26,15 @@ class _Job(NamedTuple):
 
 
 class Lane:
-    """One or more threads, each with its own connection, that take jobs from one queue."""
+    """One or more threads, each with its own connection to a path, that take jobs from one queue.
+
+    Errors of SQLite arrive as ours.
+    """
 
     def __init__(
-        self, name: str, connect: Callable[[], SqliteConnection], threads: int = 1
+        self, name: str, path: str, connect: Callable[[], SqliteConnection], threads: int = 1
     ) -> None:
+        self._path = path
         self._connect = connect
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._is_closed = False
@@ -74,6 +80,9 @@ class Lane:
                 if connection is None:
                     connection = self._connect()
                 result, error = job.work(connection), None
+            except (apsw.Error, UnicodeDecodeError) as raised:
+                result, error = None, translation(raised, self._path)
+                error.__cause__ = raised
             except BaseException as raised:
                 result, error = None, raised
             try:

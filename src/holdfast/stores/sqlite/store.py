@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from holdfast import faults
@@ -24,7 +24,6 @@ from holdfast.stores.sqlite.connection import (
     choose_journal_mode,
     connect,
     library_version,
-    translated,
 )
 from holdfast.stores.sqlite.foreign_commits import ForeignCommits
 from holdfast.stores.sqlite.lanes import Done, Lane
@@ -70,7 +69,7 @@ class SQLiteStore(Readers):
         self._check_path()
         forks.check(self._path)
         self._home.settle()
-        self._write_lane = Lane("writer", self._connect)
+        self._write_lane = Lane("writer", self._path, self._connect)
         try:
             await self._write_lane.run(self._prepare)
         except BaseException:
@@ -80,7 +79,7 @@ class SQLiteStore(Readers):
         if self._path:
             forks.enter(self._path, self)
             threads = self._settings.reader_threads
-            self._read_lane = Lane("reader", self._connect_to_read, threads)
+            self._read_lane = Lane("reader", self._path, self._connect_to_read, threads)
         self._combiner = Combiner(
             self._apply,
             batch_commits=self._settings.batch_commits,
@@ -112,8 +111,7 @@ class SQLiteStore(Readers):
     async def reindex(self, run_id: str) -> None:
         self._home.check()
         assert self._write_lane is not None, "checked with its home"
-        with translated(self._path):
-            await self._write_lane.run(lambda c: reindex.rebuild(c, self.tenant, run_id))
+        await self._write_lane.run(lambda c: reindex.rebuild(c, self.tenant, run_id))
 
     async def store_id(self) -> str:
         ((found,),) = await self._read(lambda c: c.execute(SQL["get_store_id"]).fetchall())
@@ -164,8 +162,7 @@ class SQLiteStore(Readers):
         self._journal_mode = choose_journal_mode(
             connection, self._path, busy_timeout_seconds=self._settings.busy_timeout_seconds
         )
-        with translated(self._path):
-            schema.upgrade(connection, self.clock)
+        schema.upgrade(connection, self.clock)
         self._writer = SqliteWriter(connection, self.clock)
 
     def _apply(self, batch: Sequence[Write], done: Done) -> None:
@@ -177,33 +174,29 @@ class SQLiteStore(Readers):
 
     def _write(self, batch: Sequence[Write]) -> list[Any]:
         assert self._writer is not None, "made in _prepare"
-        with translated(self._path):
-            answers = self._writer.apply(batch)
+        answers = self._writer.apply(batch)
         faults.point("batch.before_acknowledge")
         return answers
 
-    async def _rows(self, name: str, row: Row) -> list[Row]:
-        bound = tuple(map(_bound, row))
-        return await self._read(lambda connection: connection.execute(SQL[name], bound).fetchall())
+    def _rows(self, name: str, row: Row) -> Awaitable[list[Row]]:
+        sql = SQL[name]
+        bound = tuple([_bound(value) if type(value) in _BOUND else value for value in row])
+        return self._read(lambda connection: connection.execute(sql, bound).fetchall())
 
-    async def _read(self, work: Callable[[SqliteConnection], T]) -> T:
+    def _read(self, work: Callable[[SqliteConnection], T]) -> Awaitable[T]:
         self._home.check()
         lane = self._read_lane or self._write_lane
         assert lane is not None, "checked with its home"
-
-        async def read() -> T:
-            with translated(self._path):
-                return await lane.run(work)
-
-        return await self._retries.after(read(), read)
+        return self._retries.after(lane.run(work), lambda: lane.run(work))
 
     def _tell(self, topics: Iterable[str]) -> None:
         if self.on_applied is not None:
             self.on_applied(topics)
 
 
-def _bound(value: Any) -> Any:
+_BOUND: Final = frozenset({UUID, list})
+
+
+def _bound(value: UUID | list[Any]) -> Any:
     """A parameter as SQLite takes it: ids as bytes, lists as JSON."""
-    if isinstance(value, UUID):
-        return value.bytes
-    return json.dumps(value) if isinstance(value, list) else value
+    return value.bytes if isinstance(value, UUID) else json.dumps(value)
