@@ -348,7 +348,7 @@ class Holdfast:
         run = await self._work.create(
             known, known.named_input(given), run_id, subject=subject, owner=owner
         )
-        return Handle(self._work, self.runs, self.journal, known, run.run_id)
+        return Handle(self._work, self.runs, self.journal, known, run)
 
     async def signal(
         self, run_id: str, name: str, value: object = None, *, id: str | None = None, by: str = ""
@@ -443,7 +443,7 @@ class Holdfast:
         run = await self._work.create(
             agent, given, run_id, parent_id=parent, owner=owner, budget=budget
         )
-        return Handle(self._work, self.runs, self.journal, agent, run.run_id)
+        return Handle(self._work, self.runs, self.journal, agent, run)
 
     async def info(self) -> StoreInfo:
         """What the store is: its backend, schema, size and runs."""

@@ -9,7 +9,7 @@ import holdfast
 from holdfast import Happened, NotDone, Settings, ToolCall
 from holdfast.engine.context import Context
 from holdfast.errors import RunBlocked, RunFailed, StoreUnavailable
-from holdfast.stores.reads import RunAtHead
+from holdfast.kernel.journal import Entry
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, start
 
@@ -150,15 +150,15 @@ async def test_store_that_fails_between_lease_and_load_does_not_strand_the_run(
 
     async with holdfast.Holdfast(store, agents=[agent]) as hf:
         context: Context = hf._context
-        at_head = context.store.runs.at_head
+        read = context.store.journal.read
         failures = [StoreUnavailable("away for a moment")]
 
-        async def fail_once(run_id: str) -> RunAtHead | None:
+        async def fail_once(run_id: str, *, after: int, limit: int) -> list[Entry]:
             if failures:
                 raise failures.pop()
-            return await at_head(run_id)
+            return await read(run_id, after=after, limit=limit)
 
-        monkeypatch.setattr(context.store.runs, "at_head", fail_once)
+        monkeypatch.setattr(context.store.journal, "read", fail_once)
         with pytest.raises(StoreUnavailable):
             await hf.run(agent, run_id="r")
         assert (await hf.runs.get("r")).status == "running"

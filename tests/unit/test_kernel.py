@@ -169,9 +169,16 @@ def test_common_changes_write_what_is_new(old: list[Any], new: list[Any], writte
 
 def test_a_change_that_reaches_beyond_a_log_is_refused_when_folded() -> None:
     parts = Parts()
-    parts.apply(Delta({"log": [Splice(END, 0, raws([1, 2]))]}, {}, []), seq=1, version=1, size=1)
+    parts.apply(
+        Delta({"log": [Splice(END, 0, raws([1, 2]))]}, {}, []),
+        at=Position(1, b""),
+        version=1,
+        size=1,
+    )
     with pytest.raises(IntegrityError, match="beyond"):
-        parts.apply(Delta({"log": [Splice(1, 5, [])]}, {}, []), seq=2, version=2, size=1)
+        parts.apply(
+            Delta({"log": [Splice(1, 5, [])]}, {}, []), at=Position(2, b""), version=2, size=1
+        )
 
 
 def test_what_is_replaced_or_dropped_is_not_alive_any_more() -> None:
@@ -179,11 +186,11 @@ def test_what_is_replaced_or_dropped_is_not_alive_any_more() -> None:
     parts = Parts()
     (large,) = raws(["x" * 1000])
     first = Delta({"log": [Splice(END, 0, [large, large])]}, {"a": large, "b": large}, [])
-    parts.apply(first, seq=1, version=1, size=4 * len(large))
-    parts.apply(Delta({"log": [Splice(0, 1, [])]}, {}, []), seq=2, version=2, size=0)
+    parts.apply(first, at=Position(1, b""), version=1, size=4 * len(large))
+    parts.apply(Delta({"log": [Splice(0, 1, [])]}, {}, []), at=Position(2, b""), version=2, size=0)
     assert parts.live_bytes == 3 * len(large)
-    parts.apply(Delta({}, {"a": raws([1])[0]}, []), seq=3, version=3, size=1)
-    parts.apply(Delta({}, {}, ["b", "log"]), seq=4, version=4, size=0)
+    parts.apply(Delta({}, {"a": raws([1])[0]}, []), at=Position(3, b""), version=3, size=1)
+    parts.apply(Delta({}, {}, ["b", "log"]), at=Position(4, b""), version=4, size=0)
     assert parts.live_bytes == 1
 
 

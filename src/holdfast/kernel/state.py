@@ -14,6 +14,7 @@ from holdfast import codec
 from holdfast.errors import IntegrityError
 from holdfast.kernel import checkpoints
 from holdfast.kernel.checkpoints import END, Base, Delta, LogSegment, Splice
+from holdfast.kernel.journal import ORIGIN, Position
 
 SLACK_BYTES: Final = 65_536
 ITEM_PATH: Final = 3
@@ -64,6 +65,8 @@ class Parts:
 
     def __init__(self) -> None:
         self.version = 0
+        self.position: Position | None = ORIGIN
+        """Where the checkpoint of the version is in the journal; None if it was not read."""
         self.base_seq = 0
         self.logs: dict[str, StoredLog] = {}
         self.values: dict[str, msgspec.Raw] = {}
@@ -77,8 +80,9 @@ class Parts:
         self._base_from = SLACK_BYTES
         self._entry_bytes: dict[int, int] = {}
 
-    def apply(self, delta: Delta, *, seq: int, version: int, size: int) -> None:
-        """Fold in the checkpoint of entry `seq`, whose body has `size` bytes."""
+    def apply(self, delta: Delta, *, at: Position, version: int, size: int) -> None:
+        """Fold in the checkpoint of the entry at a position, whose body has `size` bytes."""
+        seq = at.seq
         for name in delta.dropped:
             self._drop(name)
         for name, splices in delta.logs.items():
@@ -96,13 +100,13 @@ class Parts:
         # All of a delta is alive when it comes; counting its items one by one would cost more
         # than the few bytes of names and lengths are worth.
         self._inline_bytes += size
-        self.version = version
+        self.version, self.position = version, at
         self._delta_bytes += size
         self._entry_bytes[seq] = size
 
     def apply_base(self, base: Base, sources: Mapping[int, Delta], *, seq: int, size: int) -> None:
         """Begin from a base; `sources` are the deltas of the entries its segments name."""
-        self.base_seq = seq
+        self.base_seq, self.position = seq, None
         for name, segments in base.logs.items():
             log = self.logs.setdefault(name, StoredLog())
             for segment in segments:

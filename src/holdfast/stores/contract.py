@@ -114,6 +114,14 @@ class Snapshot(msgspec.Struct):
         return self.indexes.run
 
 
+class RunHead(NamedTuple):
+    """A run after entries were appended to it, and its newest checkpoint before them."""
+
+    run: RunRow
+    position: Position
+    newest: AtCheckpoint
+
+
 class ExtendWait(msgspec.Struct, frozen=True, gc=False):
     """Move an open wait's deadline: a hint of a peer, not on the journal, with what it said."""
 
@@ -151,13 +159,14 @@ class LateDecision(msgspec.Struct, frozen=True):
     """What a late-bound decision wants: entries, row touches beside the journal, and its answer.
 
     With `if_unmoved` its entries are stored only if, when they are written, that worker has beaten
-    no more often than it says.
+    no more often than it says. With `answers_head` the answer is the run's `RunHead`.
     """
 
     answer: Any
     drafts: tuple[Draft, ...] = ()
     touches: tuple[Touch, ...] = ()
     if_unmoved: LostWorker | None = None
+    answers_head: bool = False
 
 
 Decide = Callable[[Snapshot], LateDecision]

@@ -10,7 +10,15 @@ from holdfast.kernel import runs
 from holdfast.kernel.indexes import Change, CountGroup
 from holdfast.kernel.journal import Entry, Origin
 from holdfast.kernel.runs import RunRow
-from holdfast.stores.contract import ClaimWait, ExtendWait, Late, LostWorker, Snapshot, Touch
+from holdfast.stores.contract import (
+    ClaimWait,
+    ExtendWait,
+    Late,
+    LostWorker,
+    RunHead,
+    Snapshot,
+    Touch,
+)
 from holdfast.stores.entry_sealer import seal_all
 
 
@@ -46,7 +54,10 @@ class Deciding:
         self.lost = self.lost or decision.if_unmoved
         for touch in decision.touches:
             self._show(touch)
-        return decision.answer
+        if not decision.answers_head:
+            return decision.answer
+        assert sealed.run is not None, "a run without entries has no head"
+        return RunHead(sealed.run, sealed.position, snapshot.newest)
 
     def _show(self, touch: Touch) -> None:
         """Let the decisions that follow see what a touch does to a wait."""

@@ -59,7 +59,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel.effects import SETTLED, EffectSettled
 from holdfast.kernel.recoveries import Failure
-from holdfast.kernel.runs import BlockedReason, RunStatus
+from holdfast.kernel.runs import BlockedReason, RunRow, RunStatus
 from holdfast.kernel.signals import WAIT_KIND as SIGNAL
 from holdfast.telemetry import log
 
@@ -69,10 +69,15 @@ INTERRUPTED: Final = "the worker was stopped in the middle of a turn"
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a pass ended; `error` is what the agent raised, or what took the run from here."""
+    """How a pass ended; `error` is what the agent raised, or what took the run from here.
+
+    `run` is the run if it has completed it, and `result` the body of its result.
+    """
 
     is_over: bool
     error: BaseException | None = None
+    run: RunRow | None = None
+    result: bytes = b""
 
 
 class Pass:
@@ -167,15 +172,16 @@ class Pass:
             return Ending(False, error)
         if held.run.handoff and self._handoffs is not None:
             await self._handoffs.take(held)
-        entries = await turns.entries_since_checkpoint(self.context, held.run_id)
+        entries = await held.turn_entries()
         self._in_flight = InFlight(entries)
         memo = Memo(entries)
         if held.version == 0 and held.run.forked_from:
             self._continued = await replayed_effects.continued(self.context, held.run)
+        held.purse.know_journal(entries)
         await self._open_purse(agent, memo)
         given = self._given
         if given is UNSET:
-            given = await turns.input_of(self.context, held.run_id)
+            given = await turns.input_of(self.context, held.run_id, entries)
         try:
             return await self.enter(agent, memo, given)
         except Suspend as suspended:
@@ -226,7 +232,7 @@ class Pass:
             if isinstance(error, ConflictError | UnavailableError):
                 raise
             return await self._fail(error)
-        return Ending(True)
+        return Ending(True, run=self.held.run, result=self.held.result)
 
     async def _complete(self, result: object) -> None:
         """End the run, unless that is what was stored by a commit nobody saw the answer of."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast import clock
+from holdfast import clock, codec
 from holdfast.agents.definitions.agent import Agent
 from holdfast.agents.work.executor import Ending
 from holdfast.agents.work.run_advancer import advance
@@ -46,13 +46,14 @@ class Handle(Generic[R]):
     """A run, whoever works on it."""
 
     def __init__(
-        self, work: Work, runs: Runs, journal: Journal, agent: Agent[..., R], run_id: str
+        self, work: Work, runs: Runs, journal: Journal, agent: Agent[..., R], run: RunRow
     ) -> None:
         self._work = work
         self._runs = runs
         self._journal = journal
         self._agent = agent
-        self.run_id = run_id
+        self._started: RunRow | None = run
+        self.run_id = run.run_id
 
     def __repr__(self) -> str:
         return f"<handle of run {self.run_id}>"
@@ -65,10 +66,13 @@ class Handle(Generic[R]):
         gone at once: this process ends the turn that is under way, and gives the run back.
         Logs a warning if no live worker serves its agent, or one that it has called.
         """
-        context = self._work.context
+        context, runs = self._work.context, self._runs
+        started, self._started = self._started, None
         warning = asyncio.create_task(unserved.keep_warning(context, self._left_to_others))
         try:
-            run, ending = await advance(self._work, self._runs, self.run_id, timeout=timeout)
+            run, ending = await advance(
+                self._work, runs, self.run_id, timeout=timeout, known=started
+            )
         finally:
             warning.cancel()
         if run.status in kernel_runs.ENDED or run.status is RunStatus.BLOCKED:
@@ -103,6 +107,8 @@ class Handle(Generic[R]):
 
     async def _end(self, run: RunRow, ending: Ending | None) -> R:
         error = None if ending is None else ending.error
+        if ending is not None and ending.run is not None:
+            return self._agent.result_of(codec.decode(ending.result))
         if run.status is RunStatus.COMPLETED:
             return self._agent.result_of(await self._runs.result(self.run_id))
         if run.status is RunStatus.BLOCKED:

@@ -28,15 +28,17 @@ async def advance(
     *,
     timeout: float | None = None,
     until: Callable[[RunRow], Awaitable[bool]] | None = None,
+    known: RunRow | None = None,
 ) -> tuple[RunRow, Ending | None]:
     """Return the run when it has ended or is blocked, `until` says so, or the time is over.
 
     Meanwhile it and its peers are advanced here if no other worker does so. Also how the last pass
     of this process over it ended. A caller that is cancelled is gone at once: `work` finishes what
-    is under way, and then gives the runs back to the workers.
+    is under way, and then gives the runs back to the workers. `known` is the run as it was a moment
+    ago: it is not read again before it is advanced.
     """
     try:
-        return await _advance(work, runs, run_id, timeout=timeout, until=until)
+        return await _advance(work, runs, run_id, timeout=timeout, until=until, known=known)
     except asyncio.CancelledError:
         work.hand_back_helped(run_id, _GONE)
         raise
@@ -49,12 +51,21 @@ async def _advance(
     *,
     timeout: float | None,
     until: Callable[[RunRow], Awaitable[bool]] | None,
+    known: RunRow | None,
 ) -> tuple[RunRow, Ending | None]:
     loop = asyncio.get_running_loop()
     deadline = None if timeout is None else loop.time() + timeout
     notice = _IdleNotice(work)
     ending: Ending | None = None
+    has_time = timeout is None or timeout > 0
+    task = await work.try_to_advance(known) if known is not None and has_time else None
     while True:
+        if task is not None:
+            ending = await _follow(work, task, None if deadline is None else deadline - loop.time())
+            if ending is not None and _is_away(ending.error):
+                raise ending.error
+            if ending is not None and ending.run is not None and until is None:
+                return ending.run, ending
         ticket = work.context.wakeups.ticket(f"run:{run_id}")
         run = await runs.get(run_id)
         is_over = run.status in kernel_runs.ENDED or run.status is RunStatus.BLOCKED
@@ -68,10 +79,6 @@ async def _advance(
             is_reported = notice.has_said and until is None
             longest = left if is_reported else min(left, _MOMENT_SECONDS)
             await work.pause(run, ticket, at_most=longest)
-            continue
-        ending = await _follow(work, task, None if deadline is None else left)
-        if ending is not None and _is_away(ending.error):
-            raise ending.error
 
 
 def _is_away(error: BaseException | None) -> TypeGuard[UnavailableError]:

@@ -24,7 +24,7 @@ from holdfast.engine.writing.stage import Stage
 from holdfast.errors import UnavailableError
 from holdfast.kernel import budgets, runs
 from holdfast.kernel.budgets import Account, Amounts, Limits, Recorded, Reservation, Reserved
-from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.stores.contract import LateDecision, Snapshot
 from holdfast.telemetry import log
 
@@ -73,8 +73,15 @@ class Purse:
         asked."""
         self._warned: set[tuple[str, int]] = set()
 
+    def know_journal(self, entries: Sequence[Entry]) -> None:
+        """Use what a run's entries say, if they are all there: without a budget none is read."""
+        is_whole = bool(entries) and entries[0].seq == 1
+        if is_whole and all(entry.kind != Kind.BUDGET_SET for entry in entries):
+            self._free_at = self._writer.budget_seq
+
     async def set_first(self, limits: Limits, *, note: str) -> bool:
         """Give the run a budget unless it has one; False if it has."""
+        self._free_at = None
         if await get_account(self._context, self._writer.run.run_id) is not None:
             return False
         try:
@@ -190,7 +197,8 @@ class Purse:
         run_id = self._writer.run.run_id
         lost: list[tuple[Reservation, Recorded]] = []
         recorded = dict(paid)
-        for left in await reservations_by(self._context, self._writer.run):
+        run = self._writer.run
+        for left in () if self._is_known_free else await reservations_by(self._context, run):
             cost = recorded.get(left.reservation_id)
             if cost is None or left.run_id == run_id:
                 cost = self._lose(left, agent=agent, version=version)

@@ -13,6 +13,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing
 from holdfast.engine.handoffs import HeldHandoffs
 from holdfast.engine.inbox import Inbox
+from holdfast.engine.reading import turns
 from holdfast.engine.waits import WaitSpec, opening, results_of
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
 from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan
@@ -35,9 +36,19 @@ T = TypeVar("T")
 class LeasedRun:
     """A run and the lease on it. Use it from one task at a time."""
 
-    def __init__(self, context: Context, writer: RunWriter, parts: Parts) -> None:
+    def __init__(
+        self,
+        context: Context,
+        writer: RunWriter,
+        parts: Parts,
+        *,
+        entries: Sequence[Entry] | None = None,
+    ) -> None:
         self._context = context
         self._writer = writer
+        self._entries = entries
+        self.result = b""
+        """The body of the result that `complete` was given."""
         self._max_bytes = context.settings.max_body_bytes
         self.saver = CheckpointSaver(writer, parts, max_bytes=self._max_bytes)
         self.stage = Stage(writer, max_bytes=self._max_bytes)
@@ -89,6 +100,17 @@ class LeasedRun:
     def drop(self, name: str) -> None:
         """Remove a part at the next checkpoint."""
         self.saver.drop(name)
+
+    async def turn_entries(self) -> Sequence[Entry]:
+        """Return the entries since the last checkpoint, checked against the chain.
+
+        Those that others append meanwhile may be missing.
+        """
+        known, self._entries = self._entries, None
+        is_current = known is not None and known[-1].position == self._writer.position
+        if known is not None and is_current:
+            return known
+        return await turns.entries_since_checkpoint(self._context, self.run_id)
 
     async def save(
         self,
@@ -224,10 +246,9 @@ class LeasedRun:
 
     async def complete(self, result: object = None, *, save: bool = False) -> None:
         """End the run with a result; with `save`, the edits are its last checkpoint."""
-        ended = Draft(
-            Kind.RUN_COMPLETED, runs.RunFinished(), encoded(result, "result", self._max_bytes)
-        )
-        await self._end_lease(ended, save=save)
+        body = encoded(result, "result", self._max_bytes)
+        self.result = body
+        await self._end_lease(Draft(Kind.RUN_COMPLETED, runs.RunFinished(), body), save=save)
 
     async def fail(self, error: str, *, details: object = None) -> None:
         """End the run as failed."""

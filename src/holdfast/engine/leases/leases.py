@@ -22,11 +22,11 @@ from holdfast.engine.leases.heartbeat import Heartbeat
 from holdfast.engine.leases.orphans import OrphanedLeases
 from holdfast.engine.maintenance import recoveries
 from holdfast.engine.messages.outbox import Outbox
+from holdfast.engine.reading import turns
 from holdfast.engine.reading.versions import Newest, load_newest
 from holdfast.engine.writing.run_writer import RunWriter
 from holdfast.errors import (
     CheckpointCorrupted,
-    Fenced,
     HoldfastError,
     IntegrityError,
     LeaseHeld,
@@ -36,12 +36,12 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.kernel import leases
+from holdfast.kernel.journal import Entry
 from holdfast.kernel.leases import WorkerRow
-from holdfast.kernel.runs import RunStatus
-from holdfast.stores.contract import Beat, Decide, LateDecision, Snapshot, Sweep
+from holdfast.kernel.runs import RunRow, RunStatus
+from holdfast.kernel.state import Parts
+from holdfast.stores.contract import Beat, Decide, LateDecision, RunHead, Snapshot, Sweep
 from holdfast.telemetry import WARM_STATE, log
-
-_NO_LIMIT = 2**62
 
 
 class Leases:
@@ -230,22 +230,22 @@ class Leases:
             draft = leases.take(
                 snapshot.run, self._context.worker, holder_alive=alive, takeover=takeover
             )
-            return LateDecision(snapshot.position.seq + 1, (draft,))
+            return LateDecision(None, (draft,), answers_head=True)
 
         try:
             try:
-                return await self._hold(run_id, await self._lease(run_id, decide))
+                return await self._hold(await self._lease(run_id, decide))
             except CheckpointCorrupted:
                 run = await self._context.store.runs.get(run_id)
                 if run is None or not run.is_recovering or run.status is not RunStatus.READY:
                     raise
                 # It was damaged, and resumes from an older version now.
-                return await self._hold(run_id, await self._lease(run_id, decide))
+                return await self._hold(await self._lease(run_id, decide))
         except UnavailableError:
             self.strays.suspect()
             raise
 
-    async def _lease(self, run_id: str, decide: Decide) -> int:
+    async def _lease(self, run_id: str, decide: Decide) -> RunHead:
         return await self._context.decide_late(run_id, decide, taker=self._row())
 
     async def _take_ready(self, agents: Sequence[str], *, with_suspects: bool) -> LeasedRun | None:
@@ -257,7 +257,7 @@ class Leases:
             if run is None or run.status is not RunStatus.READY:
                 return LateDecision(None)
             draft = leases.take(run, self._context.worker, holder_alive=False, takeover=False)
-            return LateDecision((run.run_id, snapshot.position.seq + 1), (draft,))
+            return LateDecision(None, (draft,), answers_head=True)
 
         context = self._context
         wanted = Sweep(
@@ -274,37 +274,41 @@ class Leases:
             while leased := await sweeper.swept(context, wanted):
                 if leased[0] is not None:
                     with contextlib.suppress(CheckpointCorrupted):
-                        return await self._hold(*leased[0])
+                        return await self._hold(leased[0])
         except UnavailableError:
             self.strays.suspect()
             raise
         return None
 
-    async def _hold(self, run_id: str, lease_seq: int) -> LeasedRun:
+    async def _hold(self, leased: RunHead) -> LeasedRun:
         """Return the leased run. If it cannot be loaded, mend or block it, and raise the error."""
-        found = await self._context.store.runs.at_head(run_id)
-        if found is None or found.run.lease_seq != lease_seq:
-            raise Fenced(f"run {run_id} was taken by another worker just after it was leased here")
+        run, position, newest = leased
         try:
-            newest = await self._state_of(run_id)
+            state, entries = await self._state_of(run, newest.version)
         except IntegrityError as damage:
-            await recoveries.mend_or_block(self._context, run_id, damage)
+            await recoveries.mend_or_block(self._context, run.run_id, damage)
             raise
-        recorded = newest.parts.recorded
-        writer = RunWriter(self._context, found.run, found.position, recorded=recorded)
-        held = LeasedRun(self._context, writer, newest.parts)
-        if found.run.is_recovering:
-            held.stage.begin([recoveries.completed(found.run, newest.checkpoint)])
+        writer = RunWriter(self._context, run, position, recorded=state.parts.recorded)
+        held = LeasedRun(self._context, writer, state.parts, entries=entries)
+        if run.is_recovering:
+            held.stage.begin([recoveries.completed(run, state.checkpoint)])
         self.strays.add(held)
         return held
 
-    async def _state_of(self, run_id: str) -> Newest:
-        newest = await self._context.store.checkpoints.page(run_id, before=_NO_LIMIT, limit=1)
-        parts = self.warm.take(run_id, newest[0].version if newest else 0)
-        if parts is None:
-            return await load_newest(self._context, run_id)
-        self._context.telemetry.count(WARM_STATE)
-        return Newest(parts, newest[0] if newest else None)
+    async def _state_of(self, run: RunRow, version: int) -> tuple[Newest, list[Entry] | None]:
+        """Return the newest state of a run, and the entries since then if they were read.
+
+        The index says that `version` is the newest; the journal decides.
+        """
+        known = self.warm.take(run.run_id, version) if version else Parts()
+        if known is not None and not (version and run.is_recovering):
+            with contextlib.suppress(IntegrityError):  # who uses the entries finds the damage again
+                entries = await turns.entries_since(self._context, run.run_id, known)
+                if entries is not None:
+                    if version:
+                        self._context.telemetry.count(WARM_STATE)
+                    return Newest(known, None), entries
+        return await load_newest(self._context, run.run_id), None
 
     async def stay_alive(self) -> None:
         """Create this worker's row, and keep it alive for as long as this process lives."""

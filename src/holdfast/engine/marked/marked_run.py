@@ -421,7 +421,7 @@ class MarkedRun:
         for found in await load_entries(self._context, self.run.run_id, missing):
             bodies[found.seq] = self._parts.recorded[found.seq] = journal.body_of(found)
         self._parts.recorded.update({ref.seq: bodies[ref.seq] for ref in named})
-        self._parts.apply(delta, seq=entry.seq, version=version, size=len(body))
+        self._parts.apply(delta, at=entry.position, version=version, size=len(body))
         lookup = NamedEntries(bodies)
         self.fold.apply(version, _resolved(delta, lookup))
 

@@ -1,5 +1,6 @@
 """A turn: a run's entries since its last checkpoint."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.engine.context import Context
@@ -8,6 +9,7 @@ from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.kernel import indexes, journal
 from holdfast.kernel.journal import ORIGIN, Entry, Kind
 from holdfast.kernel.runs import RunRow, RunStatus
+from holdfast.kernel.state import Parts
 
 _NEWEST = 2**62
 _NOTED = 20
@@ -18,6 +20,18 @@ _REASONS = {
     RunStatus.FAILED: Kind.RUN_FAILED,
     RunStatus.CANCELLED: Kind.RUN_CANCELLED,
 }
+
+
+async def entries_since(context: Context, run_id: str, parts: Parts) -> list[Entry] | None:
+    """Return the entries after the checkpoint of a state, checked against the chain.
+
+    None if a newer checkpoint is among them.
+    """
+    if parts.position is None:
+        return await entries_since_checkpoint(context, run_id)
+    found = await read_after(context, run_id, parts.position)
+    is_newest = all(entry.kind != Kind.CHECKPOINT_CREATED for entry in found)
+    return found if is_newest else None
 
 
 async def entries_since_checkpoint(context: Context, run_id: str) -> list[Entry]:
@@ -43,8 +57,14 @@ async def begun_by(context: Context, run: RunRow) -> str:
     return indexes.facts_of(found[0].entry).agent
 
 
-async def input_of(context: Context, run_id: str) -> Any:
-    """Return the input that a run was created with."""
+async def input_of(context: Context, run_id: str, entries: Sequence[Entry] = ()) -> Any:
+    """Return the input that a run was created with.
+
+    `entries` are entries of the run that were checked against the chain; if they begin with its
+    first one, it is not read again.
+    """
+    if entries and entries[0].seq == 1 and entries[0].kind == Kind.RUN_CREATED:
+        return body_of(entries[0])
     found = await context.store.journal.named(run_id, [1])
     is_first = bool(found) and found[0].entry.kind == Kind.RUN_CREATED
     if not is_first or not journal.is_intact(found[0].entry, journal.GENESIS):

@@ -158,7 +158,8 @@ class _Loading:
             if facts.version != parts.version + 1:
                 raise IntegrityError(f"version {parts.version + 1} is missing")
             delta = checkpoints.decode_delta(body)
-            parts.apply(delta, seq=linked.entry.seq, version=facts.version, size=len(body))
+            at = linked.entry.position
+            parts.apply(delta, at=at, version=facts.version, size=len(body))
             newest = (linked.entry, facts)
             if self._fold is not None:
                 self._fold.apply(facts.version, delta)

@@ -123,7 +123,7 @@ class CheckpointPlan:
         if self._values_body:
             parts.bodies[entries[-2].seq] = self._values_body
         size = len(drafts[-1].body)
-        parts.apply(self._delta, seq=last.seq, version=parts.version + 1, size=size)
+        parts.apply(self._delta, at=last.position, version=parts.version + 1, size=size)
         self._edits.clear()
         self._staged.forget_stored()
 
