@@ -160,18 +160,11 @@ _zstd: Final = _Zstd()
 
 def _plain(value: object, name: str) -> object:
     try:
-        return _walk(value, 0)
+        return (_CONVERT.get(type(value)) or _walk_other)(value, 0)
     except _Unsupported as refused:
         path = name + "".join(reversed(refused.path))
         hint = f"; {refused.hint}" if refused.hint else ""
         raise UnsupportedValue(f"{path}: {refused.reason}{hint}") from None
-
-
-def _walk(value: object, depth: int) -> object:
-    convert = _CONVERT.get(type(value))
-    if convert is not None:
-        return convert(value, depth)
-    return _walk_other(value, depth)
 
 
 def _keep(value: object, depth: int) -> object:
@@ -211,18 +204,20 @@ def _tuple(value: object, depth: int) -> object:
 
 
 # Containers are only copied when something in them must be replaced: most of what agents store is
-# plain, and is encoded directly.
+# plain, and is encoded directly. Both loops look at what is most common without a call.
 
 
 def _walk_items(items: list[object], depth: int) -> list[object]:
-    _check_depth(depth)
+    if depth > MAX_DEPTH:
+        raise _too_deep()
     replaced: list[object] | None = None
     index = 0
     try:
         for index, item in enumerate(items):
-            if type(item) is str and item.isascii():
+            kind = type(item)
+            if (kind is str and cast(str, item).isascii()) or kind in _ALWAYS_PLAIN:
                 continue
-            plain = _walk(item, depth)
+            plain = (_CONVERT.get(kind) or _walk_other)(item, depth)
             if plain is not item:
                 replaced = replaced or list(items)
                 replaced[index] = plain
@@ -234,7 +229,8 @@ def _walk_items(items: list[object], depth: int) -> list[object]:
 
 def _dict(value: object, depth: int) -> object:
     depth += 1
-    _check_depth(depth)
+    if depth > MAX_DEPTH:
+        raise _too_deep()
     items = cast("dict[object, object]", value)
     replaced: dict[object, object] | None = None
     key: object = None
@@ -244,9 +240,10 @@ def _dict(value: object, depth: int) -> object:
                 raise _Unsupported(f"dict keys must be strings, not {type(key).__name__}")
             if not key.isascii():
                 _str(key, depth)
-            if type(item) is str and item.isascii():
+            kind = type(item)
+            if (kind is str and cast(str, item).isascii()) or kind in _ALWAYS_PLAIN:
                 continue
-            plain = _walk(item, depth)
+            plain = (_CONVERT.get(kind) or _walk_other)(item, depth)
             if plain is not item:
                 replaced = replaced or dict(items)
                 replaced[key] = plain
@@ -262,9 +259,8 @@ def _shown(key: object) -> str:
     return repr(key)[:80]
 
 
-def _check_depth(depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise _Unsupported(f"nested deeper than {MAX_DEPTH} levels", "is it a cycle?")
+def _too_deep() -> _Unsupported:
+    return _Unsupported(f"nested deeper than {MAX_DEPTH} levels", "is it a cycle?")
 
 
 def _datetime(value: object, depth: int) -> object:
@@ -291,7 +287,8 @@ def _ref(value: object, depth: int) -> object:
 def _walk_other(value: object, depth: int) -> object:
     """Subclasses and objects that are data: as the plain values they hold."""
     if isinstance(value, Enum):
-        return _walk(value.value, depth)
+        held = cast(object, value.value)
+        return (_CONVERT.get(type(held)) or _walk_other)(held, depth)
     if isinstance(value, msgspec.Struct):
         return _dict(_fields(value), depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -324,6 +321,8 @@ _HINTS: Final[dict[type, str]] = {
     complex: "store its two parts",
     bytearray: "use bytes",
 }
+
+_ALWAYS_PLAIN: Final = frozenset({bool, type(None), bytes})
 
 _CONVERT: Final[dict[type, Callable[[object, int], object]]] = {
     str: _str,

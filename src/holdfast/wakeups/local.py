@@ -63,7 +63,8 @@ class LocalWakeups:
     def notify_slot(self, slot: int) -> None:
         """Wake the waiters of the topics that share a counter."""
         self._counts[slot] += 1
-        _wake(self._waiting.get(slot, ()))
+        if slot in self._waiting:
+            _wake(self._waiting[slot])
 
 
 def slot_of(topic: str) -> int:

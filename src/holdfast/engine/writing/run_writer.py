@@ -8,6 +8,7 @@ later lease means fenced. A commit whose outcome is unknown is resent before any
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from holdfast.engine.context import Context
@@ -145,18 +146,18 @@ class RunWriter:
         """Whether some of what this writer has committed is in the local spool only."""
         return self._spooled > 0
 
-    async def append(self, *drafts: Draft, begins: Sequence[ChildRun] = ()) -> Sequence[Entry]:
+    def append(self, *drafts: Draft, begins: Sequence[ChildRun] = ()) -> Awaitable[Sequence[Entry]]:
         """Commit drafts to a run that is held; without drafts, what is staged."""
 
         def decide(run: RunRow, seq: int) -> WritePlan:
             runs.check_leased(run)
             return WritePlan(drafts, begins=begins)
 
-        return await self.advance_patiently(decide)
+        return self.advance_patiently(decide)
 
-    async def advance_patiently(self, decide: Decide) -> Sequence[Entry]:
+    def advance_patiently(self, decide: Decide) -> Awaitable[Sequence[Entry]]:
         """Advance; if the settings say so, retry while the store is away."""
-        return await retry_while_unavailable(self._context, lambda: self.advance(decide))
+        return retry_while_unavailable(self._context, partial(self.advance, decide))
 
     async def advance(self, decide: Decide) -> Sequence[Entry]:
         """Commit what is staged, then what `decide(run, seq)` asks for: its entries, once on disk.
