@@ -67,12 +67,15 @@ class Run:
         self._held = held = turn.held
         self._gate = turn.gate
         self._views: dict[str, Log[Any] | Value[Any]] = {}
-        self._usage = Value(held, _USAGE, Usage, Usage())
         self.continuation = previous_context(held)
         """What the previous context left, if it handed the run over; else None."""
         self._exit = HandoffExit(turn, self)
         is_at_start = held.version == 0 or take_freshness(held) == "start"
         self._is_fresh = turn.memo.answered or is_at_start
+
+    @cached_property
+    def _usage(self) -> Value[Usage]:
+        return Value(self._held, _USAGE, Usage, Usage())
 
     @cached_property
     def _steps(self) -> Steps:
@@ -165,7 +168,8 @@ class Run:
         used = usage_of(reply)
         if used is not None:
             self._usage.set(self._usage.get() + used)
-        self._turn.context_usage.count_reply(reply, used, args, kwargs)
+        if (counted := self._turn.counted_usage) is not None:
+            counted.count_reply(reply, used, args, kwargs)
         return reply
 
     async def tools(self, calls: Sequence[ToolCall]) -> list[Message]:
@@ -411,7 +415,8 @@ class Run:
 
     async def _end_turn(self, phase: str, label: str) -> Checkpoint | None:
         turn = self._turn
-        turn.context_usage.end_turn()
+        if (counted := turn.counted_usage) is not None:
+            counted.end_turn()
         trigger = self._exit.due()
         if not turn.pace.end_turn(must=bool(label or turn.stop_note or trigger)):
             turn.leave_if_stopping()

@@ -71,7 +71,8 @@ class HandoffExit:
         """Return why a fresh context should continue; None if it should not."""
         if self._turn.handoffs is None:
             return None
-        return asked_from_outside(self._turn.held) or self._turn.context_usage.due()
+        asked, counted = asked_from_outside(self._turn.held), self._turn.counted_usage
+        return asked if asked is not None or counted is None else counted.due()
 
     def begin_turn(self) -> None:
         """Note that a turn was stored, and the next has not begun."""
@@ -90,8 +91,9 @@ class HandoffExit:
         For loops, which call a model first thing in a turn. A fresh context that is too full itself
         cannot be helped by another: its run is blocked.
         """
-        usage = self._turn.context_usage
-        if usage.rules is None or self._turn.handoffs is None or not self._is_clean:
+        usage = self._turn.counted_usage
+        is_judged = self._turn.handoffs is not None and self._is_clean
+        if usage is None or usage.rules is None or not is_judged:
             return
         self._is_clean = False
         limit, window = usage.rules.limit_tokens, usage.rules.window_tokens

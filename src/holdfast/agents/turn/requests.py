@@ -72,7 +72,8 @@ class Requests:
         pairs = list(zip(calls, prepared, strict=True))
         answers = await self._shown([self._answer(call, p, outcomes) for call, p in pairs])
         made = sum(not isinstance(p, str) and self._is_counted(call) for call, p in pairs)
-        self._turn.context_usage.count_calls(made, answers)
+        if (counted := self._turn.counted_usage) is not None:
+            counted.count_calls(made, answers)
         return answers
 
     async def make_one(self, call: TurnCall) -> CallOutcome:
@@ -82,13 +83,17 @@ class Requests:
             way = await self._gatekeeper.check(call)
         except CallRefused as refused:
             self._effects.displace(call)
-            self._turn.context_usage.count_call(is_error=True)
+            self._count_one(is_error=True)
             raise ToolFailed(str(refused)) from None
         if way is not None:
             self._leave_to(way)
         (outcome,) = await self._carry_out([call])
-        self._turn.context_usage.count_call(is_error=outcome.error is not None)
+        self._count_one(is_error=outcome.error is not None)
         return outcome
+
+    def _count_one(self, *, is_error: bool) -> None:
+        if (counted := self._turn.counted_usage) is not None:
+            counted.count_call(is_error=is_error)
 
     async def _prepare(self, call: ToolCall, by_key: dict[str, Prepared]) -> Prepared:
         """Decide what to do with a call; of equal ones in a batch, the first decides for all."""
@@ -175,7 +180,8 @@ class Requests:
 
     async def _shown(self, answers: Sequence["Whole"]) -> list[Message]:
         """Results as a model is given them: what is too long is cut, and kept as a blob."""
-        room = self._turn.context_usage.room_for_results()
+        counted = self._turn.counted_usage
+        room = None if counted is None else counted.room_for_results()
         limits = [len(a.result.content) if a.limit is None else a.limit for a in answers]
         if room is not None:
             texts = [a.result.content[:limit] for a, limit in zip(answers, limits, strict=True)]

@@ -4,7 +4,6 @@ One object for a whole pass. `begin` starts the next turn with what is in the jo
 nothing of the turn before is left.
 """
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -14,8 +13,9 @@ from holdfast.agents.definitions.rules import Rules
 from holdfast.agents.definitions.versions import PART, part_of
 from holdfast.agents.exits.exit_reasons import Gate, HandBackExit, Suspend
 from holdfast.agents.turn.call_positions import CallPositions
-from holdfast.agents.turn.context_usage import ContextUsage
+from holdfast.agents.turn.context_usage import WISH, ContextUsage
 from holdfast.agents.turn.memo import Memo
+from holdfast.agents.turn.progress import PART as PROGRESS
 from holdfast.agents.turn.progress import Progress
 from holdfast.agents.turn.replayed_calls import ReplayedCalls
 from holdfast.agents.turn.views import Log, Value
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.agents.handoff.protocol import HandoffProtocol
 
 _TURN: Final = "holdfast.turn"
+_COUNTED_PARTS: Final = frozenset({WISH, PROGRESS})
 
 
 class Turn:
@@ -68,6 +69,8 @@ class Turn:
         """Results given to the agent in this turn, by their id, and the entries they are in."""
         self.views: list[Log[Any] | Value[Any]] = []
         """State that the agent's code may change in place: compared at each checkpoint."""
+        self._progress: Progress | None = None
+        self._context_usage: ContextUsage | None = None
         self._unkept_reads: list[tuple[str, object, bytes]] = []
         self._known_versions = known
         self._was_blank = memo.is_blank
@@ -87,18 +90,29 @@ class Turn:
         self.refs.clear()
         self._unkept_reads.clear()
 
-    @cached_property
+    @property
     def progress(self) -> Progress:
         """How far the work is, for the context that continues it."""
-        progress = Progress(self.held, counts=self.rules.handoff is not None)
-        self.views.append(progress.value)
-        return progress
+        if self._progress is None:
+            self._progress = Progress(self.held, counts=self.rules.handoff is not None)
+            self.views.append(self._progress.value)
+        return self._progress
 
-    @cached_property
+    @property
     def context_usage(self) -> ContextUsage:
         """How much of its window the context has used."""
-        windows = self.context.settings.windows
-        return ContextUsage.of(self.rules, self.held, self.progress, windows)
+        if self._context_usage is None:
+            windows = self.context.settings.windows
+            self._context_usage = ContextUsage.of(self.rules, self.held, self.progress, windows)
+        return self._context_usage
+
+    @property
+    def counted_usage(self) -> ContextUsage | None:
+        """The same if anything is counted, or a handoff was asked for; else None."""
+        is_counted = self._progress is not None or self.rules.handoff is not None
+        if is_counted or not self.held.saver.parts.values.keys().isdisjoint(_COUNTED_PARTS):
+            return self.context_usage
+        return None
 
     def store_changes(self) -> None:
         """Make edits of what the agent's code changed in place in the state it was given."""

@@ -5,6 +5,7 @@ most once, and what it returns is on disk.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 from holdfast import clock, codec, names
@@ -52,11 +53,23 @@ class LeasedRun:
         self._max_bytes = context.settings.max_body_bytes
         self.saver = CheckpointSaver(writer, parts, max_bytes=self._max_bytes)
         self.stage = Stage(writer, max_bytes=self._max_bytes)
-        self.inbox = Inbox(context, writer, self.saver)
-        self.handoffs = HeldHandoffs(context, writer, self.saver)
-        self.purse = Purse(context, writer, self.stage)
         self._issuing: Issuing | None = None
         self._made: tuple[tuple[Any, ...], Any] | None = None
+
+    @cached_property
+    def inbox(self) -> Inbox:
+        """The signals that were sent to the run."""
+        return Inbox(self._context, self._writer, self.saver)
+
+    @cached_property
+    def handoffs(self) -> HeldHandoffs:
+        """The handoffs that the run is in."""
+        return HeldHandoffs(self._context, self._writer, self.saver)
+
+    @cached_property
+    def purse(self) -> Purse:
+        """The budgets that the run draws on."""
+        return Purse(self._context, self._writer, self.stage)
 
     @property
     def run(self) -> RunRow:
