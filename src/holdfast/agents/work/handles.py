@@ -107,9 +107,9 @@ class Handle(Generic[R]):
 
     async def _end(self, run: RunRow, ending: Ending | None) -> R:
         error = None if ending is None else ending.error
-        if ending is not None and ending.run is not None:
-            return self._agent.result_of(codec.decode(ending.result))
         if run.status is RunStatus.COMPLETED:
+            if ending is not None and ending.run is run:
+                return self._agent.result_of(codec.decode(ending.result))
             return self._agent.result_of(await self._runs.result(self.run_id))
         if run.status is RunStatus.BLOCKED:
             if isinstance(error, TurnDiverged):
