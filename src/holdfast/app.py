@@ -260,7 +260,7 @@ class Holdfast:
         It is advanced here unless another worker does so, and waited for while it waits. The same
         `run_id` with another input raises InputDiffers; see Handle.result for other errors.
         """
-        handle = await self._start(agent, args, run_id, parent, owner, budget)
+        handle = await self._start(agent, args, run_id, parent, owner, budget, is_fresh=True)
         return await handle.result(timeout=timeout)
 
     @overload
@@ -434,6 +434,8 @@ class Holdfast:
         parent: str,
         owner: str,
         budget: Budget | None,
+        *,
+        is_fresh: bool = False,
     ) -> Handle[R]:
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
             raise MisuseError(f"{agent!r} is not an agent; make it one with @holdfast.agent")
@@ -443,7 +445,7 @@ class Holdfast:
         run = await self._work.create(
             agent, given, run_id, parent_id=parent, owner=owner, budget=budget
         )
-        return Handle(self._work, self.runs, self.journal, agent, run)
+        return Handle(self._work, self.runs, self.journal, agent, run, is_fresh=is_fresh)
 
     async def info(self) -> StoreInfo:
         """What the store is: its backend, schema, size and runs."""

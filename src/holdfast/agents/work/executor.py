@@ -170,9 +170,12 @@ class Pass:
         except AgentNotFound as error:
             await held.block(BlockedReason.NO_AGENT, note=str(error))
             return Ending(False, error)
+        entries, held.entries = held.entries, None
         if held.run.handoff and self._handoffs is not None:
             await self._handoffs.take(held)
-        entries = await held.turn_entries()
+            entries = None
+        if entries is None:
+            entries = await turns.entries_since_checkpoint(self.context, held.run_id)
         self._in_flight = InFlight(entries)
         memo = Memo(entries)
         if held.version == 0 and held.run.forked_from:

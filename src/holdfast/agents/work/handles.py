@@ -46,13 +46,21 @@ class Handle(Generic[R]):
     """A run, whoever works on it."""
 
     def __init__(
-        self, work: Work, runs: Runs, journal: Journal, agent: Agent[..., R], run: RunRow
+        self,
+        work: Work,
+        runs: Runs,
+        journal: Journal,
+        agent: Agent[..., R],
+        run: RunRow,
+        *,
+        is_fresh: bool = False,
     ) -> None:
+        """With `is_fresh` the result is asked for at once: the run need not be read first."""
         self._work = work
         self._runs = runs
         self._journal = journal
         self._agent = agent
-        self._started: RunRow | None = run
+        self._known = run if is_fresh else None
         self.run_id = run.run_id
 
     def __repr__(self) -> str:
@@ -67,12 +75,10 @@ class Handle(Generic[R]):
         Logs a warning if no live worker serves its agent, or one that it has called.
         """
         context, runs = self._work.context, self._runs
-        started, self._started = self._started, None
+        known, self._known = self._known, None
         warning = asyncio.create_task(unserved.keep_warning(context, self._left_to_others))
         try:
-            run, ending = await advance(
-                self._work, runs, self.run_id, timeout=timeout, known=started
-            )
+            run, ending = await advance(self._work, runs, self.run_id, timeout=timeout, known=known)
         finally:
             warning.cancel()
         if run.status in kernel_runs.ENDED or run.status is RunStatus.BLOCKED:

@@ -5,7 +5,6 @@ most once, and what it returns is on disk.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, TypeVar
 
 from holdfast import clock, codec, names
@@ -14,7 +13,6 @@ from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing
 from holdfast.engine.handoffs import HeldHandoffs
 from holdfast.engine.inbox import Inbox
-from holdfast.engine.reading import turns
 from holdfast.engine.waits import WaitSpec, opening, results_of
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
 from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan
@@ -47,29 +45,18 @@ class LeasedRun:
     ) -> None:
         self._context = context
         self._writer = writer
-        self._entries = entries
         self.result = b""
         """The body of the result that `complete` was given."""
         self._max_bytes = context.settings.max_body_bytes
         self.saver = CheckpointSaver(writer, parts, max_bytes=self._max_bytes)
         self.stage = Stage(writer, max_bytes=self._max_bytes)
+        self.inbox = Inbox(context, writer, self.saver)
+        self.handoffs = HeldHandoffs(context, writer, self.saver)
+        self.purse = Purse(context, writer, self.stage)
+        self.entries = entries
+        """The entries since the last checkpoint, if they were read when the run was leased."""
         self._issuing: Issuing | None = None
         self._made: tuple[tuple[Any, ...], Any] | None = None
-
-    @cached_property
-    def inbox(self) -> Inbox:
-        """The signals that were sent to the run."""
-        return Inbox(self._context, self._writer, self.saver)
-
-    @cached_property
-    def handoffs(self) -> HeldHandoffs:
-        """The handoffs that the run is in."""
-        return HeldHandoffs(self._context, self._writer, self.saver)
-
-    @cached_property
-    def purse(self) -> Purse:
-        """The budgets that the run draws on."""
-        return Purse(self._context, self._writer, self.stage)
 
     @property
     def run(self) -> RunRow:
@@ -113,17 +100,6 @@ class LeasedRun:
     def drop(self, name: str) -> None:
         """Remove a part at the next checkpoint."""
         self.saver.drop(name)
-
-    async def turn_entries(self) -> Sequence[Entry]:
-        """Return the entries since the last checkpoint, checked against the chain.
-
-        Those that others append meanwhile may be missing.
-        """
-        known, self._entries = self._entries, None
-        is_current = known is not None and known[-1].position == self._writer.position
-        if known is not None and is_current:
-            return known
-        return await turns.entries_since_checkpoint(self._context, self.run_id)
 
     async def save(
         self,
