@@ -180,7 +180,7 @@ class PeerFailed(ToolError):
 
 
 class PeerTimedOut(PeerFailed):
-    """The peer did not answer in time, and was told to stop. Give run.peer() a longer timeout."""
+    """The peer did not answer in time, and was asked to stop. Give run.peer() a longer timeout."""
 
 
 class PeerCancelled(PeerFailed):
@@ -214,7 +214,7 @@ class WorkflowInvalid(MisuseError):
 
 
 class ContextTooSmall(MisuseError):
-    """What a fresh context must be told does not fit into it."""
+    """What a fresh context must know does not fit into it."""
 
 
 class TurnDiverged(MisuseError):

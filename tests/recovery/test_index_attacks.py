@@ -90,7 +90,7 @@ class Stage:
             "history": lambda: service.get_checkpoint_history("task"),
             "recovery point": lambda: service.find_recovery_point("task"),
             "hf.history": lambda: hf.checkpoints.history("task"),
-            "hf.told": lambda: hf.checkpoints.told("task"),
+            "hf.with_records": lambda: hf.checkpoints.with_records("task"),
             "hf.load": lambda: hf.checkpoints.load("task"),
         }
         for number, each in enumerate(self.ids):
@@ -335,5 +335,5 @@ def test_ids_lie_where_the_indexes_of_the_journal_look_for_them() -> None:
     for each, at in facts:
         assert encoder.encode(each)[at : at + 16] == one.bytes, type(each)
     assert encoder.encode(facts[0][0])[-1:] == b"\xc0"
-    told = checkpoints.CheckpointCreated(one, 1, 0, 0, record=records.Told("qa"))
+    told = checkpoints.CheckpointCreated(one, 1, 0, 0, record=records.RecordSummary("qa"))
     assert encoder.encode(told)[-1:] != b"\xc0"

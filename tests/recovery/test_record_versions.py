@@ -14,7 +14,7 @@ from holdfast.kernel import checkpoints
 from holdfast.kernel import record_schema as schema
 from holdfast.kernel.checkpoints import CheckpointCreated, Delta
 from holdfast.kernel.journal import Draft, Kind
-from holdfast.kernel.records import Told
+from holdfast.kernel.records import RecordSummary
 from holdfast.records import CheckpointService, Decision, Item
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
@@ -59,7 +59,7 @@ async def write(hf: holdfast.Holdfast, fields: dict[str, Any], *, like: Any = No
     hashed = {**fields, "compliance": proof}
     raw = msgspec.Raw(msgspec.msgpack.encode(hashed))
     body = checkpoints.encode_body(Delta({}, {"holdfast.record": raw}, []))
-    facts = CheckpointCreated(ID, 1, 0, 0, phase="testing", agent="old", record=Told("qa"))
+    facts = CheckpointCreated(ID, 1, 0, 0, phase="testing", agent="old", record=RecordSummary("qa"))
     await hf.runs.create("task")
 
     async def plan(head: Any, now: int) -> list[Draft]:

@@ -80,7 +80,7 @@ def approve(options: Options, *, wait: str, digest: str, by: str | None, note: s
 @_NOTE
 @common
 def reject(options: Options, *, wait: str, by: str | None, note: str) -> None:
-    """Refuse a call; the agent is told so, with the note."""
+    """Refuse a call; the agent sees that, with the note."""
     with options.open_existing() as hf:
         hf.approvals.reject(wait, by=by or inputs.user_name(), note=note)
         _tell(options, hf, wait)

@@ -83,7 +83,7 @@ def crash(options: Options, *, at: str, without: bool, manual: bool) -> None:
 
 
 class _Keyboard:
-    """The user's hand: told once what to do, and asked whether Enter was pressed."""
+    """The user's hand: shown once what to do, and asked whether Enter was pressed."""
 
     def __init__(self) -> None:
         self._prompted_pid = 0
@@ -144,7 +144,7 @@ _SHOWN: Final = {
     None: """Shown: nothing of the charge was on record when the worker was killed; the other one
 went on from the last checkpoint, and charged once.""",
     "before": f"""Shown: the intent to charge was on record, the bank had not been called. The other
-worker asked the bank, and was told of no charge; it called only when the first call's limit of
+worker asked the bank, and there was no charge; it called only when the first call's limit of
 {LIMIT_SECONDS:.0f} s was over, because until then that one might still have been on its way.""",
     "during": """Shown: the bank had charged, and its answer died with the worker. The other worker
 found the intent on record, asked the bank for a charge with its key, and took that one over.""",

@@ -76,7 +76,7 @@ def show(options: Options, *, effect: str) -> None:
 @command.command()
 @click.argument("effect", metavar="ID")
 @click.option("--happened", metavar="RESULT", help="It happened; its result, as JSON or text.")
-@click.option("--did-not-happen", is_flag=True, help="It did not; its agent is told so.")
+@click.option("--did-not-happen", is_flag=True, help="It did not; its agent sees that.")
 @click.option("--retry", is_flag=True, help="It did not; the call is made again.")
 @click.option("--by", metavar="NAME", help="Who says so [default: your user name].")
 @click.option("--note", default="", metavar="TEXT", help="Why, for the record.")

@@ -1,4 +1,4 @@
-"""`holdfast webhooks`: who is told of events, how far they are, and what to do when one fails."""
+"""`holdfast webhooks`: who receives events, how far they are, and what to do when one fails."""
 
 import asyncio
 from dataclasses import replace

@@ -39,7 +39,7 @@ def handoff(options: Options) -> Exit:
     """Let an agent hand its work to fresh contexts, and kill one of them.
 
     A scripted agent builds nine items. Its context fills; before it uses 70 % of the window, a
-    fresh one goes on, told of the work by a record of it. One worker is killed with SIGKILL;
+    fresh one resumes, and knows the work from its record. One worker is killed with SIGKILL;
     another one recovers the run from its last checkpoint. No key, no account, no Docker. The store
     is a temporary one, unless --store names one.
     """
@@ -183,7 +183,7 @@ def _conclude(record: Record) -> None:
     done = f"{count(record['handoffs'], 'handoff')}, {count(record['kills'], 'kill')}"
     write(f"Shown: {done}, and every item was built once: {printable(str(record['result']))}.")
     most = f"{record['max_context_utilization']:.0%}"
-    write(f"No context used more than {most} of its window. Each was told of the work by a record")
+    write(f"No context used more than {most} of its window. Each knew the work from a record")
     entries = f"Its {record['entries']} entries are verified"
     write(f"that is data, not instructions. {entries}, the chain is whole.")
     write("")

@@ -55,7 +55,7 @@ def make_agent(say: Say, *, stand_still_at: int = 0) -> AgentLoop:
         done = _done(talk)
         used = _TOKENS_PER_MESSAGE * len(talk)
         if len(talk) == 1:
-            text = f"begins a fresh context that is told of {done} items" if done else "begins"
+            text = f"begins a fresh context that knows of {done} items" if done else "begins"
             say("began", text)
         if done == ITEMS:
             return Message.assistant(f"all {ITEMS} items are built", usage=_usage(used))

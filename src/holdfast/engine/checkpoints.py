@@ -46,7 +46,7 @@ class State(msgspec.Struct, frozen=True):
         return self.parts.get(name, default)
 
 
-class ToldCheckpoint(Checkpoint, frozen=True, kw_only=True, gc=False):
+class CheckpointWithRecord(Checkpoint, frozen=True, kw_only=True, gc=False):
     """A checkpoint with its record's current phase and status, and whether it is final."""
 
     is_final: bool = False
@@ -132,9 +132,9 @@ class Checkpoints:
         )
         return found
 
-    async def told(
+    async def with_records(
         self, run_id: str, *, limit: int = 100, before: int | None = None
-    ) -> list[ToldCheckpoint]:
+    ) -> list[CheckpointWithRecord]:
         """Like `history`, with the current state of their records: final or not, and the status."""
         newest = _before(run_id, limit, before)
         found = await self._context.store.records.page(run_id, before=newest, limit=limit)
@@ -232,12 +232,12 @@ def _before(run_id: str, limit: int, before: int | None) -> int:
     return _NO_LIMIT if before is None else names.check_count(before, what="before")
 
 
-def _with_record(found: FoundRecord) -> ToldCheckpoint:
+def _with_record(found: FoundRecord) -> CheckpointWithRecord:
     checkpoint, row = found.checkpoint, found.row
     fields = msgspec.structs.asdict(checkpoint)
     fields["phase"] = row.phase or checkpoint.phase
     fields["status"] = row.status or checkpoint.status
-    return ToldCheckpoint(**fields, is_final=row.is_final)
+    return CheckpointWithRecord(**fields, is_final=row.is_final)
 
 
 async def record_damage(

@@ -19,7 +19,7 @@ from holdfast.errors import ConflictError, HoldfastError, RunNotFound
 from holdfast.kernel import checkpoints, handoffs, indexes, runs
 from holdfast.kernel.handoffs import HandoffProgress, Offer, Selection
 from holdfast.kernel.journal import Draft, Entry, Kind
-from holdfast.kernel.records import MAX_SUMMARY, Finalized, Phase, Told
+from holdfast.kernel.records import MAX_SUMMARY, Finalized, Phase, RecordSummary
 from holdfast.kernel.runs import RunRow
 from holdfast.stores.contract import LateDecision, Snapshot
 
@@ -108,7 +108,7 @@ class HeldHandoffs:
             phase=Phase.HANDOFF.value,
             agent=self._writer.run.agent,
             label=offer.label,
-            record=Told(offer.agent_type, offer.summary[:MAX_SUMMARY]),
+            record=RecordSummary(offer.agent_type, offer.summary[:MAX_SUMMARY]),
         )
         entries = await self._saver.save(
             about, following, checkpoint_id=offer.checkpoint_id, is_patient=True

@@ -365,12 +365,12 @@ def nearly_reached(account: Account, *, at: int) -> list[str]:
 def warnings(account: Account, *, at: int) -> list[Draft]:
     """An entry for each limit that has passed the soft one."""
     return [
-        Draft(Kind.BUDGET_WARNED, Warned(limit, f"{told(account, limit, at=at)} is used"))
+        Draft(Kind.BUDGET_WARNED, Warned(limit, f"{usage_text(account, limit, at=at)} is used"))
         for limit in nearly_reached(account, at=at)
     ]
 
 
-def told(account: Account, limit: str, *, at: int) -> str:
+def usage_text(account: Account, limit: str, *, at: int) -> str:
     """Return how much of a limit is used, in words."""
     if limit == "usd":
         return f"{usd_text(account.spent_usd)} of {usd_text(account.usd_limit or 0)} USD"

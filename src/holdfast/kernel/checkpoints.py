@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.kernel.journal import Header
 from holdfast.kernel.marks import Mark
-from holdfast.kernel.records import Told
+from holdfast.kernel.records import RecordSummary
 
 END: Final = -1
 COPIES: Final = ("forked", "rewound", "edited")
@@ -60,7 +60,7 @@ class CheckpointCreated(msgspec.Struct, frozen=True, array_like=True, gc=False):
     status: str = ""
     label: str = ""
     mark: Mark | None = None
-    record: Told | None = None
+    record: RecordSummary | None = None
 
 
 class Corrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -135,7 +135,7 @@ PROGRESS: Final = "holdfast.progress"
 MAX_SUMMARY: Final = 2000
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RecordSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the facts of CHECKPOINT_CREATED say of a record, in the clear."""
 
     agent_type: str
@@ -220,7 +220,7 @@ class PutRecord(msgspec.Struct, frozen=True, gc=False):
     linked: str | None = None
 
     @property
-    def told(self) -> dict[str, Any]:
+    def set_fields(self) -> dict[str, Any]:
         """The fields that are not None."""
         fields = msgspec.structs.asdict(self)
         return {name: value for name, value in fields.items() if value is not None}
@@ -234,7 +234,7 @@ Facts = Updated | Finalized | LinkedTo
 Change = PutRecord | AddRevision
 
 
-def put_of(entry: Header, version: int, details: Told) -> PutRecord:
+def put_of(entry: Header, version: int, details: RecordSummary) -> PutRecord:
     """Return the change that a new checkpoint makes to the rows."""
     return PutRecord(
         entry.tenant,
@@ -276,7 +276,7 @@ def changes_of(entry: Header, facts: Facts) -> list[Change]:
 
 def applied(row: RecordRow, change: PutRecord) -> RecordRow:
     """Return a row after a change to it."""
-    return msgspec.structs.replace(row, **change.told)
+    return msgspec.structs.replace(row, **change.set_fields)
 
 
 def words_of(text: str) -> str:

@@ -112,9 +112,7 @@ def past_of(left: Iterable[PastItem], later: Iterable[PastItem]) -> list[PastIte
 def check_resend(effect: Effect) -> None:
     """Raise unless an effect is known to have happened, so that sending it again means twice."""
     if effect.status is EffectStatus.NOT_DONE:
-        raise IllegalMove(
-            f"effect {effect.effect_id} did not happen: its call is made without being told to"
-        )
+        raise IllegalMove(f"effect {effect.effect_id} did not happen: its call is made anyway")
     if effect.status is not EffectStatus.COMPLETED:
         raise IllegalMove(
             f"effect {effect.effect_id} is {effect.status}: it may have happened, or happen yet. "

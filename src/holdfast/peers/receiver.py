@@ -131,7 +131,9 @@ class Receiver:
         except UnavailableError as away:
             return await delivery.retry(1.0, str(away)[:1000])
         except HoldfastError as failure:
-            log.error("nobody could be told that message %s is dead: %s", delivery.key, failure)
+            log.error(
+                "the sender was not notified that message %s is dead: %s", delivery.key, failure
+            )
         await self._bury(delivery, error)
 
     async def _tell_lost(self, envelope: Envelope, why: str) -> None:

@@ -31,7 +31,15 @@ from holdfast.kernel.checkpoints import CheckpointCreated, Delta
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.record_proofs import with_hash
 from holdfast.kernel.record_schema import Fields
-from holdfast.kernel.records import Finalized, LinkedTo, Phase, Record, RecordRow, Told, Updated
+from holdfast.kernel.records import (
+    Finalized,
+    LinkedTo,
+    Phase,
+    Record,
+    RecordRow,
+    RecordSummary,
+    Updated,
+)
 from holdfast.kernel.runs import RunRow
 from holdfast.records.owners import Owners
 from holdfast.records.record_loader import RecordLoader, moment, place, stored_record
@@ -260,7 +268,7 @@ class RecordWriter:
             phase=made.execution_state.phase.value,
             agent=asked.agent_id,
             label=asked.label,
-            record=Told(made.metadata.agent_type, asked.summary),
+            record=RecordSummary(made.metadata.agent_type, asked.summary),
         )
         delta = Delta({}, {records.PART: msgspec.Raw(body)}, [])
         return Draft(Kind.CHECKPOINT_CREATED, facts, checkpoints.encode_body(delta))

@@ -73,7 +73,7 @@ class Session(Face[AsyncSession[R]], Generic[R]):
 
 @blocking(AsyncWorker)
 class Worker(Face[AsyncWorker]):
-    """Works on up to `concurrency` runs at a time until it is told to stop.
+    """Works on up to `concurrency` runs at a time until it is asked to stop.
 
     With an empty list of `agents` it takes no runs of users: it delivers messages and webhooks, and
     ends what is due.

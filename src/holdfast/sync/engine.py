@@ -12,7 +12,7 @@ from holdfast.engine import sweeper
 from holdfast.engine.budgets.budgets import Budgets as AsyncBudgets
 from holdfast.engine.budgets.costs import Budget, Costs
 from holdfast.engine.checkpoints import Checkpoints as AsyncCheckpoints
-from holdfast.engine.checkpoints import State, ToldCheckpoint
+from holdfast.engine.checkpoints import CheckpointWithRecord, State
 from holdfast.engine.effects import Begun, Outcome
 from holdfast.engine.effects import Effects as AsyncEffects
 from holdfast.engine.handoffs import Handoffs as AsyncHandoffs
@@ -220,10 +220,10 @@ class Checkpoints(Face[AsyncCheckpoints]):
     ) -> list[Checkpoint]:
         return self._call(self._inner.history, run_id, limit=limit, before=before)
 
-    def told(
+    def with_records(
         self, run_id: str, *, limit: int = 100, before: int | None = None
-    ) -> list[ToldCheckpoint]:
-        return self._call(self._inner.told, run_id, limit=limit, before=before)
+    ) -> list[CheckpointWithRecord]:
+        return self._call(self._inner.with_records, run_id, limit=limit, before=before)
 
     def search(
         self,

@@ -74,7 +74,9 @@ async def serving(
         McpServer(hf, **(options or {})) as server,
     ):
         found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(server.serve_http(port=port, told=found.set_result, **reach))
+        task = asyncio.create_task(
+            server.serve_http(port=port, on_serving=found.set_result, **reach)
+        )
         try:
             yield hf, await asyncio.wait_for(found, LIMIT_SECONDS)
         finally:

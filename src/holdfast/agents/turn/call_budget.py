@@ -177,7 +177,7 @@ def way_of(refusal: Refusal, wanted: Purchase) -> Way:
     if refusal.is_passing:
         note = f"the budget of run {owner} has no room for {what} until other calls have ended"
         return DelayExit(refusal.at + _PAUSE, note)
-    used = ", ".join(budgets.told(account, limit, at=refusal.at) for limit in refusal.lacks)
+    used = ", ".join(budgets.usage_text(account, limit, at=refusal.at) for limit in refusal.lacks)
     needs = budgets.priced(wanted.amounts, refusal.lacks)
     more = " ".join(f"--add {_enough(account, wanted.amounts, limit)}" for limit in refusal.lacks)
     note = (

@@ -454,7 +454,7 @@ def _traceback(error: BaseException) -> str:
     try:
         return storable_text("".join(traceback.format_exception(error))[-20_000:])
     except Exception:
-        return "(its traceback cannot be told)"
+        return "(its traceback cannot be formatted)"
 
 
 async def _within(closing: Any, seconds: float) -> None:

@@ -23,7 +23,7 @@ _SUSPECT_LOOK_SECONDS: Final = 2.0
 
 
 class Worker:
-    """Works on up to `concurrency` runs at a time until it is told to stop.
+    """Works on up to `concurrency` runs at a time until it is asked to stop.
 
     With an empty list of `agents` it takes no runs of users: it delivers messages and webhooks, and
     ends what is due.

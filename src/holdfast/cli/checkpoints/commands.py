@@ -7,7 +7,7 @@ import click
 
 from holdfast.agents.definitions.versions import PART as VERSIONS
 from holdfast.cli.checkpoints import records as checkpoint_records
-from holdfast.engine.checkpoints import ToldCheckpoint
+from holdfast.engine.checkpoints import CheckpointWithRecord
 from holdfast.kernel.state import StateDiff
 from holdfast.sync import Holdfast
 from holdfast.terminal import output
@@ -45,7 +45,7 @@ for _each in checkpoint_records.COMMANDS:
 def list_(options: Options, *, run: str, limit: int, before: int | None) -> None:
     """List the checkpoints of a run, newest first."""
     with options.open_existing() as hf:
-        found = hf.checkpoints.told(run, limit=limit, before=before)
+        found = hf.checkpoints.with_records(run, limit=limit, before=before)
         if not found:
             hf.runs.get(run)
     options.output.many(
@@ -68,9 +68,9 @@ def show(options: Options, *, run: str, version: int | None) -> None:
 
 def _about(hf: Holdfast, run_id: str, version: int) -> Record:
     if not version:
-        empty = dict.fromkeys(ToldCheckpoint.__struct_fields__)
+        empty = dict.fromkeys(CheckpointWithRecord.__struct_fields__)
         return empty | {"run_id": run_id, "version": 0}
-    (found,) = hf.checkpoints.told(run_id, before=version + 1, limit=1)
+    (found,) = hf.checkpoints.with_records(run_id, before=version + 1, limit=1)
     return record_of(found)
 
 

@@ -118,7 +118,7 @@ async def _serve(hf: Holdfast, how: How, wire: StdioWire | None) -> Exit:
                 how.http.port,
                 verifier=None if how.tokens is None else TokenFile(how.tokens),
                 allowed_hosts=how.allowed_hosts,
-                told=lambda url: say(f"serving MCP on {url}"),
+                on_serving=lambda url: say(f"serving MCP on {url}"),
             )
     return Exit.INTERRUPTED if stopping.is_interrupted else Exit.OK
 

@@ -39,7 +39,7 @@ def join(group: click.Group) -> None:
     "--to", metavar="AGENT", default="", help="Who goes on [default: as its policy says]."
 )
 @click.option("--by", metavar="NAME", help="Who asks for it [default: your user name].")
-@click.option("--note", default="", metavar="TEXT", help="Why; whoever goes on is told.")
+@click.option("--note", default="", metavar="TEXT", help="Why; the next context sees it.")
 @common
 def handoff(options: Options, *, run: str, to: str, by: str | None, note: str) -> None:
     """Let a fresh context go on with a run after its present turn.

@@ -225,7 +225,7 @@ def _outside(plan: TravelPlan, resend: Sequence[str]) -> Record:
 
 
 def _warn(plan: TravelPlan, resend: Sequence[str]) -> None:
-    """What exists outside stays: whoever goes back is told, in every format."""
+    """Warn that what exists outside stays, in every format."""
     if not plan.outside:
         return
     kept = f"{count(len(plan.outside), 'effect')} after version {plan.version} of {plan.run_id}"

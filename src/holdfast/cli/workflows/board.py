@@ -1,4 +1,4 @@
-"""How far a workflow has come, as it is told event by event: rows of blocks, under each other."""
+"""How far a workflow has come, event by event: rows of blocks, under each other."""
 
 import time
 from collections.abc import Iterator
@@ -159,7 +159,7 @@ class Board:
 
 
 def _end_with_its_rounds(loop: BoardRow) -> None:
-    """A loop is told to have ended with its wave only; its rounds may tell it long before."""
+    """A loop is reported as ended with its wave only; its rounds may show it long before."""
     states = [row.state for row in loop.below.values()]
     if loop.state not in ENDED and sum(state in ENDED for state in states) == loop.rounds:
         loop.seconds = loop.elapsed or 0.0

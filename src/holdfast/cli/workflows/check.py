@@ -29,7 +29,7 @@ _APP = click.option(
 def validate(out: TerminalOutput, *, files: tuple[str, ...], app: str | None) -> Exit:
     """List every mistake in definitions of workflows; nothing is run, no store is opened.
 
-    Each mistake is told with its line, its reason and what to do, also those of the files that
+    Each mistake is shown with its line, its reason and what to do, also those of the files that
     Workflow blocks name. Tools are looked for with --app only; agents and secrets when a workflow
     runs. The exit code is 2 if any FILE is invalid.
     """

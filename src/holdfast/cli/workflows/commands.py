@@ -267,7 +267,7 @@ def cancel(options: Options, *, run: str, by: str | None, note: str) -> None:
 def _starter(
     use: Use, *, file: str, words: Sequence[str], inputs_file: str | None, run_id: str | None
 ) -> Callable[[Holdfast], Outcome]:
-    """What starts the workflow of a file; mistakes are told before there is a store."""
+    """What starts the workflow of a file; mistakes are shown before there is a store."""
     workflow = use.read(file)
     given = _given(workflow, words, inputs_file)
     return lambda hf: hf.workflows.start(workflow, given, run_id=run_id)
@@ -513,7 +513,7 @@ def _block_rows(record: Record) -> Iterator[Record]:
 
 
 def _took(result: Record | None, kind: str) -> str:
-    """How long a block took; of one that waited only its last moments are known, and not told."""
+    """How long a block took; of one that waited only its last moments are known, and not shown."""
     if result is None or result["status"] == "skipped":
         return ""
     text = duration(result["seconds"])

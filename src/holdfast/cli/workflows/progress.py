@@ -38,7 +38,7 @@ Look = Callable[[], tuple[str, Outcome | None]]
 
 
 class Display(Protocol):
-    """Shows what it is told."""
+    """Shows the events it is given."""
 
     def see(self, event: Event) -> None:
         """Something happened here."""
@@ -94,7 +94,7 @@ def _tick(display: Display, look: Look, stop: threading.Event) -> None:
 
 
 class _EventLines:
-    """A line for each event; what is looked at again after a pause is told once."""
+    """A line for each event; what is looked at again after a pause is shown once."""
 
     def __init__(self, before: Outcome) -> None:
         self._reported: set[tuple[str, str]] = {("", f"wave {n}") for n in _waves_done(before)}

@@ -123,7 +123,7 @@ def resume_command(run_id: str, asking: Sequence[Record], words: Sequence[str]) 
 
 
 def _standing(blocked: Record) -> str:
-    """Why a run stands, and where; what its note advises is not told again."""
+    """Why a run stands, and where; what its note advises is not repeated."""
     at = f" at {', '.join(blocked['blocks'])}" if blocked["blocks"] else ""
     said = f"run {blocked['run_id']} stands{at} until somebody acts"
     note = short(blocked["note"], limit=300)

@@ -34,7 +34,7 @@ _VERDICT: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "approve": {"type": "boolean", "title": "Approve"},
-        "note": {"type": "string", "title": "Note", "description": "Why; the agent is told."},
+        "note": {"type": "string", "title": "Note", "description": "Why; the agent sees it."},
     },
     "required": ["approve"],
 }

@@ -200,9 +200,9 @@ class McpServer:
         verifier: TokenVerifier | None = None,
         auth: AuthSettings | None = None,
         allowed_hosts: Sequence[str] = (),
-        told: Callable[[str], None] = lambda url: _log.info("serving on %s", url),
+        on_serving: Callable[[str], None] = lambda url: _log.info("serving on %s", url),
     ) -> None:
-        """Serve over HTTP until SIGTERM or Ctrl-C; `told` is given the URL. Port 0 is any.
+        """Serve over HTTP until SIGTERM or Ctrl-C; `on_serving` is given the URL. Port 0 is any.
 
         Calls that wait end with what they have, and the worker hands its runs back; a second
         signal does not wait for that.
@@ -210,7 +210,7 @@ class McpServer:
         door = http.Door(host=host, verifier=verifier, auth=auth, allowed_hosts=allowed_hosts)
         app = http.app_of(self.lowlevel, self._hf, door)
         self.stopping.listen()
-        await http.serve(app, door, port, self.stopping, told)
+        await http.serve(app, door, port, self.stopping, on_serving)
 
     def _schema_of(self, name: str) -> Mapping[str, Any] | None:
         tool = self._tools.get(name)

@@ -9,7 +9,7 @@ from holdfast.engine.reading import proved_checkpoints
 from holdfast.kernel import journal
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.journal import Kind
-from holdfast.kernel.records import Told
+from holdfast.kernel.records import RecordSummary
 from holdfast.stores.reads import CheckpointPosition
 
 
@@ -19,13 +19,13 @@ class CopiedRecord(NamedTuple):
     revision: msgspec.Raw | None = None
     phase: str = ""
     agent: str = ""
-    told: Told | None = None
+    summary: RecordSummary | None = None
 
 
 NOTHING: Final = CopiedRecord()
 
 
-async def last_told(context: Context, checkpoint: Checkpoint) -> CopiedRecord:
+async def current_record(context: Context, checkpoint: Checkpoint) -> CopiedRecord:
     """Return the current record of a version, with every entry used checked against the chain."""
     place = CheckpointPosition(checkpoint.run_id, checkpoint.seq, checkpoint.checkpoint_id)
     entries = proved_checkpoints.CheckpointEntries(await context.store.journal.telling([place]))
@@ -38,4 +38,6 @@ async def last_told(context: Context, checkpoint: Checkpoint) -> CopiedRecord:
         proved_checkpoints.check_intact(updated)
         revision = msgspec.Raw(journal.body_of(updated.entry))
     phase = row.phase or checkpoint.phase
-    return CopiedRecord(revision, phase, checkpoint.agent, Told(row.agent_type, row.summary))
+    return CopiedRecord(
+        revision, phase, checkpoint.agent, RecordSummary(row.agent_type, row.summary)
+    )

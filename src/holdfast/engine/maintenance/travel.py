@@ -14,7 +14,7 @@ from holdfast import codec, ids, names
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.context import Context
 from holdfast.engine.maintenance import replayed_effects
-from holdfast.engine.maintenance.copied_records import NOTHING, CopiedRecord, last_told
+from holdfast.engine.maintenance.copied_records import NOTHING, CopiedRecord, current_record
 from holdfast.engine.maintenance.replayed_effects import MadeCall, ReplayableCalls
 from holdfast.engine.messages.peers import reply_to_call
 from holdfast.engine.reading import turns
@@ -439,7 +439,7 @@ class _CopiedVersions:
             phase=copied.phase,
             agent=copied.agent,
             label=label,
-            record=copied.told,
+            record=copied.summary,
         )
         self._newest = self._parent = self._newest + 1
         body = checkpoints.encode_body(delta)
@@ -455,7 +455,7 @@ async def _find(context: Context, run: RunRow, version: int) -> _TravelPoint:
         seq, at, parts, copied = 0, 0, Parts(), NOTHING
     else:
         seq, at, parts = found.seq, found.created_at, await load_parts(context, found)
-        copied = await last_told(context, found)
+        copied = await current_record(context, found)
     left = [msgspec.convert(item, PastItem) for item in parts.decode_part(PAST, [])]
     before = (
         ReplayableCalls(

@@ -163,7 +163,9 @@ async def put_off(
         await queues.retry(message, delay=_UNAVAILABLE_SECONDS, note=note, is_counted=False)
         return
     except (HoldfastError, msgspec.MsgspecError) as failure:
-        log.error("nobody could be told that message %s is dead: %s", message.message_id, failure)
+        log.error(
+            "the sender was not notified that message %s is dead: %s", message.message_id, failure
+        )
     await queues.dead(message, note)
 
 

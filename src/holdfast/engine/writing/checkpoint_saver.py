@@ -19,7 +19,7 @@ from holdfast.kernel.checkpoints import Delta
 from holdfast.kernel.edits import Edits
 from holdfast.kernel.journal import Draft, Entry, Kind, NoFacts
 from holdfast.kernel.marks import Mark
-from holdfast.kernel.records import Told
+from holdfast.kernel.records import RecordSummary
 from holdfast.kernel.runs import RunRow
 from holdfast.kernel.state import Parts
 
@@ -32,7 +32,7 @@ class About(NamedTuple):
     status: str = ""
     label: str = ""
     mark: Mark | None = None
-    record: Told | None = None
+    record: RecordSummary | None = None
 
 
 Then = Callable[[RunRow, checkpoints.CheckpointCreated], Sequence[Draft]]

@@ -251,7 +251,7 @@ class JetStreamTransport:
     async def tell(self, message: Msg, what: bytes) -> bool:
         """Report the outcome of a delivery; False if the server knows of no such delivery."""
         self._check()
-        return await self._link.told(message.reply, what)
+        return await self._link.report(message.reply, what)
 
     async def _send(self, queue: str, body: bytes, envelope: Envelope, id_: str) -> bool:
         headers: dict[str, str] = {}
@@ -340,7 +340,7 @@ class JetStreamTransport:
     async def _give_back(self, fetched: list[Msg]) -> None:
         while fetched:
             with contextlib.suppress(nats.errors.Error, StoreClosed):
-                await self._link.told(fetched.pop().reply, _not_acked(0))
+                await self._link.report(fetched.pop().reply, _not_acked(0))
 
     async def _stored(
         self, stream: str, subject: str, *, after: int = 0

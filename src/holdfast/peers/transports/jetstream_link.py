@@ -101,7 +101,7 @@ class JetStreamLink:
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, 1.0)
 
-    async def told(self, subject: str, payload: bytes) -> bool:
+    async def report(self, subject: str, payload: bytes) -> bool:
         """Report the outcome of a delivery; False if the server knows of no such delivery.
 
         A server that was killed may have lost its deliveries. Then it does not answer, and

@@ -186,7 +186,7 @@ class Changes:
         match change:
             case PutRecord():
                 records = self.records.setdefault("put_record", {})
-                records[change.version] = records.get(change.version, {}) | change.told
+                records[change.version] = records.get(change.version, {}) | change.set_fields
             case AddRevision(revision):
                 self._put("add_revision", revision.seq, revision)
 

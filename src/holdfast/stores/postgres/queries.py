@@ -101,7 +101,7 @@ def commit_statement(parts: frozenset[str]) -> Statement:
     if not conditions:
         return _numbered(_joined(steps, SQL["tell_stored"]))
     tells: list[str] = [SQL["tell_stored"], *(SQL[f"tell_{part}"] for part in conditions)]
-    steps["told"] = _united(tells)
+    steps["outcomes"] = _united(tells)
     return _numbered(_joined(steps, _united([SQL["tell_all"], SQL["refuse"]])))
 
 

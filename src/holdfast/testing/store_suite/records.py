@@ -16,7 +16,7 @@ from holdfast.testing.store_suite.mark_commits import commit, commit_late, prune
 
 
 def _made(version: int, summary: str = "", *, is_told: bool = True) -> Draft:
-    record = records.Told("qa", summary) if is_told else None
+    record = records.RecordSummary("qa", summary) if is_told else None
     facts = checkpoints.CheckpointCreated(
         ids.uuid7(), version, version - 1, 0, phase="testing", record=record
     )

@@ -122,7 +122,7 @@ def _tool(block: Block, around: Surroundings) -> Iterator[Mistake]:
 def _nested(block: Block, around: Surroundings) -> Iterator[Mistake]:
     name = block.inputs.get("workflow")
     if not isinstance(name, str) or has_expression(name):
-        said = "which workflow it is must be told as it is, so that it can be kept with the run"
+        said = "the name of the workflow must be a literal, so that it can be kept with the run"
         yield ("inputs", "workflow"), said, "name it; use conditions to choose between blocks"
         return
     if around.library is None:

@@ -213,7 +213,7 @@ def _check_expressions(
         own = msgspec.structs.replace(names, own=block.id, before=before)
         kind = None if types is None else types.get(block.type)
         _check_block_texts(block, ("blocks", at), own, kind, findings)
-    refused = "secrets cannot be told in the outputs of a workflow"
+    refused = "secrets cannot be used in the outputs of a workflow"
     known = msgspec.structs.replace(names, no_secrets=refused)
     for name, spec in draft.workflow.output_specs.items():
         _check_texts(spec.value, _output_place(draft, name), known, f"output {name[:64]}", findings)

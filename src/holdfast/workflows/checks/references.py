@@ -136,7 +136,7 @@ def _wrong_secret(reference: Reference, known: KnownNames) -> Iterator[Said]:
     if not reference.steps:
         yield "secrets can only be used one by one", "name one: secrets.NAME"
     elif reference.steps[0] is None:
-        said = "which secret it is must be told as it is, so that its value can be kept out of all"
+        said = "the name of the secret must be a literal, so that its value can be kept out of all"
         yield f"{said} that is stored", "name one: secrets.NAME"
 
 

@@ -37,7 +37,7 @@ class Input(
 class Output(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What a workflow gives: `value` is an expression, made to the type if one is told."""
+    """What a workflow gives: `value` is an expression, converted to the type if one is given."""
 
     value: Any
     type: InputType = "any"

@@ -45,7 +45,7 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ),
     ]
     note: Annotated[
-        str, Meta(description="Why; told to the agent with an approval.", max_length=4000)
+        str, Meta(description="Why; the agent sees it with an approval.", max_length=4000)
     ] = ""
     digest: Annotated[
         str,

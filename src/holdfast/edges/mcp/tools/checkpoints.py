@@ -96,7 +96,7 @@ class SavedDiff(msgspec.Struct, frozen=True, kw_only=True):
 async def get_checkpoint(call: McpCall, given: GetCheckpoint) -> SavedState:
     """What a run has saved, at its latest version or another, and which versions there are.
 
-    Every stored byte is verified: what is damaged is told as such, and not shown.
+    Every stored byte is verified: what is damaged is reported, and not shown.
     """
     run_id, version = await _which(call, given)
     loaded = await call.hf.checkpoints.load(run_id, version)

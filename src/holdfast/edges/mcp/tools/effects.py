@@ -70,7 +70,7 @@ class ResolveEffect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Outcome,
         Meta(
             description="happened: with its `result`, which the agent gets. did_not_happen: the "
-            "agent is told so. retry: it did not happen, and the call is made again."
+            "agent is informed. retry: it did not happen, and the call is made again."
         ),
     ]
     result: Annotated[

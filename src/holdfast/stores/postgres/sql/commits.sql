@@ -146,15 +146,15 @@ SELECT 'drop_reservation', run_id, item, 0 FROM drop_reservation;
 SELECT 'add_mark', run_id, item, 0 FROM add_mark;
 
 -- name: tell_all
--- PostgreSQL only. Everything told.
-SELECT what, run_id, item, stored_at FROM told;
+-- PostgreSQL only. All outcomes.
+SELECT what, run_id, item, stored_at FROM outcomes;
 
 -- name: refuse
 -- PostgreSQL only. Part of a commit, at its end: when a condition did not hold, fail, so that
 -- nothing is stored; the server's log then shows the words below. Unless the caller looks himself.
 SELECT 'refused', '',
        ('holdfast: a condition of a commit does not hold ' || count(*))::integer::text, 0
-FROM told
+FROM outcomes
 WHERE what <> 'stored'
 HAVING :is_strict AND count(*) <> (
     SELECT coalesce(sum(n.conditions), 0)
