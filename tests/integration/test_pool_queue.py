@@ -1,12 +1,14 @@
 """Whoever waits for a connection to PostgreSQL keeps its place, and fails only if nothing moves."""
 
 import asyncio
+import time
 
 import pytest
 from psycopg_pool import PoolTimeout
 
 import holdfast
 from holdfast.errors import StoreBusy, StoreClosed, StoreUnavailable
+from holdfast.stores.postgres.pool_queue import PoolQueue, PoolStalled
 from holdfast.testing.store_suite import async_test
 from tests.postgres import until
 from tests.proxy import Proxy
@@ -136,7 +138,7 @@ async def test_waiter_whose_time_ends_while_the_store_closes_is_told_of_that(
             raise PoolTimeout("no connection in time")
 
         connections._pool.getconn = time_out
-        connections._queue._limit = 0.0
+        connections._queue.limit = 0.0
         with pytest.raises(StoreClosed):
             async with connections.lent():
                 pass
@@ -169,3 +171,23 @@ async def test_everybody_in_the_queue_is_told_that_the_server_is_away(postgres_u
             assert {type(each) for each in outcomes} == {StoreUnavailable}
             proxy.accept()
             assert (await hf.runs.get("a")).run_id == "a"
+
+
+@async_test
+async def test_event_loop_that_was_held_for_longer_than_the_limit_is_no_stall() -> None:
+    queue = PoolQueue(1, limit_seconds=0.2)
+    await queue.enter()
+    waiter = asyncio.create_task(queue.enter())
+    await asyncio.sleep(0)
+    time.sleep(0.5)
+    await asyncio.sleep(0.005)  # the waiter's limit is over
+    queue.leave()
+    await waiter
+
+
+@async_test
+async def test_waiter_gives_up_when_several_looks_after_the_limit_saw_nothing_move() -> None:
+    queue = PoolQueue(1, limit_seconds=0.05)
+    await queue.enter()
+    with pytest.raises(PoolStalled):
+        await queue.enter()

@@ -76,8 +76,10 @@ def test_a_durable_graph_without_durable_tools_loses_nothing(
     assert scene.run("go", die=place) == KILLED
     answer = scene.go_on()
     assert answer["messages"][-1] == scene.end()
-    assert scene.paid(10) == (1 if place == "after writes" else 2)
-    assert len(scene.lines("model")) == 2
+    are_stored = place == "after writes"
+    assert scene.paid(10) == (1 if are_stored else 2)
+    # LangGraph stores writes in another thread: it may have called the model again by then.
+    assert len(scene.lines("model")) in ({2, 3} if are_stored else {2})
 
 
 def test_a_graph_killed_again_and_again_pays_once(

@@ -7,7 +7,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of, read_after
 from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.kernel import indexes, journal
-from holdfast.kernel.journal import ORIGIN, Entry, Kind
+from holdfast.kernel.journal import ORIGIN, Entry, Kind, Position
 from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.state import Parts
 
@@ -23,12 +23,14 @@ _REASONS = {
 
 
 async def entries_since(context: Context, run_id: str, parts: Parts) -> list[Entry] | None:
-    """Return the entries after the checkpoint of a state, checked against the chain.
+    """Return the entries after the checkpoint of a state, checked against the chain with it.
 
     None if a newer checkpoint is among them.
     """
     if parts.position is None:
         return await entries_since_checkpoint(context, run_id)
+    if parts.position.seq:
+        await _check_checkpoint(context, run_id, parts.position.seq)
     found = await read_after(context, run_id, parts.position)
     is_newest = all(entry.kind != Kind.CHECKPOINT_CREATED for entry in found)
     return found if is_newest else None
@@ -39,12 +41,17 @@ async def entries_since_checkpoint(context: Context, run_id: str) -> list[Entry]
     found = await context.store.checkpoints.page(run_id, before=_NEWEST, limit=1)
     if not found:
         return await read_after(context, run_id, ORIGIN)
-    (newest,) = await context.store.journal.named(run_id, [found[0].seq])
-    if not journal.is_intact(newest.entry, newest.previous or b""):
-        raise journal.corrupted(
-            journal.Problem(run_id, found[0].seq, journal.Flaw.CHANGED, "was changed")
-        )
-    return await read_after(context, run_id, newest.entry.position)
+    return await read_after(context, run_id, await _check_checkpoint(context, run_id, found[0].seq))
+
+
+async def _check_checkpoint(context: Context, run_id: str, seq: int) -> Position:
+    """Return the position of a checkpoint's entry; raises JournalCorrupted if it was changed."""
+    found = await context.store.journal.named(run_id, [seq])
+    if not found:
+        raise journal.corrupted(journal.Problem(run_id, seq, journal.Flaw.MISSING, "is missing"))
+    if not journal.is_intact(found[0].entry, found[0].previous or b""):
+        raise journal.corrupted(journal.Problem(run_id, seq, journal.Flaw.CHANGED, "was changed"))
+    return found[0].entry.position
 
 
 async def begun_by(context: Context, run: RunRow) -> str:

@@ -247,14 +247,14 @@ class ConnectionPool:
 
     async def _get(self, pool: AsyncConnectionPool[PostgresConnection]) -> PostgresConnection:
         """A connection of the pool. Asking again and again makes it try the server each time."""
-        since = time.monotonic()
+        watch = self._queue.watch()
         asked = _times_cancelled()
         while True:
             try:
                 connection = await pool.getconn(min(_ASK_AGAIN_SECONDS, self.patience))
             except PoolTimeout:
                 try:
-                    self._queue.check_moving(since)
+                    watch.look()
                 except PoolStalled as error:
                     raise await self._why_none() from error
             except PoolClosed as error:

@@ -1,14 +1,19 @@
 """The queue for connections of a pool: first come, first served.
 
 A waiter keeps its place however long the queue is. It gives up only if nobody is given a connection
-for a whole time limit: a long queue that moves is not a failure.
+for a whole time limit: a long queue that moves is not a failure. An event loop that was kept busy
+for so long has not moved either, so what counts is that several looks in a row saw nothing move.
 """
 
 import asyncio
 import time
 from collections import deque
+from typing import Final
 
 from holdfast.errors import StoreClosed
+
+_LOOKS: Final = 4
+"""How often a waiter looks again after the limit."""
 
 
 class PoolStalled(Exception):
@@ -20,7 +25,7 @@ class PoolQueue:
 
     def __init__(self, connections: int, *, limit_seconds: float) -> None:
         self._free = connections
-        self._limit = limit_seconds
+        self.limit = limit_seconds
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._moved_at = 0.0
 
@@ -31,10 +36,10 @@ class PoolQueue:
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
-        since = time.monotonic()
+        watch = self.watch()
         try:
             while not turn.done():
-                await asyncio.wait([turn], timeout=self.check_moving(since))
+                await asyncio.wait([turn], timeout=watch.look())
             turn.result()
         except BaseException:
             self._withdraw(turn)
@@ -53,12 +58,13 @@ class PoolQueue:
         """Note that somebody was given a connection."""
         self._moved_at = time.monotonic()
 
-    def check_moving(self, since: float) -> float:
-        """The seconds left for one that waits `since` a moment. Raises PoolStalled if none are."""
-        left = max(since, self._moved_at) + self._limit - time.monotonic()
-        if left <= 0:
-            raise PoolStalled
-        return left
+    def watch(self) -> "StallWatch":
+        """Begin to watch whether anybody is given a connection."""
+        return StallWatch(self)
+
+    def seconds_left(self, since: float) -> float:
+        """The seconds until the limit for one that waits `since` a moment; below 0 after it."""
+        return max(since, self._moved_at) + self.limit - time.monotonic()
 
     def refuse(self) -> None:
         """Refuse everybody who waits."""
@@ -73,3 +79,23 @@ class PoolQueue:
             turn.cancel()
         elif turn.exception() is None:
             self.leave()
+
+
+class StallWatch:
+    """The looks of one waiter at a queue."""
+
+    def __init__(self, queue: PoolQueue) -> None:
+        self._queue = queue
+        self._since = time.monotonic()
+        self._looks = 0
+
+    def look(self) -> float:
+        """Return the seconds until the next look. Raises PoolStalled if there is to be none."""
+        left = self._queue.seconds_left(self._since)
+        if left > 0:
+            self._looks = 0
+            return left
+        if self._looks == _LOOKS:
+            raise PoolStalled
+        self._looks += 1
+        return self._queue.limit / 16
