@@ -163,7 +163,7 @@ def says(text: str) -> str:
         ("{id: last, type: Tool, inputs: {tool: deplyo}}", "blocks[2].inputs.tool",
          "no tool 'deplyo'", "'deploy'"),
         (nested("workflow: chidl"), "blocks[2].inputs.workflow", "no workflow", "'child'"),
-        (nested("workflow: '{{ inputs.who }}'"), "blocks[2].inputs.workflow", "as it is", "name"),
+        (nested("workflow: '{{ inputs.who }}'"), "blocks[2].inputs.workflow", "a literal", "name"),
         (nested("workflow: child"), "blocks[2].inputs.inputs", "must be given 'who'", "add"),
         (nested("workflow: child, inputs: {who: a, sise: 1}"), "blocks[2].inputs.inputs.sise",
          "has no input 'sise'", "'size'"),
