@@ -49,9 +49,10 @@ class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False):
-    """What may be done about an effect; `result` is set if it is done.
+    """The answer to a request for an effect; `result` is set if the answer is `done`.
 
-    `is_over`: an unknown one cannot happen any more. It was seen to end, or its limit has passed.
+    `is_over`: an unknown effect cannot be running any more. Its call was seen to end, or its time
+    limit has passed.
     """
 
     answer: Literal["fresh", "in_flight", "done", "unknown"]
@@ -198,9 +199,10 @@ class Effects:
     async def in_doubt(
         self, *, run_id: str | None = None, owner: str | None = None, limit: int = 100
     ) -> list[Effect]:
-        """Return effects that only a person can resolve, in the order their time limits passed.
+        """Return effects whose outcome only a check outside can show, ordered by time limit.
 
-        Of a run, or of all runs of an owner: unknown ones, and issued ones whose limit is over.
+        These are unknown ones, and issued ones whose limit is over: of a run, of an owner's runs,
+        or of all runs.
         """
         limit = names.check_count(limit, what="limit")
         names.check_optional(owner, what="owner")
@@ -228,10 +230,10 @@ class Effects:
         by: str = "",
         note: str = "",
     ) -> Effect:
-        """Record the outcome of an effect; the first outcome is final.
+        """Record the outcome of an effect; `completed` and `not_done` are final.
 
-        A run that is blocked because of it resumes. With `retry` (and not_done) it makes the call
-        again, else its agent gets the answer that it did not happen.
+        A run blocked by the effect resumes. After `not_done` with `retry` it makes the call again;
+        without `retry` its agent gets the answer that the call did not happen.
         """
         if status not in set(EffectStatus) - {EffectStatus.ISSUED}:
             raise MisuseError(f"{status!r} is not an outcome; completed, not_done and unknown are")
@@ -329,10 +331,10 @@ async def settle(
     retry: bool = False,
     check: Callable[[Effect], None] | None = None,
 ) -> None:
-    """Settle an effect of any run, held by any worker or ended.
+    """Settle an effect of any run, whether a worker holds the run or it has ended.
 
-    A run that was blocked for this decision is released to the workers in the same commit.
-    `check` may refuse it, given the effect's row at that moment.
+    A run that is blocked by an unknown effect becomes ready in the same commit, unless `status` is
+    UNKNOWN. `check` is given the effect's current row, and raises to refuse the outcome.
     """
 
     def decide(snapshot: Snapshot) -> LateDecision:
@@ -363,7 +365,7 @@ async def unblock(context: Context, run_id: str, *, by: str = "") -> None:
 
 
 async def take_back(context: Context, run: RunRow, called: Container[UUID]) -> None:
-    """Record that calls of a lease's intents were never made, and are to be made again."""
+    """Settle intents of this lease that are not in `called` as not done, to be called again."""
     for effect in await context.store.effects.of_run(run.run_id):
         is_own = effect.lease_seq == run.lease_seq and effect.status is EffectStatus.ISSUED
         if is_own and effect.effect_id not in called:

@@ -1,7 +1,7 @@
-"""Sweeps by time: expire waits that are due, and leases of workers that are gone.
+"""Sweeps: expire due waits, and the leases of lost workers.
 
-One query finds each kind, in order, in batches. Every worker may sweep, and exactly one of them
-gets each wait or run. Between sweeps nothing is held and no timer runs.
+One query per kind finds them, in order and in batches. Any worker may sweep; exactly one of them
+expires each wait or lease. Between sweeps there is no open transaction and no timer.
 """
 
 import asyncio
@@ -102,9 +102,9 @@ async def expire_peers_of(context: Context, agent: str, *, limit: int) -> list[W
 
 
 async def _expire_due(context: Context, limit: int, agents: tuple[str, ...]) -> list[Wait]:
-    """Expire waits that are due by their rows and the journal; block a run whose rows differ.
+    """Expire waits that are due; block a run whose rows of waits differ from its journal.
 
-    It reads first, and expires then: what is due stays due.
+    The first sweep only reads. The second expires the waits whose rows have not changed since.
     """
 
     def sweep(decide: Decide) -> Sweep:
@@ -143,7 +143,7 @@ async def expire_lost_leases(context: Context, *, limit: int) -> int:
 
 
 async def look_after_workers(context: Context) -> None:
-    """Read once the rows of the other workers that hold runs."""
+    """Look once at the rows of the other workers that hold runs, and update the watch."""
     steady, lease = context.store.clock.steady, seconds(context.settings.lease_seconds)
     asked_at = steady()
     try:
@@ -156,10 +156,10 @@ async def look_after_workers(context: Context) -> None:
 
 
 async def is_lost(context: Context, worker: str) -> bool:
-    """Return whether a worker that holds runs is lost.
+    """Return whether a worker that holds runs is lost. May take up to about two of its leases.
 
-    One that is alive by the store's clock is not. Others are watched here for a lease: perhaps
-    nobody else does, and this process has just started.
+    It is lost if it has no row or the watch says so. Else it is alive while its row has not expired
+    by the store's clock. An expired row is watched here: maybe no other process watches it.
     """
     own = seconds(context.settings.lease_seconds)
     began_at = context.store.clock.steady()
@@ -180,7 +180,7 @@ async def is_lost(context: Context, worker: str) -> bool:
 async def is_held(context: Context, run: RunRow) -> bool:
     """Return whether a run's worker is alive by the store's clock, and not known to be gone.
 
-    For decisions of people, who may see that a worker is gone before its lease is over.
+    For requests of people: an expired row is enough, without watching it for a whole lease.
     """
     if not run.worker:
         return False
@@ -251,7 +251,7 @@ def _due(snapshot: Snapshot) -> list[Wait]:
 
 
 def _expire_waits(snapshot: Snapshot, right: Mapping[str, Wait]) -> LateDecision:
-    """Expire the due waits whose rows are still those found right. The answer is these waits."""
+    """Expire the due waits whose rows still equal those in `right`. The answer is these waits."""
     due = [wait for wait in _due(snapshot) if right.get(wait.wait_id) == wait]
     groups = dict(snapshot.indexes.groups)
     drafts: list[Draft] = []
@@ -271,7 +271,7 @@ def _expire_waits(snapshot: Snapshot, right: Mapping[str, Wait]) -> LateDecision
 
 
 def _expire_lease(context: Context, snapshot: Snapshot) -> LateDecision:
-    """Expire a lease by the worker's current row: what was seen of it may be old."""
+    """Expire a lease, unless its worker's row has changed since the worker was found lost."""
     run, watch = snapshot.run, context.watch
     if run is None or run.status is not RunStatus.RUNNING:
         return LateDecision(0)

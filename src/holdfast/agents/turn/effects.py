@@ -1,8 +1,8 @@
-"""Calls with consequences: intent on record before, outcome after, doubt never decided by guessing.
+"""Calls with consequences: store the intent before, the outcome after, and never guess in doubt.
 
-`effect_flow` decides what follows from what is known of a call; here its steps are carried out.
-All intents of one batch are one commit, together with the reply that asked for them; outcomes are
-staged as they come, and stored with the next commit or at the next turn of the event loop.
+`effect_flow` decides the next step of a call; this module carries the steps out. All intents of one
+batch are one commit, together with the reply that asked for them. Outcomes are staged as they come,
+and stored with the next commit, or by themselves in the next iteration of the event loop.
 """
 
 import asyncio
@@ -76,9 +76,10 @@ class TurnEffects:
         self._flights: dict[str, Flight] = {}
 
     def place(self, call: TurnCall, beside: Sequence[TurnCall] = ()) -> None:
-        """Give a call its key, and what is on record of it; raises MisuseError for a bad key.
+        """Give a call its key, and the recorded effect of that key, if there is one.
 
-        Of the calls beside it in a batch, the first with a key represents all.
+        If another call of the batch (`beside`) has the same key, only that one gets the effect.
+        Raises MisuseError for a bad key.
         """
         if call.only_reads:
             self._reads.place(call)
@@ -118,7 +119,7 @@ class TurnEffects:
         return [await self._finish(call) for call in calls]
 
     async def _begin(self, calls: Sequence[TurnCall]) -> None:
-        """Pay for the calls that are new, and put their intents on record."""
+        """Reserve the budget of new calls, and record the intents of those with consequences."""
         to_issue = [call for call in calls if call.is_to_be_issued]
         if self._turn.memo.has_claims and not self._gate.is_concurrent:
             to_issue = await self._not_done_before(to_issue)
@@ -127,7 +128,7 @@ class TurnEffects:
         await self._issue(to_issue)
 
     async def _withdraw(self, calls: Sequence[TurnCall]) -> None:
-        """Record of calls that were cancelled before their tools were called: nothing happened."""
+        """Record that calls did not happen: they were cancelled before their tools were called."""
         for call in calls:
             begun = call.begun
             if begun is not None and call.recorded is None and begun.answer == "fresh":
@@ -138,9 +139,10 @@ class TurnEffects:
             await self._spending.end_call(call, is_free=True)
 
     async def _not_done_before(self, calls: Sequence[TurnCall]) -> list[TurnCall]:
-        """Those that are new; raises TurnDiverged if one comes before what is on record.
+        """Return the calls whose keys are free. The others get the effect that holds their key.
 
-        What is known from before this turn is not on its record, and was not when it first came.
+        Raises TurnDiverged for a free key while this turn's journal has calls that were not
+        repeated. A key that was used before this turn has no entry in this turn's journal.
         """
         new: list[TurnCall] = []
         for call in calls:
@@ -154,7 +156,7 @@ class TurnEffects:
         return new
 
     def _take_off(self, calls: Sequence[TurnCall]) -> None:
-        """Each operation is led by one call; others that are under way are followed."""
+        """Let each call lead its operation, or follow the call that is making it already."""
         for call in calls:
             if call.only_reads:
                 continue
@@ -236,7 +238,7 @@ class TurnEffects:
         return outcome
 
     async def _lead(self, call: TurnCall) -> None:
-        """Make the call that the followed one has given up."""
+        """Issue this call itself: the call it followed was cancelled."""
         call.leader = None
         call.flight = self._flights[call.key] = Flight(call.call_id, call.arguments.digest)
         try:
@@ -336,7 +338,7 @@ class TurnEffects:
             if not is_being_cancelled():
                 return raised(tool, error)  # the tool did this to itself
             if isinstance(error, StillRunning):
-                raise  # it may happen yet: nobody judges it before its time limit is over
+                raise  # its thread still runs: it is not judged before its time limit is over
             return interrupted(tool, error)
         except (Exception, *tool.policy.not_done_on) as error:
             return raised(tool, error)
@@ -404,9 +406,9 @@ class TurnEffects:
         return flow.VerifyAnswer(verdict, is_over, call.attempts)
 
     def _ask_again_at(self, call: TurnCall, effect: Effect, reason: str) -> int | None:
-        """When to ask a `verify` again that could not tell; None if it was asked long enough.
+        """Return when to ask `verify` again; None if its `verify_seconds` have passed.
 
-        The moment of its first failure is recorded: a crash does not begin the time anew.
+        The time of its first failure is recorded, so that a crash does not restart the period.
         """
         now, seconds = self._context.now(), call.tool.policy.verify_seconds
         recorded = self._turn.memo.step(_VERIFY, effect.effect_id.bytes)

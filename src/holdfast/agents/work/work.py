@@ -1,7 +1,7 @@
-"""The work of one process: starting runs, passing over them, and waiting for their outcomes.
+"""The work of one process: create runs, start passes over them, and wait until the passes end.
 
-Passes are tasks that are strongly referenced here; a caller that waits for a run holds no lease,
-and works on the run itself only while nobody else does.
+A pass is one task that works on a held run; a strong reference to it is kept here. A caller that
+waits for a run holds no lease, and starts a pass only while no other worker holds the run.
 """
 
 import asyncio
@@ -135,7 +135,10 @@ class Work:
             return False
 
     async def take_in(self, run_id: str, created: Draft, given: Any) -> bool:
-        """Work on a run that is not stored yet, until it is; False if it was not stored."""
+        """Start a pass over a run that is not stored yet, and wait until the run is stored.
+
+        Returns False if the pass ended without storing it.
+        """
         await self._leases.stay_alive()
         stored = asyncio.Event()
         held = unstored_run.hold(self.context, run_id, created, on_stored=stored.set)
@@ -149,7 +152,7 @@ class Work:
         return stored.is_set()
 
     def start_pass(self, held: LeasedRun, given: Any = UNSET) -> "asyncio.Task[Ending]":
-        """Pass over a run that is held, in a separate task."""
+        """Start a pass over a held run, in a separate task."""
         let_go = self._leases.strays.let_go
         working = SessionPass(
             self.context,
@@ -192,9 +195,9 @@ class Work:
         return ending
 
     async def _watch(self) -> None:
-        """Interrupt passes over runs that were cancelled or taken by others, while there are any.
+        """While passes run, interrupt those whose run was cancelled or taken by another worker.
 
-        Without this they would learn it at their next commit.
+        Without this, a pass would find that out only at its next commit.
         """
         async for _ in self.context.changes(CANCELS[0]):
             if not self._passes:
@@ -216,7 +219,7 @@ class Work:
                 task.cancel()
 
     async def _is_lost(self, run_id: str, lease_seq: int) -> bool:
-        """Whether it was others who ended a lease; its holder knows what he does himself."""
+        """Return whether a lease was ended from outside its pass: by a takeover or a cancel."""
         run = await self.context.store.runs.get(run_id)
         if run is None:
             return False  # it is not stored yet
@@ -224,7 +227,7 @@ class Work:
         return is_taken or run.status is RunStatus.CANCELLED
 
     async def try_to_advance(self, run: RunRow) -> "asyncio.Task[Ending] | None":
-        """Pass over a run if it wants a worker, and its agent is known here."""
+        """Start a pass over a run that is due, if its agent is known here. Returns None if not."""
         if any(working.run_id == run.run_id for working in self._passes.values()):
             return None
         is_due = run.status is RunStatus.READY and run.ready_at <= self.context.now()
@@ -244,11 +247,11 @@ class Work:
 
     @property
     def may_try_suspects(self) -> bool:
-        """Whether nothing that is unproven is under way here, or about to be."""
+        """Whether a suspect may start: no unproven run is under way here, or being taken."""
         return not self._taking and self.suspects.is_clear and not self.suspects.is_closed
 
     async def try_suspect(self, run_id: str) -> "asyncio.Task[Ending] | None":
-        """Pass over a suspect, if it still wants a worker; nothing else begins meanwhile."""
+        """Start a pass over a suspect if it is still ready. No other run starts meanwhile."""
         with self.suspects.reserved():
             try:
                 return self.start_pass(await self._leases.take_suspect(run_id))
@@ -256,7 +259,7 @@ class Work:
                 return None
 
     async def help_peers(self, run: RunRow, topic: str = "") -> None:
-        """Pass over the runs of peers that a run waits for, if their agents are known here."""
+        """Start passes over the peers that a run waits for, if their agents are known here."""
         topic = topic or f"run:{run.run_id}"
         if run.status is not RunStatus.WAITING or len(self._passes) >= _HELPED:
             return
@@ -276,7 +279,7 @@ class Work:
         self.context.wakeups.notify([self._helping.pop(task)])
 
     async def pause(self, run: RunRow, ticket: int, *, at_most: float) -> None:
-        """Wait until a run may have changed; meanwhile what is due for any run is done."""
+        """Do the due work of all runs, then wait until this run may have changed."""
         seconds = min(at_most, await self._leases.tend())
         if run.status is RunStatus.READY and run.ready_at > self.context.now():
             seconds = min(seconds, (run.ready_at - self.context.now()) / MICROSECONDS)
@@ -306,9 +309,9 @@ class Work:
         return not self._passes
 
     async def cancel_passes(self, reason: str | None = None) -> None:
-        """Stop every pass where it is: what its tools do is unknown from here on.
+        """Cancel every pass at once. Mutating calls that are cut off become unknown.
 
-        A thread is waited for, unless the reason is ABANDONED.
+        Waits for tools that run in threads, unless the reason is ABANDONED.
         """
         for task in self._passes:
             task.cancel(reason)
@@ -323,7 +326,7 @@ class Work:
             log.error("the code of these runs does not stop; it is left behind: %s", left)
 
     async def close(self) -> None:
-        """End all work: at the boundaries of turns, or after `shutdown_seconds` where it is."""
+        """End passes at the boundaries of their turns; after `shutdown_seconds` cancel the rest."""
         self.hand_back("the process is ending")
         if not await self.finish_passes(timeout=self.context.settings.shutdown_seconds):
             await self.break_off()

@@ -1,9 +1,9 @@
-"""Leases: taking runs, and staying alive.
+"""Leases: take runs, and keep this worker alive.
 
-A worker has one row that says until when it counts as alive. A task of its event loop renews it, or
-a `Heartbeat`, a thread that beats while the loop ticks: a blocked loop means not alive.
-A worker that takes a run renews its row with the take if needed: no holder of a run counts as dead.
-Safety does not depend on it, as the journal refuses a worker that lost its lease.
+A worker has one row that says until when it counts as alive. A task of the event loop renews it, or
+a `Heartbeat`: a thread that renews it only while the loop ticks. Taking a run also renews the row
+if less than half a lease is left, so a worker that takes runs counts as alive.
+Safety does not depend on the row: the journal refuses a worker that lost its lease.
 """
 
 import asyncio
@@ -82,9 +82,9 @@ class Leases:
     ) -> LeasedRun | None:
         """Lease the run that has been ready longest. Returns None if no run is ready in time.
 
-        `with_suspects` includes runs that may have killed their workers. While waiting, it sweeps
-        waits that are due and leases of lost workers. It blocks a run that cannot be loaded, and
-        tries the next one.
+        `with_suspects` includes runs that may have killed their workers. While waiting, it expires
+        due waits and the leases of lost workers. It recovers or blocks a run whose checkpoint is
+        damaged, and tries the next run.
         """
         if isinstance(agents, str):
             raise MisuseError(f"agents is a list of names; give [{agents!r}]")
@@ -101,19 +101,23 @@ class Leases:
             await self._context.wakeups.wait("ready", ticket, timeout=min(remaining, pause))
 
     async def tend(self) -> float:
-        """Do what is due for any run, and release what is leased here and held by nobody.
+        """Do the due work of all runs: drain the spool, sweep, deliver messages.
 
-        Returns the seconds until the next call.
+        Also releases runs that are leased to this worker but used by no task here. Returns the
+        seconds until the next call.
         """
         await self._drain_spool()
         pause = await self.sweeper.sweep_if_due()
         await self.outbox.deliver_if_due()
-        if not self._taking:  # else one of them may be what another task is just taking
+        if not self._taking:  # a run that is being taken looks like an orphaned lease
             await self.strays.give_back()
         return pause
 
     async def renew(self) -> None:
-        """Renew this worker's row for a lease. A background task does so while runs are held."""
+        """Renew this worker's row for another lease.
+
+        From the first take on, a background task or thread does so regularly.
+        """
         await self._context.store.submit(Beat(self._row()))
 
     async def serve(self, agents: Sequence[str]) -> None:
@@ -157,7 +161,7 @@ class Leases:
         return await self._context.store.workers.page()
 
     async def close(self) -> None:
-        """Stop counting as alive: runs still held can be taken at once."""
+        """Remove this worker's row: other workers can take the runs it still holds at once."""
         while self._taking:
             await asyncio.wait(set(self._taking))
         await self._stop_beating()
@@ -202,7 +206,10 @@ class Leases:
             log.warning("run %s could not be given back: %s", held.run_id, error)
 
     async def _drain_spool(self) -> None:
-        """Drain the spool before any lease is taken or ended: it continues runs that are held."""
+        """Drain the spool. Call this before a lease is taken or ended.
+
+        The spool holds commits made under this worker's leases; a later lease would fence them.
+        """
         if self._context.spool is not None:
             await self._context.spool.drain()
 
