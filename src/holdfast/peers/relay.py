@@ -90,7 +90,7 @@ class Relay:
     async def _send(self, message: QueuedMessage) -> None:
         note = note_of(message)
         if note.kind == "cancel" and await is_awaited(self._context, note.subject):
-            return  # somebody else joined that call
+            return  # a caller still waits for that call
         envelope = await self._envelope(message, note)
         faults.point("relay.before_publish")
         await self._transport.publish(
@@ -103,7 +103,7 @@ class Relay:
         faults.point("relay.after_publish")
 
     async def _retry(self, message: QueuedMessage, error: UnavailableError) -> None:
-        """Send a message again once the transport is back, however long that takes."""
+        """Retry a message later and do not count the attempt: the transport is away."""
         _log_once(message, error)
         note = str(error)[:1000]
         await self._queues.retry(message, delay=0.5, note=note, is_counted=False)

@@ -95,7 +95,7 @@ class RecordWriter:
             try:
                 return await self._begin(asked)
             except RunExists:
-                continue  # somebody else was first: this is its second checkpoint
+                continue  # another writer created the run first: append to it
 
     async def _begin(self, asked: NewRecord) -> StoredRecord:
         """Create a run whose journal begins with the requested checkpoint."""
@@ -158,7 +158,7 @@ class RecordWriter:
             drafts: list[Draft] = []
             is_copy = present.checkpoint.label in checkpoints.COPIES
             if not present.row.agent_type or (is_copy and not present.row.revised_seq):
-                # It was derived from an agent's state or another record: now it is stored itself.
+                # This record was only derived from a state or another record: store it now.
                 record = self._revised(record, {}, head.position.seq + 1)
                 drafts.append(self._updated(present, record, [], present.row.summary))
             return [*drafts, _final(present, record, status, len(drafts))]
@@ -191,7 +191,7 @@ class RecordWriter:
         return [updated, _final(present, after, phase.value, 1)], after
 
     async def link(self, parent: FoundRecord, child: FoundRecord, *, by: str) -> None:
-        """Let a checkpoint continue another one."""
+        """Record that `child` continues `parent`. Raises IllegalMove if that makes a cycle."""
         parent_id, checkpoint = parent.checkpoint.checkpoint_id, child.checkpoint
 
         async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
@@ -304,7 +304,7 @@ class RecordWriter:
         return names.check_size(body, most=most, what="the record")
 
     async def _iteration(self, agent_id: str, newest: FoundRecord | None) -> int:
-        """Return the number of contexts so far; another agent's is the next one."""
+        """Return the context's number: that of the newest record, plus 1 for another agent."""
         if newest is None:
             return 1
         try:

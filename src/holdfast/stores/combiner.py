@@ -1,8 +1,8 @@
 """Group commit: pending writes of all runs share transactions.
 
-While one batch is being written the next one gathers: a thousand sessions cost a few commits. The
-combiner owns what was submitted: a caller that goes away does not withdraw it. If a batch fails it
-is tried again in halves, so that only the culprit fails.
+While one batch is written, the next one collects: a thousand sessions cost a few commits.
+Cancelling a caller does not withdraw its write. A batch that fails is retried in halves, so that
+only the faulty write fails. If the store is busy or the outcome is unknown, the whole batch fails.
 """
 
 import asyncio
@@ -74,9 +74,9 @@ class Combiner:
         self._closed = False
 
     def submit(self, write: Write) -> Awaitable[Any]:
-        """The answer to `write`, to be awaited; what a decision raised is raised there.
+        """Queue a write. Awaiting the result returns its answer, or raises its decision's error.
 
-        A cancelled caller cancels its own future only: the write stays in the queue.
+        Cancelling the caller cancels only its own future: the write stays in the queue.
         """
         if len(self._queue) >= self._queue_commits:
             return self._submit_when_there_is_room(write)
@@ -106,11 +106,11 @@ class Combiner:
         await self._idle.wait()
 
     def _gather(self) -> None:
-        """Let every session that is about to submit do so before the batch is closed.
+        """Wait for sessions that are about to submit, then write the next batch.
 
-        A lone session, to judge by the batch before, does not wait for others. Besides larger
-        batches this keeps the loop from fighting a writer's thread for the interpreter, which costs
-        far more than the few callbacks run here.
+        After a batch of one write, a lone session is assumed, and its next write does not wait.
+        Waiting makes batches larger. It also keeps the event loop from competing with a writer's
+        thread for the interpreter, which costs far more than these few callbacks.
         """
         if 1 < len(self._queue) > self._seen and len(self._queue) < self._batch_commits:
             self._seen = len(self._queue)
@@ -147,7 +147,7 @@ class Combiner:
     ) -> None:
         is_full = len(self._queue) >= self._batch_commits and not self._retries
         if is_full and answers is not None:
-            # Before the callers continue: the next batch is written while they prepare theirs.
+            # Start the next batch before the callers resume: they prepare new writes meanwhile.
             self._write(self._next_batch())
         if answers is None:
             self._fail(batch, error or AssertionError("neither answers nor an error"))
@@ -155,7 +155,7 @@ class Combiner:
             self._telemetry.count(BATCH_COMMITTED, len(batch))
             for submitted, answer in zip(batch, answers, strict=True):
                 _answer(submitted.answer, answer)
-            # After the callers were woken: a hint may wait, they may not.
+            # Wake the callers first: topics are only hints, and may be late.
             self._loop.call_soon(self._tell, batch, answers)
         if not is_full or answers is None:
             self._go_on()
@@ -167,7 +167,7 @@ class Combiner:
             self._on_applied(topics)
 
     def _fail(self, batch: _Batch, error: BaseException) -> None:
-        # No culprit is found by halving when nobody gets in, or nobody knows what happened.
+        # Halving finds no faulty write if the store is busy or the outcome is unknown.
         if len(batch) > 1 and not isinstance(error, OutcomeUnknown | StoreBusy):
             self._telemetry.count(BATCH_HALVED)
             middle = len(batch) // 2

@@ -71,10 +71,10 @@ class Workflows:
         run_id: str | None = None,
         owner: str = "",
     ) -> Outcome:
-        """Start a workflow, given as a definition or a file, and let the workers run it.
+        """Start a workflow, given as a definition or a file: store its run for the workers.
 
         Raises WorkflowInvalid with every problem of it, and of all workflows that it may call.
-        Tools are those of the workers: whether one exists is checked when it is called.
+        The workers have the tools, so a missing tool is found only when a block calls it.
 
         The same `run_id` with the same definition and inputs returns the existing run, unless it
         has another owner. `owner` owns the run and all that it starts.
@@ -92,9 +92,9 @@ class Workflows:
         timeout: float | None = None,
         observe: Observer | None = None,
     ) -> Outcome:
-        """Start or resume a workflow until it has ended or only a person can help.
+        """Start or resume a workflow; return when it ends, needs a person or `timeout` is over.
 
-        `observe` gets the events that happen in this process meanwhile.
+        `observe` receives the events that happen in this process meanwhile.
         """
         run = await self._create(workflow, given or {}, run_id, owner=owner, tools=self.kit.tools)
         return await self._advance(run.run_id, timeout, observe)
@@ -110,8 +110,8 @@ class Workflows:
     ) -> Outcome:
         """Answer blocks' questions, by their paths, and resume until the run ends or asks again.
 
-        The same answer again changes nothing. If one of the answers does not fit its question none
-        is given: raises AnswerRefused, and AlreadyAnswered if another one was given before.
+        Repeating an answer changes nothing. Raises AnswerRefused if an answer does not fit its
+        question, and then stores none; AlreadyAnswered if a question has a different answer.
         """
         await self.answer(run_id, answers or {}, by=by)
         return await self._advance(run_id, timeout, observe)
@@ -236,7 +236,7 @@ class Workflows:
         await self._runs.cancel(run_id, by=by, note=note)
 
     def work_here(self) -> None:
-        """Let workers of this process that begin from now on work on workflows, with this kit."""
+        """Let workers created later in this process run workflows, with this kit."""
         self._work.agents.add(self.kit.agent)
 
     async def cleanup_expired(self, max_age_hours: float = MAX_AGE_HOURS) -> int:

@@ -68,9 +68,9 @@ class HandoffProtocol:
         self._handoffs = Handoffs(context)
 
     async def give(self, giver: AgentRun, trigger: Trigger, *, label: str = "") -> None:
-        """Do steps 1 to 4, in the process that holds the run: one commit, and one more for 5 to 9.
+        """Do steps 1 to 4 in the process that holds the run, then try steps 5 to 9.
 
-        The context ends with the last checkpoint of its turn, and another context continues.
+        Steps 3 and 4 are one commit, which ends this context; steps 5 to 9 are another.
         """
         faults.point("handoff.detected")
         turn = turn_of(giver)
@@ -94,7 +94,7 @@ class HandoffProtocol:
         held.set(records.PART, record_schema.fields_of(record))
         held.set(PART, left)
         if held.part(TAKEN):
-            held.drop(TAKEN)  # if nobody takes it, the giver does not resume from its own words
+            held.drop(TAKEN)  # if this is reverted, the giver must not get its own prompt
         offering = Offering(
             checkpoint_id=checkpoint_id,
             trigger=trigger.kind,
@@ -120,7 +120,7 @@ class HandoffProtocol:
         return window_of(turn.rules.versions.model, self._context.settings.windows)
 
     async def _orchestrate_at_once(self, run_id: str, given: HandoffReceipt) -> None:
-        """The giver knows the agent, so nobody need wait; if it fails, the message is left."""
+        """Do steps 5 to 9 without waiting for a worker; on failure, the stored message remains."""
         try:
             await self.orchestrate(run_id, given.handoff_id, given.seq)
         except HoldfastError as error:
@@ -144,7 +144,10 @@ class HandoffProtocol:
         faults.point("handoff.acknowledged")
 
     async def _refuse_unless_fit(self, held: LeasedRun) -> None:
-        """Give back a run that this agent cannot continue: its chooser may not have known it."""
+        """Return the run to its giver and raise Fenced if its agent cannot take the input.
+
+        The process that chose this agent may not have known its parameters.
+        """
         run = held.run
         try:
             await self._check_takes(run, run.agent)
@@ -153,7 +156,10 @@ class HandoffProtocol:
             raise Fenced(f"run {run.run_id} was given back to {run.giver!r}: {error}") from error
 
     async def orchestrate(self, run_id: str, handoff_id: str, seq: int) -> None:
-        """Do steps 5 to 9, in any process that serves the giver's agent; repeating is harmless."""
+        """Do steps 5 to 9; repeating them is harmless.
+
+        Raises NotHere if no receiver is named and this process does not serve the giver's agent.
+        """
         faults.point("handoff.received")
         run = await self._context.store.runs.get(run_id)
         if run is None or run.handoff != handoff_id or run.status is not RunStatus.WAITING:

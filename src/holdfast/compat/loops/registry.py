@@ -2,8 +2,8 @@
 
     validation ─▶ permission ─▶ loop check ─▶ key ─▶ replay | intent on disk ─▶ the tool ─▶ outcome
 
-The outcome of a call is always a `ToolResult`, errors of the tool too. An exception concerns the
-store, and means that the call may have to be checked again.
+A call returns a `ToolResult`, also if the tool fails. An exception comes from the store; the call
+may then have to be checked again.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _UNKNOWN: Final = "(whether it happened is not known)"
 
 
 class _RegistryCall(msgspec.Struct):
-    """One call on its way."""
+    """One call to dispatch: its tool, arguments, id and key."""
 
     tool: Tool[..., Any]
     arguments: Arguments
@@ -78,7 +78,7 @@ class _RegistryCall(msgspec.Struct):
 
 
 class ToolRegistry:
-    """Tools by name. With a checkpointer and a session, calls with consequences are on record."""
+    """Tools by name. With a checkpointer and a session, it records calls with consequences."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class ToolRegistry:
         self._counts: Counter[tuple[str, bytes]] = Counter()
 
     async def adispatch(self, name: str, args: Mapping[str, Any] | str, call_id: str) -> ToolResult:
-        """Make a call, unless it was made before: then return its result.
+        """Make a call and return its result; if it was made before, return the recorded result.
 
-        Of identical calls at the same time, in any process, one is made and the others get its
+        When identical calls run at the same time, in any process, one is made. The others get its
         result.
         """
         try:
@@ -175,7 +175,7 @@ class ToolRegistry:
 
 
 class _Dispatch:
-    """One call of a tool with consequences, taken to its end."""
+    """Dispatches one call of a tool with consequences."""
 
     def __init__(self, calls: CallLog, call: _RegistryCall) -> None:
         self._calls = calls
@@ -220,7 +220,11 @@ class _Dispatch:
                 return self._report_unknown(begun.effect, error, reason)
 
     async def verify(self, begun: Begun) -> None:
-        """Ask the tool's `verify`, and record the answer if it counts already."""
+        """Ask the tool's `verify`, and record its verdict.
+
+        "Happened" is recorded at once, "not done" only after the call's timeout. A call that only
+        reads needs no `verify`: it is recorded as not done after its timeout.
+        """
         if self._policy.effect == "read":
             if begun.is_over:
                 await self._settle(flow.Settle(begun, EffectStatus.NOT_DONE, note="it only reads"))
@@ -237,7 +241,7 @@ class _Dispatch:
         return await ask_verify(self._call.tool, self._call.arguments, effect.key)
 
     async def _make(self, effect: Effect) -> flow.CallAnswer:
-        """Call the tool, and report to the flow what was seen."""
+        """Call the tool; return its value, its error or TooLate, as an answer to the flow."""
         call, policy = self._call, self._policy
         if policy.effect == "mutate" and self._calls.is_late(effect):
             return flow.TooLate()
@@ -265,7 +269,7 @@ class _Dispatch:
         note = "the call was cancelled" if step.is_interrupted else step.note
         recording = self._record(effect, step.status, text, note=note)
         if step.status is EffectStatus.UNKNOWN or step.is_interrupted:
-            settling = asyncio.ensure_future(recording)  # it ends if this task is cancelled, too
+            settling = asyncio.ensure_future(recording)  # completes even if this task is cancelled
             await asyncio.wait([settling])
             settling.result()
         else:
@@ -302,9 +306,9 @@ class _Dispatch:
         )
 
     async def _await_twin(self) -> None:
-        """Wait until the same operation, begun elsewhere, has ended or timed out.
+        """Wait until the same operation, begun by another caller, has ended or timed out.
 
-        A thread of this process may still make it after the timeout: then wait for that.
+        After the timeout it may still run in a thread of this process; then wait until it ends.
         """
         pause = _FIRST_PAUSE
         while True:
@@ -318,7 +322,7 @@ class _Dispatch:
 
 
 def _as_tool(given: Tool[..., Any] | Callable[..., Any]) -> Tool[..., Any]:
-    """A plain function is a tool with consequences, which is the safe guess."""
+    """Return the tool; wrap a plain function as a `mutate` tool, which is the safe default."""
     return cast("Tool[..., Any]", given) if isinstance(given, Tool) else tool(given)
 
 

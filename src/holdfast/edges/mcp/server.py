@@ -1,7 +1,7 @@
 """The MCP server: tools, resources and tasks over the runs of a Holdfast, on both wires.
 
-A request only begins, answers and watches runs. They are worked on by a worker of this process, or
-of others: the client may disconnect, and the server may be killed, without a run being lost.
+A request only starts, answers and watches runs. A worker, in this process or another, runs them:
+no run is lost if the client disconnects or the server is killed.
 """
 
 import asyncio
@@ -64,9 +64,9 @@ Context = ServerRequestContext[Any, Any]
 class McpServer:
     """A server over an open Holdfast: `async with hf, McpServer(hf) as server:`.
 
-    `workflows` is a folder of definitions beside those of the Kit; `expose` are agents that are
-    separate tools; `tools` are further tools. `keys` seal what clients bring back when they
-    were asked something: replicas share them. Unless it `works`, other processes must.
+    `workflows` is a folder of definitions, in addition to those of the Kit. Each agent in `expose`
+    becomes a separate tool; `tools` are further tools. `keys` seal the state that a client sends
+    back with a form; replicas share them. With `works=False`, other processes need workers.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class McpServer:
             on_unsubscribe_resource=self._unsubscribe_resource,
             on_subscriptions_listen=self._listen,
         )
-        # Not with the others: what it may give is more than the SDK knows of.
+        # Added separately: it may return a task, which the type of `on_call_tool` does not allow.
         self.lowlevel.add_request_handler(
             "tools/call", types.CallToolRequestParams, self._call_tool
         )
@@ -140,7 +140,8 @@ class McpServer:
         self.stopping.begin()
         try:
             if self._working is not None and self._worker is not None:
-                # The sender of a signal can send another; a client that closed stdin is gone.
+                # After a signal, wait for turns without a limit: a second signal ends the wait.
+                # A client that closed stdin is gone, so without a signal there is a limit.
                 patience = None if self.stopping.signals else self._worker.shutdown_seconds
                 await asyncio.wait({self._working}, timeout=patience)
                 self._working.cancel()
@@ -154,9 +155,9 @@ class McpServer:
             self._worker.stop(note="the MCP server is stopping")
 
     async def serve_stdio(self, wire: StdioWire | None = None) -> None:
-        """Serve the client at the other end of stdin and stdout, until it closes them, or a signal.
+        """Serve one client over stdin and stdout until it disconnects or a signal arrives.
 
-        From then on what this process prints goes to stderr. `wire` is what was taken before.
+        Other output of this process then goes to stderr. `wire` is a wire that was taken earlier.
         """
         taken = wire or StdioWire.take()
         self.stopping.listen()
@@ -183,9 +184,9 @@ class McpServer:
         allowed_hosts: Sequence[str] = (),
         events: EventStore | None = None,
     ) -> Starlette:
-        """The server as an ASGI application for `host`: /mcp, and /healthz without a token.
+        """Return the server as an ASGI application: /mcp, and /healthz, which needs no token.
 
-        Raises MisuseError if others than this machine could reach it without tokens.
+        Raises MisuseError if `host` is not a loopback address and there is no `verifier`.
         """
         door = http.Door(
             host=host, verifier=verifier, auth=auth, allowed_hosts=allowed_hosts, events=events
@@ -202,10 +203,10 @@ class McpServer:
         allowed_hosts: Sequence[str] = (),
         on_serving: Callable[[str], None] = lambda url: _log.info("serving on %s", url),
     ) -> None:
-        """Serve over HTTP until SIGTERM or Ctrl-C; `on_serving` is given the URL. Port 0 is any.
+        """Serve over HTTP until SIGTERM or Ctrl-C; call `on_serving` with the URL.
 
-        Calls that wait end with what they have, and the worker hands its runs back; a second
-        signal does not wait for that.
+        Port 0 selects a free port. After the signal, waiting calls return the current status, and
+        the worker releases its runs at the end of their turns. A second signal stops both at once.
         """
         door = http.Door(host=host, verifier=verifier, auth=auth, allowed_hosts=allowed_hosts)
         app = http.app_of(self.lowlevel, self._hf, door)

@@ -1,7 +1,7 @@
 """Recovery: find the checkpoint that a failed run can resume from, and resume it there.
 
-Damage is never skipped silently: each damaged version is recorded before an older one is used. For
-a chain with a gap, or with damage to what was done outside, a person decides.
+Damage is never skipped silently: each damaged version is recorded before an older one is used. A
+person decides if the chain has a gap, or if a damaged entry may concern effects outside.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ _OF_RECOVERY: Final = frozenset({Kind.RECOVERY_INITIATED, Kind.RUN_UNBLOCKED})
 _REPEATABLE: Final = frozenset(
     {Kind.CHECKPOINT_CREATED, Kind.STATE_VALUES, Kind.STATE_BASE, Kind.STEP_RECORDED}
 )
-"""Entries whose loss only repeats work; something outside may depend on any other entry."""
+"""Losing such an entry only repeats work. Any other kind may concern something outside."""
 
 
 class RecoveryPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +89,10 @@ class Recoveries:
     ) -> RunRow:
         """Resume a failed run from its newest intact version, or from an older one.
 
-        Raises ConflictError if its chain is broken or no version is intact, unless the caller
-        accepts that with `accept_gap`: in the latter case it begins anew, and what was done outside
-        is not repeated. Raises LeaseHeld while a living worker holds it, and RunBlocked when it was
-        recovered too often without progress, so that people have to look.
+        Raises ConflictError if the recovery point has a `why_not`, unless `accept_gap` is set. If
+        no version is intact, the run then starts again, and effects outside are not repeated.
+        Raises LeaseHeld while a living worker holds the run. Raises RunBlocked after too many
+        recoveries without progress: an operator must act first.
         """
         run = await self._get(run_id)
         runs.check_alive(run)
@@ -152,7 +152,7 @@ class Recoveries:
         note: str,
         missing: tuple[gaps.Range, ...],
     ) -> None:
-        """Release a run without damage to the workers, unchanged."""
+        """Make an undamaged run ready for a worker; its state does not change."""
         at = Point(0, point.version, point.checkpoint_id)
         failure = Failure(Cause.ERROR, note, attempts=0)
 
@@ -237,7 +237,10 @@ async def _accepted(context: Context, run_id: str, problems: Sequence[Problem]) 
 
 
 async def _since_progress(context: Context, run_id: str) -> list[tuple[str, object]]:
-    """Return the kinds and facts of entries after the last checkpoint that no recovery copied."""
+    """Return the kinds of the entries since the last progress, with facts for recoveries.
+
+    The last progress is the newest checkpoint that is not a copy (`COPIES`).
+    """
     found: list[tuple[str, object]] = []
     after = await _last_progress(context, run_id)
     while page := await context.store.journal.headers_after(run_id, after=after, limit=_PAGE):
@@ -329,7 +332,7 @@ async def give_up(
     tries: int,
     backoff_seconds: float,
 ) -> bool:
-    """Release a held run because its agent failed: for a retry, or for an operator.
+    """Release a held run whose agent failed: ready for a retry after a pause, or blocked.
 
     Returns whether it is retried.
     """

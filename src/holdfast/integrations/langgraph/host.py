@@ -1,8 +1,8 @@
-"""Where a saver lives: a store, opened at the first use, and the event loop that works on it.
+"""The host of a saver: its store, opened at first use, and the event loop that the store uses.
 
-Savers are called from threads and from event loops that come and go; the store belongs to one loop,
-in a separate thread. A fork of the process opens the store anew, but
-for an SQLite file that was open before.
+Any OS thread or event loop may call a saver; the store belongs to one loop in a separate thread.
+A forked process opens the store again. It raises WrongProcess for a store in memory, and for an
+SQLite file that was open before the fork.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _NOTES: Final = 10_000
 
 
 class Host:
-    """An open store, and the threads this process has at hand."""
+    """A store, and a cache of the runs (one for each LangGraph thread) that this process uses."""
 
     def __init__(self, url: str | None, settings: Settings | None) -> None:
         self._where = store_url(url)
@@ -54,21 +54,21 @@ class Host:
         self._unfinished: set[asyncio.Task[None]] = set()
 
     def in_background(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do this on the loop from when it is opened until it is closed."""
+        """Register `work` to start on the loop when the store opens; `close` cancels it."""
         self._on_open.append(work)
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this on the loop, where nobody waits for it."""
+        """Start `work` as a task. Call this on the store's loop; `close` waits for the task."""
         task = asyncio.create_task(work)
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
 
     def call(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do something on the store's loop, and wait for it."""
+        """Run `method` on the store's loop, block until it ends, and return its result."""
         return self._opened().call(method, *args, **kwargs)
 
     def send(self, method: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do something on the store's loop, where nobody waits for it."""
+        """Start `method` on the store's loop without waiting for it; `close` waits."""
 
         async def begin() -> None:
             self.later(method())
@@ -78,7 +78,7 @@ class Host:
     async def acall(
         self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Do the same from an event loop, without blocking it."""
+        """Run `method` on the store's loop, and await its result in the caller's event loop."""
         loop = self._loop
         if loop is None or loop.is_inherited:
             loop = await asyncio.to_thread(self._opened)
@@ -113,7 +113,7 @@ class Host:
         return lock
 
     def known(self, run_id: str) -> MarkedRun | None:
-        """A run that is at hand."""
+        """Return a cached run; None if it is not cached or out of date."""
         run = self._runs.get(run_id)
         return None if run is None or run.is_stale else run
 

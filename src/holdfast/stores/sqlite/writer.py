@@ -66,9 +66,10 @@ class SqliteWriter:
         self._has_savepoints = False
 
     def apply(self, batch: Sequence[Write]) -> list[Any]:
-        """One answer per write, after COMMIT; an exception means that nothing was stored.
+        """Return one answer per write after COMMIT. An earlier error means that nothing is stored.
 
-        What a decision raises is the answer to that write alone.
+        If COMMIT fails, the batch counts as stored only if one of its entries is found. A domain
+        error of a decision is the answer to that write alone.
         """
         answers = self._begin(batch)
         try:
@@ -80,10 +81,11 @@ class SqliteWriter:
         return answers
 
     def _begin(self, batch: Sequence[Write]) -> list[Any]:
-        """Everything up to COMMIT.
+        """Begin a transaction, apply the batch, and return its answers; the caller commits.
 
-        Savepoints cost a sixth of a small commit and are seldom needed: a batch in which a change
-        is refused is rolled back and made again with them. Decisions are pure, so that is safe.
+        The first try uses no savepoints: they cost a sixth of a small commit and are seldom needed.
+        If a part of the batch must be undone, all is rolled back and applied again with savepoints.
+        Decisions are pure, so repeating them is safe.
         """
         faults.point("batch.before_begin")
         for self._has_savepoints in (False, True):
@@ -112,7 +114,10 @@ class SqliteWriter:
         return link is not None and link[0] == self._probe.link
 
     def _apply_all(self, batch: Sequence[Write]) -> list[Any]:
-        """Holders of leases first, so that outsiders make them decide anew as seldom as can be."""
+        """Apply commits first, then late-bound writes, then the rest; return all answers.
+
+        In this order a late-bound write seldom causes a Conflict for a lease holder.
+        """
         answers: list[Any] = [None] * len(batch)
         late: dict[str, list[tuple[int, Late]]] = {}
         for index, write in enumerate(batch):
@@ -178,7 +183,7 @@ class SqliteWriter:
         return Applied() if refused is None else Refused(refused)
 
     def _begin_run(self, begun: BegunRun, stored_at: int) -> Change | None:
-        """Store a run that begins with a commit of another; refused if its id is taken."""
+        """Store a run that another run's commit creates. Returns a PutRun if its id is taken."""
         row, body = _entry_row(begun.entries[0], stored_at)
         self._execute(SQL["append_first_entry"], (*row, b""))
         if not self._connection.changes():
@@ -197,7 +202,7 @@ class SqliteWriter:
             self._execute(SQL["add_body"], (body,))
 
     def _explain(self, first: Entry) -> Outcome:
-        """Why a first entry was not stored: it is there already, or somebody else was first."""
+        """Return Applied if this first entry is stored already, else Conflict."""
         link = self._one("get_link", (first.tenant, first.run_id, first.seq))
         return Applied() if link is not None and link[0] == first.link else Conflict()
 
@@ -216,7 +221,7 @@ class SqliteWriter:
         return SHAPES.wait.value(found).run_id if found is not None else ""
 
     def _renew_takers(self, writes: Sequence[Late]) -> None:
-        """Renew the rows of workers that lease a run, in the same transaction: they are alive."""
+        """Renew the rows of workers that take a run, where needed: that is a sign of life."""
         for taker in {write.taker.worker: write.taker for write in writes if write.taker}.values():
             name, row = taking(taker, self._clock.now())
             self._execute(SQL[name], row).fetchall()
@@ -224,7 +229,7 @@ class SqliteWriter:
     def _decide_for_run(
         self, run_id: str, writes: Sequence[Late], workers: Mapping[str, WorkerRow] | None = None
     ) -> list[Any]:
-        """Let outside writers of one run decide one after another, and store all of it at once."""
+        """Decide the late-bound writes of one run in order, then store the results of all."""
         tenant = writes[0].tenant
         self._renew_takers(writes)
         snapshot = self._snapshot(tenant, run_id, writes)
