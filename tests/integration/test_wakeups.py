@@ -56,7 +56,7 @@ async def test_own_commits_wake_only_whom_they_concern(tmp_path: Path) -> None:
     async with holdfast.open(path) as hf, holdfast.open(path) as other:
         wakeups, looks = hf._context.wakeups, hf._context.store.look_for_foreign_commits
         assert looks is not None
-        looks(lambda _: None)  # what was committed before this test began
+        looks(lambda _: None)  # opening the other one may have written
         ticket = wakeups.ticket("unconcerned")
         waiting = asyncio.create_task(wakeups.wait("unconcerned", ticket, timeout=60))
         for n in range(3):

@@ -135,14 +135,24 @@ def name_of(function: Callable[..., Any]) -> str:
 def digest_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """Return what tells calls apart: a log by name and length, what is not data by its type."""
     by_name = {name: _plain(arg) for name, arg in kwargs.items()}
-    return codec.canonical_digest([[_plain(arg) for arg in args], by_name])
+    given = [_plain(arg) for arg in args]
+    try:
+        return codec.canonical_digest([given, by_name])
+    except UnsupportedValue:
+        named = {name: _storable(arg) for name, arg in by_name.items()}
+        return codec.canonical_digest([[_storable(arg) for arg in given], named])
 
 
 def _plain(argument: object) -> object:
     if isinstance(argument, Log):
         return {"log": argument.name, "length": len(cast("Log[object]", argument))}
     if isinstance(argument, Value):
-        return {"value": argument.name, "is": _plain(cast("Value[object]", argument).get())}
+        return {"value": argument.name, "is": _storable(cast("Value[object]", argument).get())}
+    return argument
+
+
+def _storable(argument: object) -> object:
+    """Return an argument, or the name of its type if it is not data."""
     try:
         codec.encode(argument)
     except UnsupportedValue:

@@ -170,7 +170,8 @@ class Work:
             trial.add_done_callback(self._trials.discard)
         task.add_done_callback(self._passes.pop)
         if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._watch())
+            ticket = self.context.wakeups.ticket(CANCELS[0])
+            self._watching = asyncio.create_task(self._watch(ticket))
         return task
 
     def agent_of(self, task: "asyncio.Task[Ending]") -> str:
@@ -194,12 +195,16 @@ class Work:
             await self._leases.outbox.deliver_if_due()
         return ending
 
-    async def _watch(self) -> None:
+    async def _watch(self, ticket: int) -> None:
         """While passes run, interrupt those whose run was cancelled or taken by another worker.
 
-        Without this, a pass would find that out only at its next commit.
+        Without this, a pass would find that out only at its next commit. `ticket` was taken when
+        the first of them began.
         """
-        async for _ in self.context.changes(CANCELS[0]):
+        wakeups, pause = self.context.wakeups, self.context.settings.wakeup_poll_seconds
+        while True:
+            await wakeups.wait(CANCELS[0], ticket, timeout=pause)
+            ticket = wakeups.ticket(CANCELS[0])
             if not self._passes:
                 return
             try:

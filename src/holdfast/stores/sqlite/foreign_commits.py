@@ -16,12 +16,16 @@ class ForeignCommits:
 
     def __init__(self, post: Callable[[Callable[[SqliteConnection], Any], Done], None]) -> None:
         self._post = post
-        self._version: int | None = None
+        self._version = 0
+
+    def begin(self, connection: SqliteConnection) -> None:
+        """Count from now on; the connection is the writer's."""
+        self._version = _data_version(connection)
 
     def look(self, then: Callable[[bool], None]) -> None:
         """Call `then` with whether another connection may have committed since the last look."""
 
-        def compare(version: int | None, error: BaseException | None) -> None:
+        def compare(version: int, error: BaseException | None) -> None:
             is_foreign = error is not None or version != self._version
             self._version = version
             then(is_foreign)

@@ -58,7 +58,8 @@ class SQLiteStore(Readers):
         self._combiner: Combiner | None = None
         self._home = Home()
         self._journal_mode = ""
-        self.look_for_foreign_commits: LookForForeign | None = ForeignCommits(self._post).look
+        self._foreign_commits = ForeignCommits(self._post)
+        self.look_for_foreign_commits: LookForForeign | None = self._foreign_commits.look
 
     @property
     def home(self) -> Home:
@@ -163,6 +164,7 @@ class SQLiteStore(Readers):
             connection, self._path, busy_timeout_seconds=self._settings.busy_timeout_seconds
         )
         schema.upgrade(connection, self.clock)
+        self._foreign_commits.begin(connection)
         self._writer = SqliteWriter(connection, self.clock)
 
     def _apply(self, batch: Sequence[Write], done: Done) -> None:
