@@ -27,6 +27,7 @@ from tests.processes import Child
 PROCESSES = 3
 RUNS = 6
 LIMIT_SECONDS = 240
+FIRST_SPOOLED_SECONDS = 20
 
 
 Ways = tuple[Callable[[PostgresServer], None], Callable[[PostgresServer], None]]
@@ -55,6 +56,8 @@ class Outages:
         go(self._server)
         self._note("down", nth)
         time.sleep(self._chance.choice((0.5, 1.5)))
+        if go is not freeze:
+            self._wait_for_a_first_spooled_line()
         if nth % 2:
             self._kill_one()
         self._note("up", nth)
@@ -84,6 +87,12 @@ class Outages:
         ledger = self._spooling.ledger
         wanted, until = len(ledger.lines()) + lines, time.monotonic() + LIMIT_SECONDS
         while len(ledger.lines()) < wanted and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def _wait_for_a_first_spooled_line(self) -> None:
+        """Let slow processes come to a checkpoint; if all are about to charge, none is spooled."""
+        until = time.monotonic() + FIRST_SPOOLED_SECONDS
+        while not self._spooling.ledger.count("spooled") and time.monotonic() < until:
             time.sleep(0.01)
 
     def _note(self, what: str, nth: int) -> None:

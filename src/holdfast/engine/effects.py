@@ -1,4 +1,4 @@
-"""Effects: beginning them without ever repeating one, looking them up, settling doubtful ones."""
+"""Effects: begin them without repeating one, look them up, and settle those in doubt."""
 
 import contextlib
 from collections.abc import Callable, Container, Sequence
@@ -24,7 +24,7 @@ from holdfast.stores.reads import Linked, RunFilter
 
 _PAGE = 100
 Outcome = Literal["happened", "did_not_happen", "retry"]
-"""A person's decision on an effect; `retry`: it did not happen, and the call is made again."""
+"""A person's decision on an effect. `retry`: it did not happen; make the call again."""
 _SAID: Final[dict[str, tuple[EffectStatus, bool]]] = {
     "happened": (EffectStatus.COMPLETED, False),
     "did_not_happen": (EffectStatus.NOT_DONE, False),
@@ -33,10 +33,11 @@ _SAID: Final[dict[str, tuple[EffectStatus, bool]]] = {
 
 
 class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A call with consequences. Without a `key`, lineage, tool and arguments name the operation.
+    """A request to begin an effect.
 
-    `approval` is the wait in which a person permitted it; `args_digest` is what tells arguments
-    apart, by default their own digest.
+    Without a `key`, the lineage, the tool and the arguments identify the operation. `approval` is
+    the wait in which a person permitted it. `args_digest` identifies the arguments; by default it
+    is their digest.
     """
 
     tool: str
@@ -51,8 +52,8 @@ class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Begun(msgspec.Struct, frozen=True, gc=False):
     """The answer to a request for an effect; `result` is set if the answer is `done`.
 
-    `is_over`: an unknown effect cannot be running any more. Its call was seen to end, or its time
-    limit has passed.
+    `is_over` says that an unknown effect cannot be running any more: its call was seen to end, or
+    its time limit has passed.
     """
 
     answer: Literal["fresh", "in_flight", "done", "unknown"]
@@ -91,7 +92,7 @@ class Issuing:
         self._wanted = [self._prepare(run, request) for request in requests]
 
     def plan(self, run: RunRow, seq: int) -> WritePlan:
-        """Plan what is still to be issued; a call that is twice in one commit is issued once."""
+        """Plan the intents still to be recorded. Requests with equal keys get one intent."""
         self._check(run)
         first = {
             wanted.facts.key: wanted for wanted in reversed(self._wanted) if wanted.begun is None
@@ -116,11 +117,11 @@ class Issuing:
             wanted.begun = wanted.begun or known.get(key)
 
     def matches(self, requests: Sequence[EffectRequest]) -> bool:
-        """Return whether these are the requests it was made for."""
+        """Return whether these requests equal those of this commit."""
         return list(requests) == self._requests
 
     def answers(self, entries: Sequence[Entry]) -> list[Begun]:
-        """Return an answer for each request; `entries` are those that issued the fresh ones."""
+        """Return an answer for each request. `entries` hold the intents just recorded."""
         rows = {row.key: row for row in map(_issued_row, entries)}
         issued: set[str] = set()
         answers: list[Begun] = []
@@ -301,9 +302,10 @@ class Effects:
 
 
 async def find(context: Context, key: str) -> Begun | None:
-    """Return what holds a key; first record an effect whose time limit is over as unknown.
+    """Return the effect that holds a key, or None if the key is free.
 
-    Raises IndexCorrupted if its row differs from the journal.
+    First records an issued effect as unknown if its time limit is over. Raises IndexCorrupted if
+    its row differs from the journal.
     """
     effect = await context.store.effects.by_key(key)
     if effect is None:
@@ -331,10 +333,10 @@ async def settle(
     retry: bool = False,
     check: Callable[[Effect], None] | None = None,
 ) -> None:
-    """Settle an effect of any run, whether a worker holds the run or it has ended.
+    """Record the outcome of an effect of any run, even one that is held or has ended.
 
     A run that is blocked by an unknown effect becomes ready in the same commit, unless `status` is
-    UNKNOWN. `check` is given the effect's current row, and raises to refuse the outcome.
+    UNKNOWN. `check` gets the effect's current row, and raises to refuse the outcome.
     """
 
     def decide(snapshot: Snapshot) -> LateDecision:
@@ -353,7 +355,7 @@ async def settle(
 
 
 async def unblock(context: Context, run_id: str, *, by: str = "") -> None:
-    """Unblock a run that waits for a person to report the outcome of an effect."""
+    """Unblock a run if it is blocked until a person reports the outcome of an effect."""
 
     def decide(snapshot: Snapshot) -> LateDecision:
         run = snapshot.run
@@ -365,7 +367,7 @@ async def unblock(context: Context, run_id: str, *, by: str = "") -> None:
 
 
 async def take_back(context: Context, run: RunRow, called: Container[UUID]) -> None:
-    """Settle intents of this lease that are not in `called` as not done, to be called again."""
+    """Record each intent of this lease that is not in `called` as not done, with `retry`."""
     for effect in await context.store.effects.of_run(run.run_id):
         is_own = effect.lease_seq == run.lease_seq and effect.status is EffectStatus.ISSUED
         if is_own and effect.effect_id not in called:
@@ -375,7 +377,7 @@ async def take_back(context: Context, run: RunRow, called: Container[UUID]) -> N
 
 
 async def _unblock_others(context: Context, effect: Effect, *, by: str) -> None:
-    """Unblock other runs that wait for this effect: a fork, or one with the same key."""
+    """Unblock other runs that this effect blocks: a fork, or a run with the same key."""
     before: tuple[int, str] | None = None
     while True:
         wanted = RunFilter(status=runs.RunStatus.BLOCKED, limit=_PAGE, before=before)
@@ -420,7 +422,7 @@ def _check_resolvable(effect: Effect, *, now: int, force: bool) -> None:
 
 
 async def _is_said(context: Context, effect: Effect, retry: bool, body: bytes) -> bool:
-    """Return whether a settled effect was recorded with just this outcome."""
+    """Return whether a settled effect was recorded with exactly this outcome."""
     found = await context.store.journal.named(effect.run_id, [effect.result_seq])
     if not found or not _is_outcome_of(effect, found[0]):
         return False
@@ -434,7 +436,7 @@ async def _is_said(context: Context, effect: Effect, retry: bool, body: bytes) -
 
 
 async def _has_raised(context: Context, effect: Effect) -> bool:
-    """Return whether an unknown effect was seen to end: the text of its error is recorded."""
+    """Return whether the call of an unknown effect raised: its error text is recorded."""
     found = await context.store.journal.named(effect.run_id, [effect.result_seq])
     return bool(found) and _is_outcome_of(effect, found[0]) and bool(found[0].entry.body)
 
@@ -452,7 +454,7 @@ async def _result(context: Context, effect: Effect) -> Any:
 
 
 def _is_outcome_of(effect: Effect, linked: Linked) -> bool:
-    """Return whether an entry is intact, and settled this effect."""
+    """Return whether an entry is intact, and recorded the status of this effect."""
     entry = linked.entry
     kind = effects.KIND_OF.get(effect.status)
     if entry.kind != kind or not journal.is_intact(entry, linked.previous or b""):

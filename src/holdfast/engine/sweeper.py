@@ -1,7 +1,7 @@
 """Sweeps: expire due waits, and the leases of lost workers.
 
-One query per kind finds them, in order and in batches. Any worker may sweep; exactly one of them
-expires each wait or lease. Between sweeps there is no open transaction and no timer.
+One query per kind finds them, in order and in batches. Any worker may sweep, and exactly one worker
+expires each wait or lease. A sweep leaves no open transaction and no timer behind.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ KEPT_SECONDS = 86_400
 
 
 class Sweeper:
-    """Sweeps when something may be due, for any number of tasks of a process."""
+    """Sweeps when something may be due. All tasks of a worker share one."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -45,7 +45,7 @@ class Sweeper:
         self._ticket = 0
 
     async def sweep_if_due(self) -> float:
-        """Do what is due. Returns the seconds until the next call."""
+        """Sweep if something may be due. Returns the seconds until the next call."""
         now = asyncio.get_running_loop().time
         ticket = self._context.wakeups.ticket(DEADLINES)
         if now() >= self._next_at:
@@ -58,7 +58,7 @@ class Sweeper:
 
 
 async def sweep(context: Context) -> float:
-    """Do what is due. Returns the seconds until something else will be, or the longest pause."""
+    """Expire all due waits and all lost leases. Returns the seconds until the next sweep."""
     try:
         while await expire_due_waits(context, limit=BATCH) == BATCH:
             pass
@@ -71,7 +71,7 @@ async def sweep(context: Context) -> float:
 
 
 async def _pause(context: Context) -> float:
-    """Return the seconds until something will be due, or the longest pause."""
+    """Return the seconds until something is due, at most the longest pause."""
     now = context.now()
     deadlines = [
         await context.store.waits.next_deadline(now),
@@ -82,7 +82,7 @@ async def _pause(context: Context) -> float:
 
 
 def _longest_pause(context: Context) -> float:
-    """Return the longest pause: deadlines that others set meanwhile are seen only after it."""
+    """Return the longest pause. A deadline of another process may be seen only after it."""
     settings = context.settings
     longest = min(settings.wakeup_poll_seconds, settings.sweep_seconds)
     if context.watch.is_watching:
@@ -96,13 +96,13 @@ async def expire_due_waits(context: Context, *, limit: int) -> int:
 
 
 async def expire_peers_of(context: Context, agent: str, *, limit: int) -> list[Wait]:
-    """Expire due waits for peers of an agent's runs. Returns them, earliest first."""
+    """Expire the due waits of an agent's runs for peers. Returns them, earliest first."""
     expired = await _expire_due(context, names.check_count(limit, what="limit"), (agent,))
     return sorted(expired, key=lambda wait: (wait.deadline, wait.wait_id))
 
 
 async def _expire_due(context: Context, limit: int, agents: tuple[str, ...]) -> list[Wait]:
-    """Expire waits that are due; block a run whose rows of waits differ from its journal.
+    """Expire due waits. Block a run if the rows of its waits differ from its journal.
 
     The first sweep only reads. The second expires the waits whose rows have not changed since.
     """
@@ -126,7 +126,7 @@ async def _expire_due(context: Context, limit: int, agents: tuple[str, ...]) -> 
 
 
 async def expire_lost_leases(context: Context, *, limit: int) -> int:
-    """Check the other workers, and release runs of those that are lost. Returns how many."""
+    """Check the other workers, and release the runs of lost ones. Returns how many runs."""
     limit = names.check_count(limit, what="limit")
     await look_after_workers(context)
     if context.watch.lost:
@@ -158,8 +158,8 @@ async def look_after_workers(context: Context) -> None:
 async def is_lost(context: Context, worker: str) -> bool:
     """Return whether a worker that holds runs is lost. May take up to about two of its leases.
 
-    It is lost if it has no row or the watch says so. Else it is alive while its row has not expired
-    by the store's clock. An expired row is watched here: maybe no other process watches it.
+    It is lost if it has no row, or if the watch says so. Else it is alive until its row expires by
+    the store's clock. An expired row is watched here: maybe no other process watches it.
     """
     own = seconds(context.settings.lease_seconds)
     began_at = context.store.clock.steady()
@@ -173,14 +173,14 @@ async def is_lost(context: Context, worker: str) -> bool:
             return False
         lease = liveness.lease_of(row)
         if context.store.clock.steady() - began_at > 2 * lease:
-            return False  # it was seen to move, or the store was away
+            return False  # its row was renewed, or the store was unavailable
         await asyncio.sleep(min(lease, own) / liveness.LOOKS / MICROSECONDS)
 
 
 async def is_held(context: Context, run: RunRow) -> bool:
-    """Return whether a run's worker is alive by the store's clock, and not known to be gone.
+    """Return whether a run's worker is alive by the store's clock, and not known to be lost.
 
-    For requests of people: an expired row is enough, without watching it for a whole lease.
+    For requests of people: an expired row counts as lost at once, without watching it.
     """
     if not run.worker:
         return False
@@ -194,7 +194,7 @@ async def is_held(context: Context, run: RunRow) -> bool:
 
 
 async def forget_lost_workers(context: Context) -> None:
-    """Remove the rows of workers that were lost long ago and hold nothing."""
+    """Remove the rows of workers that expired over `KEPT_SECONDS` ago and hold no runs."""
     long_ago = context.now() - KEPT_SECONDS * MICROSECONDS
     for worker in await context.store.workers.page():
         if worker.expires_at < long_ago and not worker.held:
@@ -202,7 +202,7 @@ async def forget_lost_workers(context: Context) -> None:
 
 
 async def swept(context: Context, sweep: Sweep) -> list[Any]:
-    """Return the answers of a sweep; block a run found damaged without stopping the others."""
+    """Submit a sweep, and return its answers. Repairs or blocks each run that is damaged."""
     answers: list[Any] = []
     for run_id, answer in await context.store.submit(sweep):
         if isinstance(answer, IndexCorrupted):
@@ -217,7 +217,7 @@ async def swept(context: Context, sweep: Sweep) -> list[Any]:
 
 
 async def rebuild_rows(context: Context, run_id: str, wrong: IndexCorrupted) -> None:
-    """Rebuild the rows of a run from its journal, because one of them was changed.
+    """Rebuild the rows of a run from its journal, because one of them differs from it.
 
     Otherwise every sweep would find the same row first, and reach no other run.
     """
@@ -229,7 +229,7 @@ async def rebuild_rows(context: Context, run_id: str, wrong: IndexCorrupted) -> 
 
 
 async def block_damaged(context: Context, run_id: str, damage: IntegrityError) -> None:
-    """Block a run because its stored bytes are not what was written."""
+    """Block a run because its stored bytes are damaged."""
     log.error("run %s is damaged and blocked: %s", run_id, damage)
 
     def decide(snapshot: Snapshot) -> LateDecision:
@@ -251,7 +251,7 @@ def _due(snapshot: Snapshot) -> list[Wait]:
 
 
 def _expire_waits(snapshot: Snapshot, right: Mapping[str, Wait]) -> LateDecision:
-    """Expire the due waits whose rows still equal those in `right`. The answer is these waits."""
+    """Expire the due waits whose rows still equal those in `right`, and answer with them."""
     due = [wait for wait in _due(snapshot) if right.get(wait.wait_id) == wait]
     groups = dict(snapshot.indexes.groups)
     drafts: list[Draft] = []
@@ -271,7 +271,7 @@ def _expire_waits(snapshot: Snapshot, right: Mapping[str, Wait]) -> LateDecision
 
 
 def _expire_lease(context: Context, snapshot: Snapshot) -> LateDecision:
-    """Expire a lease, unless its worker's row has changed since the worker was found lost."""
+    """Expire a lease, unless its worker's row was renewed since the worker was found lost."""
     run, watch = snapshot.run, context.watch
     if run is None or run.status is not RunStatus.RUNNING:
         return LateDecision(0)

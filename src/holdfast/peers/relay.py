@@ -1,7 +1,8 @@
-"""The relay: sends pending messages to peers elsewhere, in order for each run, at least once.
+"""The relay: sends pending messages to peers behind a transport, in order for each run.
 
-A message is claimed with a lease, sent under its own id, and then deleted. If the relay dies
-between sending and deleting, the message is sent again, under the same id.
+A message is sent at least once: the relay claims it with a lease, sends it under its own id, and
+then deletes it. If the relay dies before it deletes a sent message, that message is sent again
+under the same id.
 """
 
 from collections.abc import Sequence
@@ -52,7 +53,7 @@ class Relay:
         )
 
     async def keep_sending(self) -> None:
-        """Send due messages until this is cancelled; in order for each run."""
+        """Send due messages, in order for each run, until this is cancelled."""
         await self._courier.keep_delivering(self._context.settings.wakeup_poll_seconds)
 
     async def _send_in_order(self, messages: Sequence[QueuedMessage]) -> None:
@@ -60,7 +61,7 @@ class Relay:
             try:
                 await self._send(message)
             except UnavailableError as error:
-                if _kind_of(message) == "cancel":  # best effort: nothing else waits for it
+                if _kind_of(message) == "cancel":  # best effort: later messages do not depend on it
                     await self._retry(message, error)
                     continue
                 for left in messages[at:]:
@@ -73,7 +74,7 @@ class Relay:
                 await self._queues.ack(message)
 
     async def _tell_lost(self, message: QueuedMessage, why: str) -> None:
-        """Fail a request that cannot be sent, or the run whose reply cannot be sent."""
+        """Fail the call whose request cannot be sent; send a failure in place of a lost reply."""
         note = note_of(message)
         if note.kind == "request":
             await answer(self._context, note.subject, lost("the request", why))
@@ -90,7 +91,7 @@ class Relay:
     async def _send(self, message: QueuedMessage) -> None:
         note = note_of(message)
         if note.kind == "cancel" and await is_awaited(self._context, note.subject):
-            return  # a caller still waits for that call
+            return  # a caller still waits for this call
         envelope = await self._envelope(message, note)
         faults.point("relay.before_publish")
         await self._transport.publish(
@@ -103,7 +104,7 @@ class Relay:
         faults.point("relay.after_publish")
 
     async def _retry(self, message: QueuedMessage, error: UnavailableError) -> None:
-        """Retry a message later and do not count the attempt: the transport is away."""
+        """Retry a message later. The attempt does not count: the transport is unavailable."""
         _log_once(message, error)
         note = str(error)[:1000]
         await self._queues.retry(message, delay=0.5, note=note, is_counted=False)
@@ -160,7 +161,7 @@ class Relay:
 
 
 def _kind_of(message: QueuedMessage) -> str:
-    """Return what kind of message it is; "unreadable" if it does not say."""
+    """Return a message's kind; "unreadable" if its headers cannot be decoded."""
     try:
         return note_of(message).kind
     except msgspec.MsgspecError:
@@ -168,14 +169,14 @@ def _kind_of(message: QueuedMessage) -> str:
 
 
 def _log_once(message: QueuedMessage, error: Exception) -> None:
-    """Log the first failure to send a message; the note of a later one says so already."""
+    """Log the first failure to send a message. A message with a note has failed before."""
     if not message.note:
         kind, id = _kind_of(message), message.message_id
         log.warning("the %s message %s was not sent yet: %s", kind, id, error)
 
 
 def _body_of(envelope: Envelope, *, most: int) -> bytes:
-    """Encode an envelope to be sent; a reply that is too large becomes a failure."""
+    """Return an envelope encoded for sending; a failure in place of a reply that is too large."""
     body = envelopes.encode(envelope)
     if len(body) <= most or not isinstance(envelope, ReplyEnvelope):
         return body

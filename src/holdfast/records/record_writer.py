@@ -1,4 +1,4 @@
-"""Writing records: what each operation appends, decided at the end of the task's journal."""
+"""Writes checkpoint records: decides at the end of a task's journal what an operation appends."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -50,7 +50,7 @@ _NO_LIMIT = 2**62
 
 
 class NewRecord(NamedTuple):
-    """A checkpoint that is asked for."""
+    """A request to create a checkpoint."""
 
     task_id: str
     agent_id: str
@@ -61,7 +61,7 @@ class NewRecord(NamedTuple):
 
 
 class RecordWriter:
-    """Appends what the operations ask for, one commit each."""
+    """Appends the entries of each operation, in one commit."""
 
     def __init__(
         self, context: Context, reading: RecordLoader, owners: Owners, agent_types: tuple[str, ...]
@@ -115,7 +115,7 @@ class RecordWriter:
         expected_revision: int | None,
         by: str,
     ) -> StoredRecord:
-        """Store a new revision; return the present one if nothing would change."""
+        """Store a new revision of a record and return it; the current one if nothing changes."""
         made: list[StoredRecord] = []
 
         async def plan(head: RunAtHead, now: int) -> Sequence[Draft]:
@@ -176,7 +176,8 @@ class RecordWriter:
     ) -> tuple[list[Draft], Record]:
         """Return the drafts that make a checkpoint the last of its context, and its new record.
 
-        Adds a continuation prompt if it has none. A final checkpoint is used unchanged.
+        The record gets a continuation prompt if it has none. A checkpoint that is final already
+        does not change: there are no drafts, and its record is returned.
         """
         await self._check_may_grow(head, by or present.checkpoint.agent)
         before = await self._reading.one(present)
@@ -209,7 +210,7 @@ class RecordWriter:
         await self.decide(checkpoint.run_id, plan, by=by)
 
     async def decide(self, task_id: str, plan: unheld_runs.DecideAtHead, *, by: str) -> None:
-        """Append what `plan` asks for; an expired handoff does not block it."""
+        """Append what `plan` returns. Expire an overdue handoff that prevents this, and retry."""
         try:
             await unheld_runs.append_at_head(self._context, task_id, plan, by=by)
         except ConflictError:
@@ -222,7 +223,7 @@ class RecordWriter:
     async def _made(
         self, asked: NewRecord, newest: FoundRecord | None, seq: int, now: int
     ) -> StoredRecord:
-        """The record of a new checkpoint, stored by entry `seq`."""
+        """Build the record of a new checkpoint that entry `seq` will store."""
         parent_id = str(newest.checkpoint.checkpoint_id) if newest else ""
         fields = schema.merged({"version": records.VERSION, "metadata": {}}, asked.fields)
         metadata: Fields = fields["metadata"]
@@ -304,7 +305,7 @@ class RecordWriter:
         return names.check_size(body, most=most, what="the record")
 
     async def _iteration(self, agent_id: str, newest: FoundRecord | None) -> int:
-        """Return the context's number: that of the newest record, plus 1 for another agent."""
+        """Return the newest record's context number, plus 1 if another agent writes now."""
         if newest is None:
             return 1
         try:
@@ -312,7 +313,7 @@ class RecordWriter:
         except IndexCorrupted:
             raise
         except IntegrityError:
-            return 1  # a task continues after damage, which its readers get as an error
+            return 1  # damage does not stop the task; readers of the damaged record get the error
         return before.metadata.iteration + (before.metadata.agent_id != agent_id)
 
     # Checks.
@@ -324,7 +325,7 @@ class RecordWriter:
             self._context, run_id, newest.checkpoint if newest else None
         )
         if newest is None and await self._context.store.journal.tombstones(run_id):
-            # Versions with tombstones have no rows, but they count.
+            # Versions with tombstones have no rows, but their numbers are used.
             raise IllegalMove(f"every version of run {run_id} has a tombstone; use another task id")
         return newest
 
@@ -336,7 +337,7 @@ class RecordWriter:
         return present
 
     async def _read_present(self, found: FoundRecord) -> tuple[FoundRecord, StoredRecord]:
-        """The rows of a checkpoint, and its record at the same revision."""
+        """Read the rows of a checkpoint and its record, until both have the same revision."""
         while True:
             present = await self._present(found)
             record = await self._reading.one(present)
@@ -393,7 +394,7 @@ class RecordWriter:
         )
 
     async def _check_no_cycle(self, parent: FoundRecord, child: FoundRecord) -> None:
-        """Raise if the child is among those that the parent continues."""
+        """Raise IllegalMove if the parent already continues the child, directly or not."""
         wanted = child.checkpoint
         at: FoundRecord | None = parent
         seen: set[tuple[str, int]] = set()
@@ -417,7 +418,7 @@ class RecordWriter:
 
 
 def _completed(run: RunRow, agent_id: str, newest: FoundRecord | None) -> list[Draft]:
-    """Return the entry to record when an agent continues a task that is being recovered."""
+    """Return the entry that completes a recovery; none if the task is not being recovered."""
     if not run.is_recovering:
         return []
     at = (newest.checkpoint.checkpoint_id, newest.checkpoint.version) if newest else (None, 0)
@@ -437,7 +438,7 @@ def _final(present: FoundRecord, record: Record, status: str, later: int) -> Dra
 
 
 def _changed(before: Record, after: Record, has_summary: bool) -> list[str]:
-    """Return the paths of fields that differ, except those that always do."""
+    """Return the paths of fields that differ, except those that every revision changes."""
     found = schema.changed(schema.fields_of(before), schema.fields_of(after))
     always = ("compliance.event_log_ref", "compliance.hash", "compliance.signature", "version")
     return [path for path in found if path not in always] + (["summary"] if has_summary else [])

@@ -1,8 +1,9 @@
 """Group commit: pending writes of all runs share transactions.
 
-While one batch is written, the next one collects: a thousand sessions cost a few commits.
-Cancelling a caller does not withdraw its write. A batch that fails is retried in halves, so that
-only the faulty write fails. If the store is busy or the outcome is unknown, the whole batch fails.
+While the store writes one batch, the next one collects: a thousand sessions cost a few commits.
+Cancelling a caller does not withdraw a write that is in the queue. The combiner retries a failed
+batch in halves, so that only the faulty write fails. The whole batch fails if the store is busy or
+the outcome is unknown.
 """
 
 import asyncio
@@ -47,7 +48,10 @@ _Batch = list[_Submitted]
 
 
 class Combiner:
-    """Drains submitted writes into batches, one at a time, and hands each caller its own answer."""
+    """Applies submitted writes in batches, one batch at a time.
+
+    Each caller gets the answer to its own write.
+    """
 
     def __init__(
         self,
@@ -74,9 +78,10 @@ class Combiner:
         self._closed = False
 
     def submit(self, write: Write) -> Awaitable[Any]:
-        """Queue a write. Awaiting the result returns its answer, or raises its decision's error.
+        """Queue a write. Awaiting the result returns the write's answer, or raises its error.
 
-        Cancelling the caller cancels only its own future: the write stays in the queue.
+        A queued write stays in the queue if its caller is cancelled. While the queue is full, a
+        caller waits for room, and its write is not queued yet. Raises StoreClosed after `close`.
         """
         if len(self._queue) >= self._queue_commits:
             return self._submit_when_there_is_room(write)
@@ -101,16 +106,16 @@ class Combiner:
         return await self.submit(write)
 
     async def close(self) -> None:
-        """Refuse new writes and wait until those submitted are answered."""
+        """Refuse new writes, and wait until all queued writes are answered."""
         self._closed = True
         await self._idle.wait()
 
     def _gather(self) -> None:
-        """Wait for sessions that are about to submit, then write the next batch.
+        """Wait while other sessions add writes to the queue, then write the next batch.
 
-        After a batch of one write, a lone session is assumed, and its next write does not wait.
-        Waiting makes batches larger. It also keeps the event loop from competing with a writer's
-        thread for the interpreter, which costs far more than these few callbacks.
+        After a batch of one write, `submit` assumes a lone session and does not wait. Waiting makes
+        batches larger. It also keeps the event loop from competing with the writer's thread for the
+        interpreter: that would cost far more than these few callbacks.
         """
         if 1 < len(self._queue) > self._seen and len(self._queue) < self._batch_commits:
             self._seen = len(self._queue)
@@ -121,7 +126,10 @@ class Combiner:
         self._write(batch)
 
     def _next_batch(self) -> _Batch:
-        """Up to `batch_commits` writes in order, at most one commit of each run."""
+        """Return up to `batch_commits` writes in order, with at most one commit of each run.
+
+        Callers that wait for room in the queue are woken.
+        """
         batch: _Batch = []
         runs: set[str] = set()
         put_off: _Batch = []
@@ -147,7 +155,7 @@ class Combiner:
     ) -> None:
         is_full = len(self._queue) >= self._batch_commits and not self._retries
         if is_full and answers is not None:
-            # Start the next batch before the callers resume: they prepare new writes meanwhile.
+            # Start the next batch first: the callers prepare new writes while it is written.
             self._write(self._next_batch())
         if answers is None:
             self._fail(batch, error or AssertionError("neither answers nor an error"))
@@ -155,7 +163,7 @@ class Combiner:
             self._telemetry.count(BATCH_COMMITTED, len(batch))
             for submitted, answer in zip(batch, answers, strict=True):
                 _answer(submitted.answer, answer)
-            # Wake the callers first: topics are only hints, and may be late.
+            # Announce the topics after the callers resume: topics are hints, and may be late.
             self._loop.call_soon(self._tell, batch, answers)
         if not is_full or answers is None:
             self._go_on()
@@ -167,7 +175,7 @@ class Combiner:
             self._on_applied(topics)
 
     def _fail(self, batch: _Batch, error: BaseException) -> None:
-        # Halving finds no faulty write if the store is busy or the outcome is unknown.
+        # No single write is at fault if the store is busy or the outcome is unknown.
         if len(batch) > 1 and not isinstance(error, OutcomeUnknown | StoreBusy):
             self._telemetry.count(BATCH_HALVED)
             middle = len(batch) // 2
@@ -196,7 +204,7 @@ def _answer(answer: "asyncio.Future[Any]", result: Any) -> None:
 
 
 def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
-    """Return the topics that a write may concern; none if it changed nothing."""
+    """Return the topics to announce after a write; none if it changed nothing for waiters."""
     match write:
         case Beat() | NoteBlockedLoop() | TakeMessages():
             return ()
@@ -227,7 +235,7 @@ def _topics_of_commit(commit: Commit) -> tuple[str, ...]:
 
 
 def _is_due(write: Publish | MoveMessage) -> bool:
-    """Whether what was written makes a message due: it, or the next one of its ordering."""
+    """Return whether a write may make a message due: its own, or the next of the same ordering."""
     if isinstance(write, Publish) or write.message.ordering:
         return True
     return write.move.status is MessageStatus.READY and not write.move.worker

@@ -52,7 +52,7 @@ from holdfast.workflows.execution.state import (
 
 
 class Workflows:
-    """The workflows in a store, on whichever worker they run."""
+    """The workflows in a store. Any worker may run them."""
 
     def __init__(self, context: Context, work: Work, runs: Runs, kit: Kit) -> None:
         self._context = context
@@ -129,7 +129,7 @@ class Workflows:
         ]
         if refused:
             raise AnswerRefused("; ".join(refused))
-        # Settled questions first: a conflict is raised before any other answer is given.
+        # Settled questions first: a conflict is raised before any new answer is stored.
         for question, value in sorted(asked, key=lambda each: each[0].status is WaitStatus.OPEN):
             await self._give(question, value, by or self._context.worker)
 
@@ -180,7 +180,7 @@ class Workflows:
         return note.removeprefix("WorkflowFailed: ")
 
     async def _ended_lately(self, run_id: str, start: Start) -> dict[str, BlockResult]:
-        """Return the blocks that ended in the current wave: their outputs are not stored yet."""
+        """Return the blocks that ended in the current wave, whose outputs are not stored yet."""
         found: dict[str, BlockResult] = {}
         before = f"{ENDED}{start.path}/" if start.path else ENDED
         for entry in await turns.entries_since_checkpoint(self._context, run_id):
@@ -199,7 +199,7 @@ class Workflows:
         return definition.of_plain((await self._root_of(start)).library[start.workflow])
 
     async def _root_of(self, start: Start) -> Start:
-        """Return how the first run of a tree was started."""
+        """Return the `Start` of the first run in a tree."""
         return await self._start_of(start.root) if start.root else start
 
     async def list(
@@ -277,7 +277,7 @@ class Workflows:
         )
 
     async def _known(self, run_id: str | None) -> Start | None:
-        """Return how an existing run was started, or None if there is no such workflow."""
+        """Return the `Start` of an existing workflow run; None if there is no such run."""
         if run_id is None:
             return None
         try:
@@ -317,7 +317,7 @@ class Workflows:
         known = {asked.wait_id: asked for asked in listed}
         found = await questions_of(self._runs, self._waits, run_id, ended=False)
         found.sort(key=lambda each: (each.wait.opened_at, each.wait.wait_id))
-        # The list lacks the questions of blocked runs.
+        # The list omits the questions of blocked runs below this one.
         return [
             _waiting_of(known.get(at) or await self._approvals.get(at), each.name)
             for each in found
@@ -325,7 +325,7 @@ class Workflows:
         ]
 
     async def _give(self, asked: Asked, value: Any, by: str) -> None:
-        """Answer a question, unless the same answer was given before."""
+        """Answer a question; do nothing if it already has the same answer."""
         if is_said(asked, value):
             return
         try:
@@ -364,7 +364,10 @@ class Workflows:
 
 
 def _why_refused(asked: Asked, value: Any) -> str:
-    """Return why a value is not a verdict, or does not answer an open question; else empty."""
+    """Return why a value is refused as an answer; an empty text if it is not.
+
+    An approval takes a yes or a no. Any other question checks the value only while it is open.
+    """
     if asked.kind == APPROVAL:
         return (
             ""

@@ -19,6 +19,8 @@ from langgraph.types import Command, interrupt
 import holdfast
 from holdfast.errors import CheckpointConflict, MisuseError, ThreadBusy
 from holdfast.integrations.langgraph import HoldfastSaver, durable, durable_tools
+from holdfast.integrations.langgraph.layout import run_id_of
+from holdfast.kernel.journal import body_of
 from tests.integrations.langgraph.durably import Scripted, asks
 
 WHERE: Any = {"configurable": {"thread_id": "t"}}
@@ -192,6 +194,26 @@ def test_thread_goes_on_after_its_newest_run_was_deleted(store: str, turns: int)
             "on",
             "re: on",
         ]
+
+
+def test_thread_of_which_every_run_was_deleted_keeps_no_data_and_begins_anew(store: str) -> None:
+    """After an earlier erasure, too: nothing is left that a new state could be made of."""
+    with HoldfastSaver(store) as saver:
+        graph = echo(saver)
+        for n in range(3):
+            config = {**WHERE, "metadata": {"run_id": f"run {n}"}}
+            graph.invoke({"messages": [("user", f"secret {n}")]}, config)
+        saver.prune(["t"])
+        saver.delete_for_runs([f"run {n}" for n in range(3)])
+        assert said(graph) == []
+        read = saver.host.context.store.journal.read
+        entries = saver.call(read, run_id_of("t"), after=0, limit=1000)
+        left = [entry for entry in entries if entry.body and b"secret" in body_of(entry)]
+        assert left == []
+    with HoldfastSaver(store) as saver:
+        graph = echo(saver)
+        say(graph, "on")
+        assert said(graph) == ["on", "re: on"]
 
 
 def test_thread_that_another_process_deleted_begins_anew(store: str) -> None:

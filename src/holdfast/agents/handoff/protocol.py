@@ -1,11 +1,11 @@
 """The handoff protocol: thirteen steps over the store (seed 003, FR-004).
 
     giver          1 trigger  2 continuation prompt  3 last checkpoint  4 AGENT_HANDOFF
-    orchestrator   5 receives it  6 verifies  7 selects  8, 9 assigns: the run is the receiver's
+    orchestrator   5 receives it  6 verifies  7 selects  8, 9 assigns the run to the receiver
     receiver      10 reads  11 acknowledges  12 continues  13 its own checkpoint
 
-Steps 3 and 4 are one commit, and so are 11 and the checkpoint that begins the fresh context. At
-every point between them the journal says whose the run is.
+Steps 3 and 4 are one commit, and steps 5 to 9 are another. Step 11 and the checkpoint that begins
+the fresh context are one commit. After each commit the journal shows which agent owns the run.
 """
 
 from typing import Any, Final
@@ -60,7 +60,7 @@ _DEFAULT: Final = HandoffPolicy()
 
 
 class HandoffProtocol:
-    """Hands runs over, takes them over, and decides in between which agent continues."""
+    """Hands runs over, chooses the agent that continues, and takes runs over for it."""
 
     def __init__(self, context: Context, agents: Agents) -> None:
         self._context = context
@@ -76,7 +76,7 @@ class HandoffProtocol:
         turn = turn_of(giver)
         held, usage = turn.held, turn.context_usage
         policy = usage.rules or _DEFAULT
-        # The record must show what tools of this turn have done.
+        # The record must include the results of this turn's tool calls.
         await retry_while_unavailable(self._context, held.stage.flush)
         checkpoint_id = ids.uuid7()
         leaving = HandoffRecorder(giver, policy, why=trigger.text)
@@ -94,7 +94,7 @@ class HandoffProtocol:
         held.set(records.PART, record_schema.fields_of(record))
         held.set(PART, left)
         if held.part(TAKEN):
-            held.drop(TAKEN)  # if this is reverted, the giver must not get its own prompt
+            held.drop(TAKEN)  # if the handoff is reverted, the giver must not get its own prompt
         offering = Offering(
             checkpoint_id=checkpoint_id,
             trigger=trigger.kind,
@@ -120,14 +120,14 @@ class HandoffProtocol:
         return window_of(turn.rules.versions.model, self._context.settings.windows)
 
     async def _orchestrate_at_once(self, run_id: str, given: HandoffReceipt) -> None:
-        """Do steps 5 to 9 without waiting for a worker; on failure, the stored message remains."""
+        """Try steps 5 to 9 here and now. If that fails, the stored message is delivered later."""
         try:
             await self.orchestrate(run_id, given.handoff_id, given.seq)
         except HoldfastError as error:
             log.warning("who goes on with run %s is decided later: %s", run_id, error)
 
     async def take(self, held: LeasedRun) -> None:
-        """Do steps 10 and 11, in the receiver of the run."""
+        """Do steps 10 and 11, in the process that holds the run for the receiver."""
         faults.point("handoff.read")
         await self._refuse_unless_fit(held)
         stored = held.part(PART)
@@ -144,9 +144,9 @@ class HandoffProtocol:
         faults.point("handoff.acknowledged")
 
     async def _refuse_unless_fit(self, held: LeasedRun) -> None:
-        """Return the run to its giver and raise Fenced if its agent cannot take the input.
+        """Return the run to its giver and raise Fenced if the receiver cannot take the input.
 
-        The process that chose this agent may not have known its parameters.
+        The orchestrator's process may not have known the receiver's parameters.
         """
         run = held.run
         try:
@@ -166,7 +166,7 @@ class HandoffProtocol:
             return
         given = await self._given(run_id, handoff_id, seq)
         if not given.giver and not given.to:
-            return  # a task that is worked on outside: somebody there acknowledges it
+            return  # a task outside: the agent that continues it acknowledges the handoff
         if run.agent and not given.to and run.agent not in self._agents:
             raise NotHere(f"agent {run.agent!r} is not known here")
         findings = HandoffProgress(received_at=self._context.now())
@@ -194,7 +194,10 @@ class HandoffProtocol:
     async def _verified(
         self, run_id: str, given: runs.AgentHandoff, findings: HandoffProgress
     ) -> Record | None:
-        """Return the giver's record, if its checkpoint is what was stored."""
+        """Verify the giver's checkpoint, and return its record; None if it has none.
+
+        Raises CheckpointNotFound or IntegrityError if the checkpoint is not what was stored.
+        """
         checkpoint = await self._context.store.checkpoints.get(run_id, given.version)
         if checkpoint is None or checkpoint.checkpoint_id != UUID(str(given.checkpoint_id)):
             raise CheckpointNotFound(f"run {run_id} has no version {given.version} any more")
@@ -207,7 +210,7 @@ class HandoffProtocol:
         findings.verified = None
         record = record_proofs.verified(codec.encode(fields))
         findings.verified = msgspec.structs.replace(seen, hash=record.compliance.hash)
-        # The phase of the checkpoint is `handoff`; the receiver continues with that of the work.
+        # The checkpoint's phase is `handoff`; the receiver continues with the phase of the work.
         work = work_of(parts.decode_part(WORK))
         state = msgspec.structs.replace(record.execution_state, phase=work.execution_state.phase)
         return msgspec.structs.replace(record, execution_state=state)
@@ -219,7 +222,7 @@ class HandoffProtocol:
         record: Record | None,
         findings: HandoffProgress,
     ) -> str:
-        """Choose the agent that continues, and note why."""
+        """Choose the agent that continues, and note the reason in `findings`."""
         if given.to:
             chosen = Chosen(given.to, "it was asked for by name")
         else:
@@ -249,12 +252,15 @@ class HandoffProtocol:
 
     @property
     def _types(self) -> dict[str, str]:
-        """The types of the agents that are known here and have a policy."""
+        """The types of the agents that this process knows and that have a policy, by name."""
         rules = {name: self._agents.get(name).rules.handoff for name in self._agents.names}
         return {name: policy.agent_type for name, policy in rules.items() if policy is not None}
 
     def _check_fits(self, to: str, record: Record | None) -> None:
-        """Raise if the prompt leaves the receiver no room, as far as its policy is known."""
+        """Raise if the prompt leaves the receiver no room.
+
+        Skipped if this process does not know the receiver's policy.
+        """
         agent = self._agents.get(to).rules if to in self._agents else None
         if record is None or agent is None or agent.handoff is None:
             return
@@ -274,7 +280,7 @@ class HandoffProtocol:
             )
 
     async def _check_takes(self, run: RunRow, to: str) -> None:
-        """Raise if the receiver is known here and cannot be started with the run's input."""
+        """Raise if the receiver cannot take the run's input. Skipped if it is not known here."""
         if to not in self._agents:
             return
         agent = self._agents.get(to)

@@ -1,8 +1,9 @@
-"""Calls with consequences: store the intent before, the outcome after, and never guess in doubt.
+"""Calls with consequences: store the intent before the call, and the outcome after it.
 
-`effect_flow` decides the next step of a call; this module carries the steps out. All intents of one
-batch are one commit, together with the reply that asked for them. Outcomes are staged as they come,
-and stored with the next commit, or by themselves in the next iteration of the event loop.
+`effect_flow` decides the next step of a call; this module carries the steps out. It never guesses
+an unknown outcome. One commit stores all intents of a batch, with the reply that asked for them.
+Outcomes are staged as they arrive. The next commit stores them, or a separate commit in the next
+iteration of the event loop.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ _UNKNOWN: Final = "(whether it happened is not known)"
 
 
 class TurnEffects:
-    """The calls of one pass over a run."""
+    """Makes the calls of one pass over a run."""
 
     def __init__(self, turn: Turn, spending: CallBudget) -> None:
         self._turn = turn
@@ -78,8 +79,8 @@ class TurnEffects:
     def place(self, call: TurnCall, beside: Sequence[TurnCall] = ()) -> None:
         """Give a call its key, and the recorded effect of that key, if there is one.
 
-        If another call of the batch (`beside`) has the same key, only that one gets the effect.
-        Raises MisuseError for a bad key.
+        If an earlier call of the batch (`beside`) has the same key, that call keeps the effect.
+        Raises MisuseError for an invalid key.
         """
         if call.only_reads:
             self._reads.place(call)
@@ -103,7 +104,7 @@ class TurnEffects:
             call.recorded = call.begun = None
 
     async def carry_out(self, calls: Sequence[TurnCall]) -> list[CallOutcome]:
-        """Make the calls, those with an outcome on record not again; in their order."""
+        """Make the calls that have no recorded outcome. Returns all outcomes in order."""
         for call in calls:
             self._past.use(call.key)
         self._take_off(calls)
@@ -141,8 +142,8 @@ class TurnEffects:
     async def _not_done_before(self, calls: Sequence[TurnCall]) -> list[TurnCall]:
         """Return the calls whose keys are free. The others get the effect that holds their key.
 
-        Raises TurnDiverged for a free key while this turn's journal has calls that were not
-        repeated. A key that was used before this turn has no entry in this turn's journal.
+        A key of an earlier turn is not in this turn's journal, so each key is looked up. Raises
+        TurnDiverged if a key is free while that journal has calls that were not repeated.
         """
         new: list[TurnCall] = []
         for call in calls:
@@ -156,7 +157,7 @@ class TurnEffects:
         return new
 
     def _take_off(self, calls: Sequence[TurnCall]) -> None:
-        """Let each call lead its operation, or follow the call that is making it already."""
+        """Make each call lead its operation, or follow a call that already makes the same one."""
         for call in calls:
             if call.only_reads:
                 continue
@@ -174,7 +175,7 @@ class TurnEffects:
             del self._flights[call.key]
 
     async def _issue(self, calls: Sequence[TurnCall]) -> None:
-        """Put the intents on record of those that can be paid for."""
+        """Record the intents of the calls that the budget has room for."""
         await self._spending.begin_calls([call for call in calls if call.refused is None])
         calls = [call for call in calls if call.refused is None]
         if not calls:
@@ -206,7 +207,7 @@ class TurnEffects:
         return [task.result() for task in tasks]
 
     async def _finish(self, call: TurnCall) -> CallOutcome:
-        """Take a call from whatever is known of it to its outcome; a key in use is an error."""
+        """Return the outcome of a call; an error if another operation has its key."""
         try:
             return await self._outcome_of(call)
         except KeyReused as error:
@@ -238,7 +239,7 @@ class TurnEffects:
         return outcome
 
     async def _lead(self, call: TurnCall) -> None:
-        """Issue this call itself: the call it followed was cancelled."""
+        """Record this call's own intent, because the call it followed was cancelled."""
         call.leader = None
         call.flight = self._flights[call.key] = Flight(call.call_id, call.arguments.digest)
         try:
@@ -248,7 +249,7 @@ class TurnEffects:
             raise
 
     async def _carry_out_one(self, call: TurnCall) -> CallOutcome:
-        """Drive the protocol of a call."""
+        """Carry out the steps of `EffectFlow` for a call, and return its outcome."""
         begun, recorded = self._begun(call), call.recorded
         error = None
         if recorded is not None and recorded.effect.status is EffectStatus.UNKNOWN:
@@ -269,7 +270,7 @@ class TurnEffects:
             return end.value
 
     async def _answer(self, call: TurnCall, step: flow.EffectStep) -> Any:
-        """Carry out a step that an ordinary call does not need."""
+        """Carry out a step that neither calls the tool nor settles. Returns the answer to it."""
         match step:
             case flow.BeginEffect():
                 await self._issue_one(call)
@@ -295,7 +296,7 @@ class TurnEffects:
                 raise AssertionError(f"{step} is carried out elsewhere")
 
     def _begun(self, call: TurnCall) -> Begun:
-        """Return what is known of a call; raises KeyReused if another operation has its key."""
+        """Return what is known of a call. Raises KeyReused if another operation has its key."""
         begun = call.begun
         assert begun is not None, "a call was issued or is on record"
         effect = begun.effect
@@ -324,7 +325,7 @@ class TurnEffects:
         return CallOutcome(storable(tool.name, result, max_bytes=self._max_bytes))
 
     async def _call(self, call: TurnCall, effect: Effect) -> flow.CallAnswer:
-        """Call the tool, and return what was seen."""
+        """Call the tool, and return how it ended; TooLate if too little time remains to call it."""
         tool, now = call.tool, self._context.now()
         half = (effect.limit_at - effect.issued_at) // 2
         if tool.policy.effect == "mutate" and now > effect.issued_at + half:
@@ -336,9 +337,9 @@ class TurnEffects:
             return flow.Returned(await self._invoke(call, effect))
         except asyncio.CancelledError as error:
             if not is_being_cancelled():
-                return raised(tool, error)  # the tool did this to itself
+                return raised(tool, error)  # the tool raised it itself
             if isinstance(error, StillRunning):
-                raise  # its thread still runs: it is not judged before its time limit is over
+                raise  # its thread still runs: its outcome is open until its time limit is over
             return interrupted(tool, error)
         except (Exception, *tool.policy.not_done_on) as error:
             return raised(tool, error)
@@ -368,7 +369,7 @@ class TurnEffects:
         return result
 
     async def _wait_for_twin(self, call: TurnCall, begun: Begun) -> Begun | None:
-        """Wait for the same operation that was begun before."""
+        """Wait for the same operation, begun before. Returns None if its key is free."""
         if begun.answer != "in_flight":
             return begun
         found = await self._twin(call, begun.effect)
@@ -380,9 +381,9 @@ class TurnEffects:
         return self._begun(call)
 
     async def _twin(self, call: TurnCall, effect: Effect) -> Begun | None:
-        """Return what is known of the same operation begun before; await it in another run."""
+        """Look up the same operation, begun before. If another run makes it, wait for its end."""
         if effect.run_id == self._held.run_id:
-            await self._held.stage.flush()  # its outcome may be on the way to the store
+            await self._held.stage.flush()  # its outcome may be staged, and not stored yet
             return await engine_effects.find(self._context, call.key)
         async for _ in self._context.changes(f"run:{effect.run_id}"):
             found = await engine_effects.find(self._context, call.key)
@@ -420,7 +421,7 @@ class TurnEffects:
         return doubt.ask_again_at(call.tool.policy, since=since, now=now)
 
     async def _settle(self, call: TurnCall, step: flow.Settle) -> CallOutcome:
-        """Record an outcome where the effect is: with this run's next commit, or in another run."""
+        """Record an outcome with this run's next commit, or in the other run that made the call."""
         effect, result, note = step.begun.effect, step.result, step.note
         is_completed = step.status is EffectStatus.COMPLETED
         if is_completed:
@@ -456,7 +457,7 @@ def _recorded_outcome(begun: Begun, recorded: RecordedCall | None) -> CallOutcom
 
 
 def _question(effect: Effect, error: str | None, reason: str) -> BlockExit:
-    """Block the run until a person reports the outcome of an effect."""
+    """Return an exit that blocks the run until a person reports the outcome of an effect."""
     seen = "; ".join(filter(None, (error or "its worker was lost", reason)))
     note = (
         f"{seen}: nobody knows whether {effect.tool} happened. Find out, then "

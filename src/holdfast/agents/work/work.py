@@ -1,7 +1,7 @@
 """The work of one process: create runs, start passes over them, and wait until the passes end.
 
-A pass is one task that works on a held run; a strong reference to it is kept here. A caller that
-waits for a run holds no lease, and starts a pass only while no other worker holds the run.
+A pass is one task that works on a held run. This module keeps a strong reference to each task. A
+caller that waits for a run holds no lease. It starts a pass only if no other worker holds the run.
 """
 
 import asyncio
@@ -45,14 +45,14 @@ from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.telemetry import log
 
 _TAKEN: Final = (LeaseHeld, IllegalMove, RunEnded, Fenced)
-"""A run was taken, ended or blocked by somebody else in this moment."""
+"""Another caller has just leased, ended or blocked the run."""
 _BREAK_OFF_SECONDS: Final = 15.0
 _HELPED: Final = 16
 _LOOKED_AT: Final = 1000
 
 
 class Work:
-    """What this process does for runs."""
+    """Starts, watches and ends the passes of this process."""
 
     def __init__(
         self,
@@ -87,11 +87,14 @@ class Work:
         owner: str = "",
         budget: Budget | None = None,
     ) -> RunRow:
-        """Create a run of an agent; return the existing one if its input is the same."""
+        """Create a run of an agent, or return the existing run if its input is the same.
+
+        Raises InputDiffers if the existing run has another input, agent or owner.
+        """
         self.agents.add(agent)
         agent.arguments_of(
             type_conversion.plain(given, what="input")
-        )  # raises before the id is used up
+        )  # raises for invalid input before the id is used
         try:
             return await self._runs.create(
                 run_id,
@@ -124,7 +127,7 @@ class Work:
     ) -> bool:
         if run.input_digest == codec.canonical_digest(given, name="input"):
             return True
-        # It may have been written down in another way: a single value without its name.
+        # The same input may be stored in another form: a single value without its name.
         try:
             stored = agent.arguments_of(await turns.input_of(self.context, run.run_id))
             asked = agent.arguments_of(type_conversion.plain(given))
@@ -175,18 +178,21 @@ class Work:
         return task
 
     def agent_of(self, task: "asyncio.Task[Ending]") -> str:
-        """Return the agent of the run of a pass that has just begun."""
+        """Return the agent that a running pass works for."""
         return self._passes[task].held.run.agent
 
     async def _end_trial(self, run_id: str) -> None:
-        """When the suspect has proven itself, a loss of this worker is not blamed on it."""
+        """Wait until the suspect has proven itself or ended, then end its trial.
+
+        During the trial, a loss of this worker is blamed on that run alone.
+        """
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if not self.suspects.is_closed:
                 return await self._leases.end_trial(run_id)
 
     async def _play(self, working: Pass) -> Ending:
-        """Pass over a run, and notify those who wait for it."""
+        """Run a pass. Then keep the state of a waiting run, and deliver a reply or handoff."""
         CURRENT_RUN.set(working.run_id)
         ending = await working.play()
         if working.held.run.status is RunStatus.WAITING:
@@ -232,7 +238,7 @@ class Work:
         return is_taken or run.status is RunStatus.CANCELLED
 
     async def try_to_advance(self, run: RunRow) -> "asyncio.Task[Ending] | None":
-        """Start a pass over a run that is due, if its agent is known here. Returns None if not."""
+        """Start a pass over a due run if its agent is known here. Returns None if none starts."""
         if any(working.run_id == run.run_id for working in self._passes.values()):
             return None
         is_due = run.status is RunStatus.READY and run.ready_at <= self.context.now()
@@ -252,7 +258,7 @@ class Work:
 
     @property
     def may_try_suspects(self) -> bool:
-        """Whether a suspect may start: no unproven run is under way here, or being taken."""
+        """Whether a suspect may start: each run here has proven itself, and none is being taken."""
         return not self._taking and self.suspects.is_clear and not self.suspects.is_closed
 
     async def try_suspect(self, run_id: str) -> "asyncio.Task[Ending] | None":
@@ -275,7 +281,7 @@ class Work:
             try:
                 task = await self.try_to_advance(peer)
             except IntegrityError:
-                continue  # of the peer's run, which is blocked by now; the caller's is whole
+                continue  # the peer's run is damaged, and blocked by now; the caller's is intact
             if task is not None:
                 self._helping[task] = topic
                 task.add_done_callback(self._helped)
@@ -284,37 +290,37 @@ class Work:
         self.context.wakeups.notify([self._helping.pop(task)])
 
     async def pause(self, run: RunRow, ticket: int, *, at_most: float) -> None:
-        """Do the due work of all runs, then wait until this run may have changed."""
+        """Do the due work of all runs, then wait `at_most` seconds for a change of this run."""
         seconds = min(at_most, await self._leases.tend())
         if run.status is RunStatus.READY and run.ready_at > self.context.now():
             seconds = min(seconds, (run.ready_at - self.context.now()) / MICROSECONDS)
         await self.context.wakeups.wait(f"run:{run.run_id}", ticket, timeout=max(0.001, seconds))
 
     def hand_back(self, note: str) -> None:
-        """Ask every pass to end at the next boundary of its turn."""
+        """Ask every pass to release its run at the end of its turn."""
         for working in self._passes.values():
             working.hand_back(note)
 
     def hand_back_one(self, task: "asyncio.Task[Ending]", note: str) -> None:
-        """Ask one pass that nobody follows any more to end at the next boundary of its turn."""
+        """Ask a pass that no caller awaits any more to release its run at the end of its turn."""
         if task in self._passes:
             self._passes[task].hand_back(note)
             task.add_done_callback(_log_if_broken)
 
     def hand_back_helped(self, run_id: str, note: str) -> None:
-        """The same for the passes that help a run."""
+        """Do the same for the passes over the peers of a run."""
         for task, topic in self._helping.items():
             if topic == f"run:{run_id}":
                 self.hand_back_one(task, note)
 
     async def finish_passes(self, *, timeout: float | None = None) -> bool:
-        """Wait until no pass is left; False if some are, after the timeout."""
+        """Wait until all passes have ended. Returns False if some still run after the timeout."""
         if self._passes:
             await asyncio.wait(set(self._passes), timeout=timeout)
         return not self._passes
 
     async def cancel_passes(self, reason: str | None = None) -> None:
-        """Cancel every pass at once. Mutating calls that are cut off become unknown.
+        """Cancel every pass at once. Mutating calls that are interrupted become unknown.
 
         Waits for tools that run in threads, unless the reason is ABANDONED.
         """
@@ -323,7 +329,7 @@ class Work:
         await self.finish_passes()
 
     async def break_off(self) -> None:
-        """Stop every pass, and do not wait for code that catches its cancellation."""
+        """Cancel every pass. After `_BREAK_OFF_SECONDS`, abandon code that has not stopped."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_BREAK_OFF_SECONDS):
                 await self.cancel_passes(ABANDONED)
@@ -331,7 +337,7 @@ class Work:
             log.error("the code of these runs does not stop; it is left behind: %s", left)
 
     async def close(self) -> None:
-        """End passes at the boundaries of their turns; after `shutdown_seconds` cancel the rest."""
+        """Let passes end with their turns. After `shutdown_seconds`, cancel the rest."""
         self.hand_back("the process is ending")
         if not await self.finish_passes(timeout=self.context.settings.shutdown_seconds):
             await self.break_off()
@@ -342,6 +348,6 @@ class Work:
 
 
 def _log_if_broken(task: "asyncio.Task[Ending]") -> None:
-    """Log the error: nobody waits for the pass any more, so nobody else would."""
+    """Log the error of a pass that no caller awaits any more."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("%s broke", task.get_name(), exc_info=error)

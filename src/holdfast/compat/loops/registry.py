@@ -1,9 +1,9 @@
-"""A registry of tools for people who bring their own loop: no call is repeated blindly.
+"""A registry of tools for your own agent loop: it repeats no call blindly.
 
     validation ─▶ permission ─▶ loop check ─▶ key ─▶ replay | intent on disk ─▶ the tool ─▶ outcome
 
-A call returns a `ToolResult`, also if the tool fails. An exception comes from the store; the call
-may then have to be checked again.
+A call returns a `ToolResult`, also if the tool fails. If the store fails, its error is raised; the
+call may then be pending: see `verify_pending`.
 """
 
 import asyncio
@@ -105,8 +105,8 @@ class ToolRegistry:
     async def adispatch(self, name: str, args: Mapping[str, Any] | str, call_id: str) -> ToolResult:
         """Make a call and return its result; if it was made before, return the recorded result.
 
-        When identical calls run at the same time, in any process, one is made. The others get its
-        result.
+        If several callers make a `mutate` call with the same key at once, in any process, one makes
+        it. The others get its result.
         """
         try:
             tool = self._rules.find(name)
@@ -125,10 +125,10 @@ class ToolRegistry:
         return await _Dispatch(await self._checkpointer.calls(), call).finish()
 
     async def verify_pending(self) -> list[dict[str, Any]]:
-        """Ask the tools' `verify` about interrupted calls; return those that stay pending.
+        """Ask the tools' `verify` about interrupted calls; return those that are still pending.
 
-        The findings are recorded; calls that only read are discarded after their timeout.
-        Do so when a session is resumed, before its loop continues.
+        Each verdict is recorded. A call that only reads is recorded as not done after its timeout.
+        Call this when you resume a session, before its loop continues.
         """
         if self._checkpointer is None:
             return []
@@ -150,7 +150,7 @@ class ToolRegistry:
             log.warning("%s takes other arguments by now, and was not asked: %s", tool, refused)
             return
         call = _RegistryCall(tool, arguments, effect.call_id, effect.key)
-        found = await calls.find(effect.key)  # this records a timeout
+        found = await calls.find(effect.key)  # records it as unknown after its timeout
         if found is not None and found.answer in ("in_flight", "unknown"):
             await _Dispatch(calls, call).verify(found)
 
@@ -183,7 +183,7 @@ class _Dispatch:
         self._policy = call.tool.policy
 
     async def finish(self) -> ToolResult:
-        """Drive the protocol of the call."""
+        """Follow the call's protocol to its end; return the result."""
         steps = flow.EffectFlow(self._policy, reuses_intent=True, doubts_interrupted=True).steps()
         try:
             step = next(steps)
@@ -207,7 +207,7 @@ class _Dispatch:
             case flow.WaitForTwin(begun) if not self._calls.is_running_here(begun.effect):
                 return begun
             case flow.WaitForTwin() | flow.Postpone():
-                return await self._await_twin()  # it may be made, or be on its way, just now
+                return await self._await_twin()  # another caller may be making it now
             case flow.AskVerify(begun, error):
                 faults.point("tool.before_verify")
                 verdict = await self._verdict(begun.effect)
@@ -215,7 +215,7 @@ class _Dispatch:
                     verdict, error is not None or begun.is_over, self._call.attempts
                 )
             case flow.AskVerifyLater() | flow.AskPerson():
-                return None  # the loop of the caller decides
+                return None  # the caller's loop decides
             case flow.ReportUnknown(begun, error, reason):
                 return self._report_unknown(begun.effect, error, reason)
 
@@ -262,7 +262,7 @@ class _Dispatch:
         return flow.Returned(value)
 
     async def _settle(self, step: flow.Settle) -> str | None:
-        """Record an outcome; return the text that is recorded."""
+        """Record an outcome; return the recorded text."""
         effect, text = step.begun.effect, step.result
         if step.status is EffectStatus.COMPLETED:
             text = _text(step.result)
@@ -287,7 +287,7 @@ class _Dispatch:
         try:
             await self._calls.settle(effect, status, text, note=note)
         except IllegalMove as error:
-            # Another caller was first: what is recorded stays.
+            # Another caller recorded an outcome first; that one is kept.
             log.warning("the outcome of %s was recorded by somebody else: %s", effect.tool, error)
 
     def _report_unknown(self, effect: Effect, error: str | None, reason: str) -> ToolResult:
@@ -308,7 +308,7 @@ class _Dispatch:
     async def _await_twin(self) -> None:
         """Wait until the same operation, begun by another caller, has ended or timed out.
 
-        After the timeout it may still run in a thread of this process; then wait until it ends.
+        If it still runs in a thread of this process after the timeout, wait until it ends.
         """
         pause = _FIRST_PAUSE
         while True:
@@ -327,7 +327,7 @@ def _as_tool(given: Tool[..., Any] | Callable[..., Any]) -> Tool[..., Any]:
 
 
 async def _call_only(call: _RegistryCall) -> ToolResult:
-    """Call a tool that leaves no record."""
+    """Call a tool without recording the call."""
     limit = call.tool.policy.limit_seconds
     try:
         key = Key(call.key, run_id=call.session_id, call_id=call.call_id)

@@ -1,8 +1,8 @@
-"""What a tool of the MCP server is: a function of a call and its arguments, and its description.
+"""The contract of the MCP server's tools: an async function and its description.
 
-A tool is made of an async function: its name, its docstring, and the structs of its arguments and
-of its result, of which the schemas are made. It returns such a struct, or `Begun`: a run to follow,
-whose result depends on how far it comes and on what the client can do.
+A tool takes its name and description from the function, and its schemas from the structs of the
+arguments and the result. It returns the result's struct, or a `FollowedRun`: the reply then depends
+on the run's status and on what the client supports.
 """
 
 import hashlib
@@ -52,9 +52,9 @@ WaitSeconds = Annotated[
 
 
 class FollowedRun(msgspec.Struct, frozen=True):
-    """A run that a tool has begun or gone on with, to be followed for a while.
+    """A run that a tool has started or resumed, to be followed for a while.
 
-    One that `is_new` nobody can have asked about: answers that came with the call are for it.
+    If it `is_new`, it cannot have asked before: answers that came with the call are for it.
     """
 
     run_id: str
@@ -159,7 +159,7 @@ class ServedTool:
     is_idempotent: bool = False
     is_open_world: bool = False
     begins_runs: bool = False
-    """Whether it returns `Begun`, so that a client may continue a call of it."""
+    """Whether it returns `FollowedRun`, so that a client may continue a call of it."""
     shows_result: bool = False
     """Whether it returns only the result of the run that it began, as if there were no run."""
     tasks: Tasks = "optional"
@@ -237,7 +237,7 @@ def served(
     is_open_world: bool = False,
     begins_runs: bool = False,
 ) -> Callable[[Callable[..., Awaitable[Any]]], ServedTool]:
-    """Make a tool of `async def name(call: Call, given: Arguments) -> Result`."""
+    """Make a tool of `async def name(call: McpCall, given: Arguments) -> Result`."""
 
     def make(function: Callable[..., Awaitable[Any]]) -> ServedTool:
         hints = get_type_hints(function, include_extras=True)

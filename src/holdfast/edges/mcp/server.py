@@ -1,7 +1,7 @@
-"""The MCP server: tools, resources and tasks over the runs of a Holdfast, on both wires.
+"""The MCP server: tools, resources and tasks for the runs of a Holdfast, over stdio or HTTP.
 
-A request only starts, answers and watches runs. A worker, in this process or another, runs them:
-no run is lost if the client disconnects or the server is killed.
+A request only starts, answers and watches runs. A worker executes them, in this process or in
+another. No run is lost if the client disconnects or the server is killed.
 """
 
 import asyncio
@@ -65,8 +65,10 @@ class McpServer:
     """A server over an open Holdfast: `async with hf, McpServer(hf) as server:`.
 
     `workflows` is a folder of definitions, in addition to those of the Kit. Each agent in `expose`
-    becomes a separate tool; `tools` are further tools. `keys` seal the state that a client sends
-    back with a form; replicas share them. With `works=False`, other processes need workers.
+    becomes a separate tool; `tools` are further tools. With `inline`, clients may send workflows
+    that run any command. `keys` seal the state that a client sends back with a form; replicas need
+    the same keys. Without `keys`, the key ends with the process. With `works=False`, this server
+    runs no worker, so another process must.
     """
 
     def __init__(
@@ -141,7 +143,7 @@ class McpServer:
         try:
             if self._working is not None and self._worker is not None:
                 # After a signal, wait for turns without a limit: a second signal ends the wait.
-                # A client that closed stdin is gone, so without a signal there is a limit.
+                # Without a signal (the client closed stdin), wait for `shutdown_seconds`.
                 patience = None if self.stopping.signals else self._worker.shutdown_seconds
                 await asyncio.wait({self._working}, timeout=patience)
                 self._working.cancel()
@@ -157,7 +159,8 @@ class McpServer:
     async def serve_stdio(self, wire: StdioWire | None = None) -> None:
         """Serve one client over stdin and stdout until it disconnects or a signal arrives.
 
-        Other output of this process then goes to stderr. `wire` is a wire that was taken earlier.
+        All other output of this process then goes to stderr. `wire` is the result of an earlier
+        `StdioWire.take()`.
         """
         taken = wire or StdioWire.take()
         self.stopping.listen()
@@ -184,9 +187,10 @@ class McpServer:
         allowed_hosts: Sequence[str] = (),
         events: EventStore | None = None,
     ) -> Starlette:
-        """Return the server as an ASGI application: /mcp, and /healthz, which needs no token.
+        """Return the server as an ASGI application with /mcp and /healthz.
 
-        Raises MisuseError if `host` is not a loopback address and there is no `verifier`.
+        /healthz needs no token. Raises MisuseError if `host` is not a loopback address and there is
+        no `verifier`.
         """
         door = http.Door(
             host=host, verifier=verifier, auth=auth, allowed_hosts=allowed_hosts, events=events
@@ -206,7 +210,8 @@ class McpServer:
         """Serve over HTTP until SIGTERM or Ctrl-C; call `on_serving` with the URL.
 
         Port 0 selects a free port. After the signal, waiting calls return the current status, and
-        the worker releases its runs at the end of their turns. A second signal stops both at once.
+        the worker releases its runs at the end of their turns. A second signal stops calls and
+        turns at once.
         """
         door = http.Door(host=host, verifier=verifier, auth=auth, allowed_hosts=allowed_hosts)
         app = http.app_of(self.lowlevel, self._hf, door)

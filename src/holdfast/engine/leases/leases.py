@@ -1,8 +1,8 @@
-"""Leases: take runs, and keep this worker alive.
+"""Leases: lease runs to this worker, and keep this worker alive.
 
-A worker has one row that says until when it counts as alive. A task of the event loop renews it, or
-a `Heartbeat`: a thread that renews it only while the loop ticks. Taking a run also renews the row
-if less than half a lease is left, so a worker that takes runs counts as alive.
+A worker has one row that says until when it counts as alive. A task of the event loop renews the
+row, or a `Heartbeat` thread does so, but only while the loop ticks. Leasing a run also renews the
+row if less than half a lease is left, so a worker that leases runs counts as alive.
 Safety does not depend on the row: the journal refuses a worker that lost its lease.
 """
 
@@ -92,7 +92,7 @@ class Leases:
         deadline = loop.time() + timeout_seconds
         while True:
             ticket = self._context.wakeups.ticket("ready")
-            # Even if a run is always ready: others wait for their timeouts.
+            # Tend even if a run is always ready: the waits of other runs must expire.
             pause = await self.tend()
             held = await self._safely(self._take_ready(agents, with_suspects=with_suspects))
             remaining = deadline - loop.time()
@@ -109,7 +109,7 @@ class Leases:
         await self._drain_spool()
         pause = await self.sweeper.sweep_if_due()
         await self.outbox.deliver_if_due()
-        if not self._taking:  # a run that is being taken looks like an orphaned lease
+        if not self._taking:  # a run that is being leased looks orphaned
             await self.strays.give_back()
         return pause
 
@@ -137,7 +137,7 @@ class Leases:
         except BaseException:
             self._trying = ""
             raise
-        if not leases.is_suspect(held.run):  # it has made progress meanwhile, at another worker
+        if not leases.is_suspect(held.run):  # another worker has made progress meanwhile
             self._trying = ""
         return held
 
@@ -166,7 +166,7 @@ class Leases:
             await asyncio.wait(set(self._taking))
         await self._stop_beating()
         if self._worker is not None:
-            with contextlib.suppress(StoreNotPermitted):  # then it has no row either
+            with contextlib.suppress(StoreNotPermitted):  # then the store refused its row too
                 await self._context.store.submit(Beat(self._worker, is_last=True))
             self._worker = None
 
@@ -180,7 +180,7 @@ class Leases:
             self.heart = None
 
     async def _safely(self, taking: Coroutine[Any, Any, LeasedRun | None]) -> LeasedRun | None:
-        """Take a run; if the caller is cancelled meanwhile, release it."""
+        """Lease a run. If the caller is cancelled meanwhile, release the run."""
         task = asyncio.create_task(taking)
         self._taking.add(task)
         task.add_done_callback(self._taking.discard)
@@ -206,9 +206,9 @@ class Leases:
             log.warning("run %s could not be given back: %s", held.run_id, error)
 
     async def _drain_spool(self) -> None:
-        """Drain the spool. Call this before a lease is taken or ended.
+        """Drain the spool. Call this before this worker leases runs or ends leases.
 
-        The spool holds commits made under this worker's leases; a later lease would fence them.
+        The spool holds commits made under this worker's leases. A later lease would fence them.
         """
         if self._context.spool is not None:
             await self._context.spool.drain()
@@ -246,7 +246,7 @@ class Leases:
                 run = await self._context.store.runs.get(run_id)
                 if run is None or not run.is_recovering or run.status is not RunStatus.READY:
                     raise
-                # It was damaged, and resumes from an older version now.
+                # The run was damaged. It was recovered, and resumes from an older version.
                 return await self._hold(await self._lease(run_id, decide))
         except UnavailableError:
             self.strays.suspect()
@@ -288,7 +288,7 @@ class Leases:
         return None
 
     async def _hold(self, leased: RunHead) -> LeasedRun:
-        """Return the leased run. If it cannot be loaded, mend or block it, and raise the error."""
+        """Return the leased run. If its state is damaged, recover or block the run, and raise."""
         run, position, newest = leased
         try:
             state, entries = await self._state_of(run, newest.version)
@@ -303,13 +303,13 @@ class Leases:
         return held
 
     async def _state_of(self, run: RunRow, version: int) -> tuple[Newest, list[Entry] | None]:
-        """Return the newest state of a run, and the entries since then if they were read.
+        """Return the newest state of a run, and the entries after it if they were read.
 
-        The index says that `version` is the newest; the journal decides.
+        The index says that `version` is the newest. If the journal has a newer one, load that.
         """
         known = self.warm.take(run.run_id, version) if version else Parts()
         if known is not None and not (version and run.is_recovering):
-            with contextlib.suppress(IntegrityError):  # who uses the entries finds the damage again
+            with contextlib.suppress(IntegrityError):  # raised when the entries are read again
                 entries = await turns.entries_since(self._context, run.run_id, known)
                 if entries is not None:
                     if version:

@@ -1,7 +1,8 @@
 """Recovery: find the checkpoint that a failed run can resume from, and resume it there.
 
 Damage is never skipped silently: each damaged version is recorded before an older one is used. A
-person decides if the chain has a gap, or if a damaged entry may concern effects outside.
+person decides if the chain has a gap, if no version is intact, or if a damaged entry may concern
+effects outside.
 """
 
 from collections.abc import Sequence
@@ -42,14 +43,15 @@ _OF_RECOVERY: Final = frozenset({Kind.RECOVERY_INITIATED, Kind.RUN_UNBLOCKED})
 _REPEATABLE: Final = frozenset(
     {Kind.CHECKPOINT_CREATED, Kind.STATE_VALUES, Kind.STATE_BASE, Kind.STEP_RECORDED}
 )
-"""Losing such an entry only repeats work. Any other kind may concern something outside."""
+"""The loss of such an entry only repeats work. Other kinds may concern effects outside."""
 
 
 class RecoveryPoint(msgspec.Struct, frozen=True, kw_only=True):
     """The newest intact version of a run.
 
-    `skipped` are the ids of newer, damaged ones. `why_not` is the reason why the run may not resume
-    there without a person; empty if it may. `is_over`: not even a person may, as it has ended.
+    `skipped` has the ids of newer, damaged versions. `why_not` says why the run cannot resume there
+    unless a person accepts it; it is empty if nobody has to. `is_over` means that the run has
+    ended: it cannot be resumed at all.
     """
 
     run_id: str
@@ -60,7 +62,7 @@ class RecoveryPoint(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
     is_over: bool = False
     is_torn: bool = False
-    """Whether something is damaged after the version; resuming from there skips it."""
+    """Whether the journal is damaged after the version; resuming there skips the damage."""
 
 
 class Recoveries:
@@ -117,7 +119,7 @@ class Recoveries:
         return await _go_back(self._context, point, failure, version=target, by=by, missing=missing)
 
     async def _check_comes_further(self, run: RunRow, by: str) -> None:
-        """Raise RunBlocked if a run was recovered again and again without progress."""
+        """Block the run and raise RunBlocked if too many recoveries in a row made no progress."""
         asked = recoveries.asked_in_a_row(await _since_progress(self._context, run.run_id))
         if asked < recoveries.TRIES:
             return
@@ -188,14 +190,14 @@ class Recoveries:
 
 
 async def find_point(context: Context, run_id: str) -> RecoveryPoint:
-    """Find the newest intact version of a run, and whether its chain permits to resume there."""
+    """Find the newest intact version of a run, and whether a person must accept resuming there."""
     problems, kinds = await _look(context, run_id)
     accepted = {last + 1 for _, last in await _accepted(context, run_id, problems)}
     problems = [problem for problem in problems if problem.seq not in accepted]
     try:
         state = await Checkpoints(context).load_newest_intact(run_id)
     except IndexCorrupted:
-        raise  # the versions are whole: their rows have to be rebuilt
+        raise  # the versions are intact: only their index rows must be rebuilt
     except IntegrityError as error:
         versions = await context.store.checkpoints.page(run_id, before=2**62, limit=_PAGE)
         return RecoveryPoint(
@@ -219,7 +221,7 @@ async def find_point(context: Context, run_id: str) -> RecoveryPoint:
 
 
 def _why_not(problems: Sequence[Problem], kinds: dict[int, str], *, after: int) -> str:
-    """Return the damage that only a person can accept; empty if there is no such damage."""
+    """Return the damage that a person must accept first; empty if there is none."""
     for problem in problems:
         if problem.flaw is Flaw.MISSING:
             return f"its chain is broken: entry {problem.seq} {problem.what}"
@@ -230,14 +232,14 @@ def _why_not(problems: Sequence[Problem], kinds: dict[int, str], *, after: int) 
 
 
 async def _accepted(context: Context, run_id: str, problems: Sequence[Problem]) -> list[gaps.Range]:
-    """Return the accepted gaps, if entries are missing."""
+    """Return the gaps that a person accepted; none unless entries are missing."""
     if not any(problem.flaw is Flaw.MISSING for problem in problems):
         return []
     return await gaps.accepted_gaps(context, run_id)
 
 
 async def _since_progress(context: Context, run_id: str) -> list[tuple[str, object]]:
-    """Return the kinds of the entries since the last progress, with facts for recoveries.
+    """Return the kind of each entry since the last progress, and the facts of recovery entries.
 
     The last progress is the newest checkpoint that is not a copy (`COPIES`).
     """
@@ -263,7 +265,7 @@ async def _last_progress(context: Context, run_id: str) -> int:
 
 
 async def _look(context: Context, run_id: str) -> tuple[list[Problem], dict[int, str]]:
-    """Return all problems of a journal, and the kinds of their entries."""
+    """Return all problems of a journal, and the kinds of the entries that have one, by seq."""
     problems: list[Problem] = []
     kinds: dict[int, str] = {}
     after = ORIGIN
@@ -278,7 +280,7 @@ async def _look(context: Context, run_id: str) -> tuple[list[Problem], dict[int,
 
 
 async def mend_or_block(context: Context, run_id: str, damage: IntegrityError) -> None:
-    """Resume a damaged run from its newest intact version, or block it; either is recorded."""
+    """Rewind a damaged run to its newest intact version, or block it. Either is recorded."""
     try:
         point = await find_point(context, run_id)
         is_damaged = bool(point.skipped) or point.is_torn
@@ -290,7 +292,7 @@ async def mend_or_block(context: Context, run_id: str, damage: IntegrityError) -
             await _go_back(context, point, failure, takeover=True)
             return
     except UnavailableError:
-        raise  # whether it can be recovered is not known yet: the next worker retries
+        raise  # the store is away: the next worker decides whether the run can be recovered
     except HoldfastError as error:
         log.error("run %s cannot be recovered by itself: %s", run_id, error)
     await sweeper.block_damaged(context, run_id, damage)
@@ -318,7 +320,7 @@ async def _go_back(
 
 
 def completed(run: RunRow, newest: Checkpoint | None) -> Draft:
-    """Return the entry that records that a worker continues a run that was lost, or failed."""
+    """Return the entry that records that a worker resumes a lost or failed run."""
     version, checkpoint_id = (newest.version, newest.checkpoint_id) if newest else (0, None)
     facts = RecoveryCompleted(checkpoint_id, version, run.agent, run.worker)
     return Draft(Kind.RECOVERY_COMPLETED, facts)
@@ -332,9 +334,9 @@ async def give_up(
     tries: int,
     backoff_seconds: float,
 ) -> bool:
-    """Release a held run whose agent failed: ready for a retry after a pause, or blocked.
+    """Release a held run whose agent failed: retry it after a pause, or block it.
 
-    Returns whether it is retried.
+    Returns whether it will be retried.
     """
     run = held.run
     found = await context.store.checkpoints.page(run.run_id, before=2**62, limit=1)

@@ -1,7 +1,7 @@
 """Remove versions of a marked run, and erase what only they need.
 
 The chain stays whole: a tombstone names the versions, an erasure the entries whose bodies are gone.
-Versions that stay get a separate base, so that they need no entry that is erased.
+Before an erasure, each remaining version gets a separate base and needs no erased entry.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -30,9 +30,10 @@ _OF_STATE: Final = frozenset(
 async def prune(
     context: Context, run: MarkedRun, drop: Collection[int], *, note: str, token: int = 0
 ) -> None:
-    """Put a tombstone on versions, and erase what no other version needs.
+    """Put a tombstone on versions; if up to 16 remain, erase the state that those do not need.
 
-    If many versions stay, they are made of one another, and nothing is erased but the last of all.
+    If more remain, nothing is erased: they are built on the removed ones. Without the newest
+    version, the run has an empty state. Raises CheckpointFinal if a version to remove is final.
     """
     await run.look()
     rows = await _rows(context, run.run.run_id)
@@ -46,7 +47,8 @@ async def prune(
     if not gone:
         return
     pruning = _Pruner(context, run, note)
-    if kept and len(kept) <= _MOST_BASES:
+    pruning.begin_anew = run.version in gone
+    if len(kept) <= _MOST_BASES:
         await pruning.rebase(kept)
         pruning.need({row.seq for row in kept if row.version in final})
         await pruning.erase(_OF_STATE)
@@ -88,7 +90,6 @@ class _Pruner:
             self._bases.append((checkpoint.version, checkpoints.encode_body(base)))
             self._needed |= parts.named_entries()
             self._needed |= {s.seq for log in parts.logs.values() for s in log.segments}
-        self.begin_anew = self._version not in {row.version for row in kept}
         versions = {row.version for row in kept}
         marked = await self._context.store.marks.of_run(self._run_id)
         keys = [(mark.space, mark.name) for mark in marked if mark.version in versions]

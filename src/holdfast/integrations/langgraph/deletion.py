@@ -1,4 +1,8 @@
-"""Delete threads and checkpoints. Their data is erased; the deletion stays in the journal."""
+"""Delete threads and checkpoints; the deletion is kept in the journal.
+
+All data of a deleted thread is erased. Data of deleted checkpoints is erased only if up to 16
+checkpoints remain in the thread: see `pruner.prune`.
+"""
 
 from collections.abc import Collection, Sequence
 from typing import Any

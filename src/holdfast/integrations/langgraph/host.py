@@ -37,7 +37,7 @@ _NOTES: Final = 10_000
 
 
 class Host:
-    """A store, and a cache of the runs (one for each LangGraph thread) that this process uses."""
+    """A store, and a cache of the runs that this process uses: one for each LangGraph thread."""
 
     def __init__(self, url: str | None, settings: Settings | None) -> None:
         self._where = store_url(url)
@@ -68,7 +68,7 @@ class Host:
         return self._opened().call(method, *args, **kwargs)
 
     def send(self, method: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start `method` on the store's loop without waiting for it; `close` waits."""
+        """Start `method` on the store's loop without waiting for it; `close` waits for it."""
 
         async def begin() -> None:
             self.later(method())
@@ -106,14 +106,14 @@ class Host:
         return self._waits
 
     def lock(self, run_id: str) -> asyncio.Lock:
-        """Return the lock that lets one task at a time change a thread."""
+        """Return the lock of a thread's run: one task at a time changes it in this process."""
         lock = self._locks.get(run_id)
         if lock is None:
             lock = self._locks[run_id] = asyncio.Lock()
         return lock
 
     def known(self, run_id: str) -> MarkedRun | None:
-        """Return a cached run; None if it is not cached or out of date."""
+        """Return a cached run; None if it is not cached, or is out of date."""
         run = self._runs.get(run_id)
         return None if run is None or run.is_stale else run
 
@@ -129,14 +129,14 @@ class Host:
         return run
 
     def run_of(self, thread_id: str) -> str:
-        """The run of a thread."""
+        """Return the id of a thread's run; remember the thread id if the two differ."""
         run_id = run_id_of(thread_id)
         if run_id != thread_id and len(self._notes) < _NOTES:
             self._notes[run_id] = json.dumps(thread_id)[: names.MAX_TEXT]
         return run_id
 
     async def thread_of(self, run_id: str) -> str:
-        """The thread of a run."""
+        """Return the id of a run's thread."""
         note = self._notes.get(run_id) or await self._marks.note(run_id)
         return json.loads(note) if note.startswith('"') and note.endswith('"') else run_id
 
@@ -144,7 +144,7 @@ class Host:
         self._runs.pop(run_id, None)
 
     async def advance(self, run_id: str, work: Callable[[MarkedRun], Awaitable[T]]) -> T:
-        """Do `work` with a run; retry if the cached run is out of date."""
+        """Call `work` with a run; call it again if the cached run was out of date."""
         async with self.lock(run_id):
             while True:
                 run = await self.run(run_id)

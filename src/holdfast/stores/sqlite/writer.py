@@ -1,7 +1,7 @@
 """The writing side of SQLite: a batch of writes in one transaction, each whole or not at all.
 
-Runs in the writer's thread, under BEGIN IMMEDIATE: between the first read and COMMIT nobody else
-writes, so late-bound decisions are made on rows that do not change.
+It runs in the writer's thread, under BEGIN IMMEDIATE. No other connection writes between the first
+read and COMMIT, so late-bound decisions read rows that do not change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ _SIGNAL_COLUMNS: Final = len(Signal.__struct_fields__)
 
 
 class _SavepointsNeeded(Exception):
-    """A part of the batch must be undone, and the rest kept."""
+    """Part of the batch must be rolled back, and the rest kept: apply it with savepoints."""
 
 
 class SqliteWriter:
@@ -66,10 +66,11 @@ class SqliteWriter:
         self._has_savepoints = False
 
     def apply(self, batch: Sequence[Write]) -> list[Any]:
-        """Return one answer per write after COMMIT. An earlier error means that nothing is stored.
+        """Apply a batch, and return one answer per write after COMMIT.
 
-        If COMMIT fails, the batch counts as stored only if one of its entries is found. A domain
-        error of a decision is the answer to that write alone.
+        An error before COMMIT means that nothing is stored. If COMMIT fails, this returns the
+        answers only if it finds an entry of the batch in the store; otherwise it raises. If a
+        decision raises a domain error, that error is the answer to its write only.
         """
         answers = self._begin(batch)
         try:
@@ -84,8 +85,8 @@ class SqliteWriter:
         """Begin a transaction, apply the batch, and return its answers; the caller commits.
 
         The first try uses no savepoints: they cost a sixth of a small commit and are seldom needed.
-        If a part of the batch must be undone, all is rolled back and applied again with savepoints.
-        Decisions are pure, so repeating them is safe.
+        If part of the batch must be rolled back, the whole batch is rolled back and applied again
+        with savepoints. Decisions are pure, so repeating them is safe.
         """
         faults.point("batch.before_begin")
         for self._has_savepoints in (False, True):
@@ -105,7 +106,7 @@ class SqliteWriter:
         raise AssertionError("with savepoints nothing asks for them")
 
     def _was_stored(self) -> bool:
-        """Whether a transaction whose COMMIT failed is stored all the same: one entry shows it."""
+        """Look for an entry of the batch; return whether COMMIT stored it although it failed."""
         if self._connection.in_transaction:
             self._execute("ROLLBACK")
         if self._probe is None:
@@ -116,7 +117,7 @@ class SqliteWriter:
     def _apply_all(self, batch: Sequence[Write]) -> list[Any]:
         """Apply commits first, then late-bound writes, then the rest; return all answers.
 
-        In this order a late-bound write seldom causes a Conflict for a lease holder.
+        In this order, no late-bound write causes a Conflict for a commit of the same batch.
         """
         answers: list[Any] = [None] * len(batch)
         late: dict[str, list[tuple[int, Late]]] = {}
@@ -207,7 +208,7 @@ class SqliteWriter:
         return Applied() if link is not None and link[0] == first.link else Conflict()
 
     def _change(self, tenant: str, run_id: str, wanted: Sequence[Change]) -> Change | None:
-        """Apply changes to the indexes; the one whose condition did not hold, if any."""
+        """Apply changes to the indexes. Returns the first whose condition did not hold, if any."""
         for change in wanted:
             for name, row in changes.statements(tenant, run_id, change):
                 self._execute(SQL[name], row)
@@ -216,12 +217,12 @@ class SqliteWriter:
         return None
 
     def _run_of(self, late: Late) -> str:
-        """The run of the first wait a write names; "" if there is no such wait."""
+        """Return the run of the first wait that a write names; "" if there is no such wait."""
         found = self._one("get_wait", (late.tenant, late.wait_ids[0]))
         return SHAPES.wait.value(found).run_id if found is not None else ""
 
     def _renew_takers(self, writes: Sequence[Late]) -> None:
-        """Renew the rows of workers that take a run, where needed: that is a sign of life."""
+        """Renew the rows of workers that take a run, if needed: taking a run is a sign of life."""
         for taker in {write.taker.worker: write.taker for write in writes if write.taker}.values():
             name, row = taking(taker, self._clock.now())
             self._execute(SQL[name], row).fetchall()
@@ -229,7 +230,7 @@ class SqliteWriter:
     def _decide_for_run(
         self, run_id: str, writes: Sequence[Late], workers: Mapping[str, WorkerRow] | None = None
     ) -> list[Any]:
-        """Decide the late-bound writes of one run in order, then store the results of all."""
+        """Decide the late-bound writes of one run in order, then store all results."""
         tenant = writes[0].tenant
         self._renew_takers(writes)
         snapshot = self._snapshot(tenant, run_id, writes)
@@ -277,7 +278,7 @@ class SqliteWriter:
         )
 
     def _rows_for(self, tenant: str, run_id: str, writes: Sequence[Late]) -> Indexes:
-        """What writes ask for beside the run itself."""
+        """Read the rows that writes ask for, except the run's own row."""
         rows = Indexes(is_partial=True)
         waits = {row[1]: row for row in self._waits_for(tenant, run_id, writes)}
         for wait in map(SHAPES.wait.value, waits.values()):
@@ -298,7 +299,7 @@ class SqliteWriter:
         return rows
 
     def _read_books(self, rows: Indexes, tenant: str, run_id: str, writes: Sequence[Late]) -> None:
-        """The budget of the run, if writes ask for it, and the reservations they name."""
+        """Read the run's budget, if writes ask for it, and the reservations that they name."""
         if any(write.has_budget for write in writes):
             account = self._one("get_budget", (tenant, run_id))
             rows.books.account = None if account is None else SHAPES.account.value(account)
@@ -308,7 +309,7 @@ class SqliteWriter:
                 rows.books.reservations[reservation_id] = SHAPES.reservation.value(found)
 
     def _waits_for(self, tenant: str, run_id: str, writes: Sequence[Late]) -> Iterator[Row]:
-        """The waits that writes name, and those that their signals may resolve."""
+        """Yield the waits that writes name, and the waits that their signals may resolve."""
         for wait_id in dict.fromkeys(id_ for write in writes for id_ in write.wait_ids):
             found = self._one("get_wait", (tenant, wait_id))
             if found is not None:
@@ -342,7 +343,10 @@ class SqliteWriter:
         return {worker.worker: worker for worker in map(SHAPES.worker.value, rows)}
 
     def _decide_alone(self, late: Late, workers: Mapping[str, WorkerRow] | None) -> Any:
-        """Decide for one run of a sweep; damage to it must not stop the sweep for the others."""
+        """Decide for one run of a sweep. If the run is damaged, return the error as its answer.
+
+        The sweep then continues with the other runs.
+        """
         if not self._has_savepoints:
             try:
                 return self._decide_for_run(late.run_id, [late], workers)[0]
@@ -393,7 +397,7 @@ def _at_checkpoint(row: Row | None) -> AtCheckpoint:
 
 
 def _entry_row(entry: Entry, stored_at: int) -> tuple[Row, bytes | None]:
-    """An entry's row, and its body if that is stored apart."""
+    """Return an entry's row, and its body if that is too large for the row."""
     row = (*SHAPES.entry.row(entry), stored_at)
     if entry.body is None or len(entry.body) <= INLINE_BYTES:
         return row, None

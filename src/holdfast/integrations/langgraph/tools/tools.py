@@ -121,7 +121,11 @@ class _ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
     default: GraphToolPolicy
 
     def policy_for(self, name: str, tool: BaseTool | None) -> GraphToolPolicy:
-        """Return a tool's policy; the settings here take precedence over the tool's own."""
+        """Return a tool's policy.
+
+        The lists here override the tool's metadata for `effect` and `repeat`. Otherwise the
+        metadata overrides the defaults here, also for `limit_seconds` and `unknown`.
+        """
         policy = _own_policy(tool, self.default)
         if name in self.effects:
             policy = msgspec.structs.replace(policy, effect=self.effects[name])
