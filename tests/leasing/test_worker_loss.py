@@ -225,6 +225,26 @@ ALTER DATABASE postgres SET search_path = stepping, public, pg_catalog;
 """
 
 
+@async_test
+async def test_idle_process_learns_the_servers_new_time_before_it_sets_a_moment(
+    own_postgres: OwnPostgres,
+) -> None:
+    """Else a run that it gives back would be ready for others in an hour only."""
+    url = own_postgres().url()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(STEPPING)
+        async with holdfast.Holdfast(url, settings=settings(60)) as hf:
+            await hf.runs.create("r")
+            connection.execute("UPDATE stepping.by SET amount = '-1 hour'")
+            hf._context.store._server_clock._learned_at -= 2_000_000  # some time has passed
+            await hf.runs.block("r", "breaker")
+            blocked = (await hf.journal.read("r"))[-1]
+            (server,) = connection.execute(
+                "SELECT extract(epoch FROM stepping.clock_timestamp())"
+            ).fetchone() or (0,)
+            assert abs(blocked.at / 1e6 - float(server)) < 600
+
+
 @pytest.mark.parametrize("step", ["1 hour", "-1 hour"])
 def test_step_of_the_servers_clock_costs_no_living_worker_its_runs(
     own_postgres: OwnPostgres, tmp_path: Path, step: str

@@ -26,6 +26,7 @@ from holdfast.errors import (
 from holdfast.kernel.journal import Entry
 from holdfast.stores.contract import Sweep
 from holdfast.stores.postgres import binary_arrays
+from holdfast.stores.postgres.clock import ServerClock
 from holdfast.stores.postgres.commits import TryApart
 from holdfast.stores.postgres.connections import (
     TRANSIENT,
@@ -50,10 +51,17 @@ class _LostAtCommit(Exception):
 class OutsideWriter:
     """Applies batches of outside writes of one tenant."""
 
-    def __init__(self, connections: ConnectionPool, tenant: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        connections: ConnectionPool,
+        tenant: str,
+        clock: Clock,
+        server_clock: ServerClock | None,
+    ) -> None:
         self._connections = connections
         self._tenant = tenant
         self._clock = clock
+        self._server_clock = server_clock
 
     async def apply(self, batch: Sequence[OutsideWrite]) -> list[Any]:
         """One answer for each write; an error means that nothing is stored.
@@ -115,6 +123,8 @@ class OutsideWriter:
         return round_.conflicting()
 
     async def _transact(self, connection: PostgresConnection, round_: OutsideRound) -> None:
+        if self._server_clock is not None:
+            await self._server_clock.refresh(connection)
         if await round_.finds_nothing(connection):
             return
         async with self._connections.transaction(connection):

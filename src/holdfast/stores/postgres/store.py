@@ -73,7 +73,7 @@ class PostgresStore(Readers):
             self._home.leave()
             raise
         commits = CommitWriter(self._connections, self.tenant, self._server_clock)
-        outside = OutsideWriter(self._connections, self.tenant, self.clock)
+        outside = OutsideWriter(self._connections, self.tenant, self.clock, self._server_clock)
         self._commits = self._combiner(commits.apply)
         self._outside = self._combiner(outside.apply)
         messages = PostgresMessageWriter(self._connections, self.tenant, self.clock)

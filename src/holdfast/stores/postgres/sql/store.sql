@@ -57,6 +57,10 @@ SELECT current_setting('server_version'), pg_is_in_recovery(),
        current_setting('synchronous_commit'),
        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 
+-- name: get_time
+-- PostgreSQL only. What time the server has.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+
 -- name: wait_for_replicas
 -- PostgreSQL only. A commit that waits for the replicas as the one before it should have.
 SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
