@@ -15,7 +15,7 @@ from holdfast.errors import MisuseError, RunFailed
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import advance, kinds, start
 
-Way = Callable[[holdfast.Run, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+ExitReason = Callable[[holdfast.Run, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 async def bare_except(run: holdfast.Run, call: Callable[[], Awaitable[Any]]) -> Any:
@@ -84,7 +84,7 @@ async def swallowed_and_tried_again(run: holdfast.Run, call: Callable[[], Awaita
         await run.step(lambda: 1)
 
 
-WAYS: list[Way] = [
+WAYS: list[ExitReason] = [
     bare_except,
     except_exception,
     finally_returns,
@@ -98,7 +98,7 @@ WAYS: list[Way] = [
 ]
 
 
-def doubtful(way: Way) -> tuple[holdfast.Agent[[], str], list[int]]:
+def doubtful(way: ExitReason) -> tuple[holdfast.Agent[[], str], list[int]]:
     """An agent whose tool is in doubt: its call suspends the run."""
     done: list[int] = []
 
@@ -120,7 +120,7 @@ def doubtful(way: Way) -> tuple[holdfast.Agent[[], str], list[int]]:
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @async_test
-async def test_suspension_is_not_swallowed_by(way: Way) -> None:
+async def test_suspension_is_not_swallowed_by(way: ExitReason) -> None:
     agent, done = doubtful(way)
     async with holdfast.Holdfast("memory://", agents=[agent]) as hf:
         await start(hf, agent)
@@ -167,7 +167,7 @@ async def anyio_group(run: holdfast.Run, call: Callable[[], Awaitable[Any]]) -> 
 )
 @async_test
 async def test_call_outside_the_agents_own_task_is_refused_before_anything_is_written(
-    way: Way,
+    way: ExitReason,
 ) -> None:
     agent, done = doubtful(way)
     async with holdfast.Holdfast("memory://", agents=[agent]) as hf:

@@ -27,7 +27,7 @@ from tests.proxy import Proxy, writes
 
 LIMIT_SECONDS = 240.0
 
-Way = Callable[[], Programs]
+ExitReason = Callable[[], Programs]
 WAYS = [
     find_programs,
     pytest.param(
@@ -65,13 +65,13 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def way(request: pytest.FixtureRequest) -> Way:
+def way(request: pytest.FixtureRequest) -> ExitReason:
     """How the programs are run: as they are best run here, and as they always can be by root."""
     return request.param
 
 
 @pytest.fixture(scope="module")
-def used_folder(way: Way, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def used_folder(way: ExitReason, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where a server has been, and has left a table."""
     folder = tmp_path_factory.mktemp("used")
     with conftest.without_clusters(folder):
@@ -81,7 +81,7 @@ def used_folder(way: Way, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def server(way: Way, used_folder: Path) -> Iterator[PostgresServer]:
+def server(way: ExitReason, used_folder: Path) -> Iterator[PostgresServer]:
     with PostgresServer.start(used_folder, programs=way()) as server:
         yield server
 
@@ -104,7 +104,7 @@ def test_server_is_safe_and_private_unless_told_otherwise(server: PostgresServer
 
 
 def test_stopped_server_leaves_a_cluster_that_the_next_one_uses(
-    way: Way, used_folder: Path
+    way: ExitReason, used_folder: Path
 ) -> None:
     assert not (used_folder / "cluster" / "postmaster.pid").exists()
     with PostgresServer.start(used_folder, programs=way()) as server:
@@ -140,7 +140,7 @@ def test_server_killed_by_others_is_restarted_when_its_rest_has_left(
     assert ask(server.url(), "SELECT 1") == [(1,)]
 
 
-def test_server_ends_with_the_process_that_started_it(way: Way, used_folder: Path) -> None:
+def test_server_ends_with_the_process_that_started_it(way: ExitReason, used_folder: Path) -> None:
     lock = used_folder / "cluster" / "postmaster.pid"
     with tempfile.TemporaryDirectory() as copies:
         os.chmod(copies, 0o755)
@@ -157,7 +157,7 @@ def test_server_ends_with_the_process_that_started_it(way: Way, used_folder: Pat
         wait_until(lambda: not lock.exists())
 
 
-def test_server_outlives_the_thread_that_started_it(way: Way, used_folder: Path) -> None:
+def test_server_outlives_the_thread_that_started_it(way: ExitReason, used_folder: Path) -> None:
     with ThreadPoolExecutor(1) as executor:
         starter = executor.submit(threading.get_native_id).result()
         starting = executor.submit(PostgresServer.start, used_folder, programs=way())
@@ -167,7 +167,7 @@ def test_server_outlives_the_thread_that_started_it(way: Way, used_folder: Path)
 
 
 def test_port_that_is_taken_is_left_for_another(
-    way: Way, used_folder: Path, monkeypatch: pytest.MonkeyPatch
+    way: ExitReason, used_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         free = postgres.free_port()
@@ -177,7 +177,7 @@ def test_port_that_is_taken_is_left_for_another(
             assert server.port == free
 
 
-def test_failed_start_shows_what_the_server_said(way: Way, used_folder: Path) -> None:
+def test_failed_start_shows_what_the_server_said(way: ExitReason, used_folder: Path) -> None:
     with pytest.raises(StoreUnavailable, match='unrecognized configuration parameter "nonsense"'):
         PostgresServer.start(used_folder, options={"nonsense": "1"}, programs=way())
 

@@ -654,7 +654,7 @@ async def test_connections_that_are_let_go_hold_no_locks(postgres_url: str) -> N
                     await lent.execute("BEGIN")
                     await lent.execute("SELECT 1 FROM runs FOR UPDATE")
                     await pipeline.sync()
-                    await asyncio.to_thread(store.let_go)
+                    await asyncio.to_thread(store.abort_connections)
                     await other.execute("SET lock_timeout = '30s'")
                     await other.execute("SELECT 1 FROM runs FOR UPDATE")
                     freed.append("r")

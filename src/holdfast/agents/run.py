@@ -16,7 +16,7 @@ from holdfast.agents.definitions.agent import Agent
 from holdfast.agents.definitions.messages import Message, ToolCall, Usage, usage_of
 from holdfast.agents.definitions.tools import Tool
 from holdfast.agents.exits.containment import carried, first_error
-from holdfast.agents.exits.exit_reasons import Suspend, end_all, first_of, ways_of
+from holdfast.agents.exits.exit_reasons import Suspend, end_all, exit_reasons_of, first_exit
 from holdfast.agents.exits.interruptions import finish_first
 from holdfast.agents.turn.blobs import Blobs
 from holdfast.agents.turn.call_budget import CallBudget
@@ -392,9 +392,9 @@ class Run:
         for task in tasks:
             self._gate.add_branch(task)
         errors = await end_all(tasks)
-        ways = [*self._gate.branch_ways, *ways_of(errors)]
+        ways = [*self._gate.branch_ways, *exit_reasons_of(errors)]
         if ways:
-            self._gate.leaving = Suspend(first_of(ways))
+            self._gate.leaving = Suspend(first_exit(ways))
             self._gate.check()
         if errors:
             raise first_error(errors)

@@ -12,7 +12,7 @@ from holdfast.stores.reads import RunFilter
 from holdfast.telemetry import log
 
 _LOOK_SECONDS: Final = 2.0
-_LOOKED_AT: Final = 100
+_CHILD_SCAN_LIMIT: Final = 100
 
 Find = Callable[[], Awaitable[Sequence[RunRow]]]
 
@@ -28,13 +28,13 @@ async def sentences(context: Context, found: Sequence[RunRow]) -> dict[str, str]
 async def with_peers(context: Context, run_id: str) -> list[RunRow]:
     """Return a run and the runs of the peers it waits for."""
     run = await context.store.runs.get(run_id)
-    peers = await context.store.runs.of_peers(run_id, _LOOKED_AT)
+    peers = await context.store.runs.of_peers(run_id, _CHILD_SCAN_LIMIT)
     return peers if run is None else [run, *peers]
 
 
 async def ready(context: Context) -> list[RunRow]:
     """Return runs of the store that wait for a worker."""
-    return await context.store.runs.page(RunFilter(status="ready", limit=_LOOKED_AT))
+    return await context.store.runs.page(RunFilter(status="ready", limit=_CHILD_SCAN_LIMIT))
 
 
 async def keep_warning(context: Context, find: Find) -> None:

@@ -357,7 +357,7 @@ class Store(Protocol):
         """
         ...
 
-    def let_go(self) -> None:
+    def abort_connections(self) -> None:
         """Abort what waits for the event loop, from another thread: it holds locks.
 
         When the loop continues, the submitter gets the error of a lost connection.

@@ -101,7 +101,7 @@ class Deliverer:
             await self._deliver_held(held, begin)
         finally:
             # Nobody works on it now. If the store still says that it is held, that is fixed later.
-            self._leases.strays.let_go(held)
+            self._leases.orphans.abandon(held)
 
     async def _deliver_held(self, held: LeasedRun, begin: WebhookInput) -> None:
         try:

@@ -137,13 +137,13 @@ class Agent(Generic[P, R]):
         }
         return defaults | dict(arguments)
 
-    def arguments_of(self, stored: Any, *, is_anothers: bool = False) -> dict[str, Any]:
+    def arguments_of(self, stored: Any, *, from_other_agent: bool = False) -> dict[str, Any]:
         """The arguments of the function from a stored input; raises UnsupportedValue.
 
         If it was given to another agent, its one value may have another name here.
         """
         wanted = self.parameters
-        if is_anothers and self.takes_one_input and isinstance(stored, dict):
+        if from_other_agent and self.takes_one_input and isinstance(stored, dict):
             named = cast("dict[str, Any]", stored)
             if len(named) == 1 and not set(named) <= set(wanted):
                 (stored,) = named.values()

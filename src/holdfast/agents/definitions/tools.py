@@ -19,7 +19,7 @@ import msgspec
 from holdfast import codec, names
 from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.tool_arguments import Key, SignatureArguments, ToolArguments
-from holdfast.agents.exits.containment import contained
+from holdfast.agents.exits.containment import exits_as_errors
 from holdfast.agents.exits.threads import call_in_thread
 from holdfast.engine.budgets.costs import Cost
 from holdfast.errors import MisuseError, NotDone
@@ -229,7 +229,7 @@ class Tool(Generic[P, R]):
             return undo
         given = cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
         try:
-            with contained():
+            with exits_as_errors():
                 return str(undo(**_wanted(undo, given | {"result": result})))
         except Exception as error:
             log.warning("undo of tool %s failed: %r", self.name, error)
@@ -244,7 +244,7 @@ def _wanted(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, An
 
 
 async def _call(function: Callable[..., Any], values: dict[str, Any], *, is_blocking: bool) -> Any:
-    with contained():
+    with exits_as_errors():
         if not is_blocking:
             return await cast("Awaitable[Any]", function(**values))
         return await call_in_thread(function, **values)

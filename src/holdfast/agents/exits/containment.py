@@ -39,7 +39,7 @@ def is_exit(error: BaseException) -> bool:
 
 
 @contextmanager
-def contained() -> Generator[None]:
+def exits_as_errors() -> Generator[None]:
     """Raise a RuntimeError in place of what would end the worker, and the runs of others with it.
 
     Cancellation, Ctrl-C and the suspension of a run pass.

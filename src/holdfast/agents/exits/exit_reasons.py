@@ -55,18 +55,18 @@ class HandedOverExit(msgspec.Struct, frozen=True):
     """The run was given to another context, and is not held here any more."""
 
 
-Way = BlockExit | DelayExit | HandBackExit | HandedOverExit | WaitExit
+ExitReason = BlockExit | DelayExit | HandBackExit | HandedOverExit | WaitExit
 
 
 class Suspend(BaseException):
     """The agent's code is left here, and entered again when the run resumes. Let it pass."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: ExitReason) -> None:
         super().__init__(f"the run is left here: {type(way).__name__}")
         self.way = way
 
 
-def first_of(ways: Sequence[Way]) -> Way:
+def first_exit(ways: Sequence[ExitReason]) -> ExitReason:
     """Return the exit that decides when several calls want to leave at once."""
     others = [way for way in ways if not isinstance(way, HandBackExit | HandedOverExit)]
     asked = {id(spec): spec for way in others for spec in way.specs}
@@ -109,7 +109,7 @@ def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
-def ways_of(errors: Sequence[BaseException]) -> list[Way]:
+def exit_reasons_of(errors: Sequence[BaseException]) -> list[ExitReason]:
     """How those of them that are suspensions want to leave."""
     return [error.way for error in errors if isinstance(error, Suspend)]
 
@@ -120,7 +120,7 @@ class Gate:
     def __init__(self) -> None:
         self._agent_task: asyncio.Task[Any] | None = None
         self._branches: set[asyncio.Task[Any]] = set()
-        self.branch_ways: list[Way] = []
+        self.branch_ways: list[ExitReason] = []
         self.leaving: BaseException | None = None
         self._is_closed = False
 
@@ -174,7 +174,7 @@ class Gate:
         self.check()
         raise error
 
-    def suspend(self, way: Way) -> NoReturn:
+    def suspend(self, way: ExitReason) -> NoReturn:
         """Leave the agent this way; from a branch of a gather when the others have ended too."""
         if not self.is_concurrent:
             self.leave(Suspend(way))

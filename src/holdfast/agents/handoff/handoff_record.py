@@ -11,7 +11,7 @@ from holdfast.agents.definitions.handoff_policy import HandoffPolicy
 from holdfast.agents.definitions.questions import FOR_PEOPLE
 from holdfast.agents.definitions.session_input import MESSAGE, is_session
 from holdfast.agents.definitions.tokens import fitting
-from holdfast.agents.exits.containment import contained
+from holdfast.agents.exits.containment import exits_as_errors
 from holdfast.agents.handoff.continuation import Continuation, Pending, budget_left, continuation_of
 from holdfast.agents.handoff.rollback import consequences, rollback_instructions
 from holdfast.agents.run import Run, items_of, turn_of
@@ -130,7 +130,7 @@ class HandoffRecorder:
             return ""
         talk = [item for name in self._policy.context_parts for item in items_of(self._run, name)]
         try:
-            with contained():
+            with exits_as_errors():
                 return str(await self._run.model(self._policy.summarize, record, talk))
         except Exception as error:
             log.warning("run %s is handed over without a summary: %r", self._held.run_id, error)

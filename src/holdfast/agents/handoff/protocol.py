@@ -20,7 +20,7 @@ from holdfast.agents.definitions.handoff_triggers import Trigger
 from holdfast.agents.definitions.model_windows import window_of
 from holdfast.agents.definitions.session_input import is_session
 from holdfast.agents.definitions.versions import PART as VERSIONS
-from holdfast.agents.exits.containment import contained
+from holdfast.agents.exits.containment import exits_as_errors
 from holdfast.agents.handoff.handoff_record import HandoffRecorder, summary_of
 from holdfast.agents.run import Run as AgentRun
 from holdfast.agents.run import items_of, turn_of
@@ -244,7 +244,7 @@ class HandoffProtocol:
             agent_types=self._types,
         )
         try:
-            with contained():
+            with exits_as_errors():
                 return await policy.successor(succession)
         except Exception as error:
             message = f"who goes on could not be chosen: {describe(error)}"
@@ -266,7 +266,7 @@ class HandoffProtocol:
             return
         rules = agent.handoff.for_model(agent.versions.model, self._context.settings.windows)
         try:
-            with contained():
+            with exits_as_errors():
                 fixed = rules.tokens_of(agent.fixed_text)
                 needed = rules.tokens_of(record.recovery.continuation_prompt) + fixed
         except Exception as error:
@@ -286,7 +286,7 @@ class HandoffProtocol:
         agent = self._agents.get(to)
         given = await turns.input_of(self._context, run.run_id)
         if not is_session(given):
-            agent.arguments_of(given, is_anothers=True)
+            agent.arguments_of(given, from_other_agent=True)
         elif not agent.takes_one_input:
             raise UnsupportedValue(
                 f"run {run.run_id} is a session, and agent {to} cannot be given one message: it "

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast import clock
 from holdfast.agents.definitions.messages import usage_of
-from holdfast.agents.exits.exit_reasons import BlockExit, DelayExit, Way
+from holdfast.agents.exits.exit_reasons import BlockExit, DelayExit, ExitReason
 from holdfast.agents.exits.interruptions import finish_first
 from holdfast.agents.turn.calls import TurnCall, describe
 from holdfast.agents.turn.turn import Turn
@@ -58,7 +58,7 @@ class CallBudget:
         if isinstance(answer, Ticket):
             self._turn.memo.has_turn |= answer.is_drawn
             return answer
-        self._turn.gate.suspend(way_of(answer, wanted))
+        self._turn.gate.suspend(exit_without_room(answer, wanted))
 
     async def _give_back(self, answers: Sequence[Ticket | Refusal]) -> None:
         """Free what was reserved for a call that was cancelled before it was made."""
@@ -124,7 +124,7 @@ class CallBudget:
             if isinstance(answer, Ticket):
                 call.ticket = answer
             else:
-                call.refused = way_of(answer, want)
+                call.refused = exit_without_room(answer, want)
 
     async def end_call(
         self, call: TurnCall, *, result: object = None, is_free: bool = False
@@ -171,7 +171,7 @@ def price_of(call: TurnCall) -> Amounts:
     return cost.amounts
 
 
-def way_of(refusal: Refusal, wanted: Purchase) -> Way:
+def exit_without_room(refusal: Refusal, wanted: Purchase) -> ExitReason:
     """Return how to leave a run that cannot pay for a call."""
     account, owner, what = refusal.account, refusal.account.run_id, wanted.what
     if refusal.is_passing:

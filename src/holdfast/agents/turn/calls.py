@@ -11,7 +11,7 @@ from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.tools import Arguments, Tool, text_of
 from holdfast.agents.effects.doubt import Answer, CannotTell
 from holdfast.agents.effects.effect_flow import Interrupted, Raised, Returned
-from holdfast.agents.exits.exit_reasons import Suspend, Way
+from holdfast.agents.exits.exit_reasons import ExitReason, Suspend
 from holdfast.agents.exits.interruptions import EndedLate
 from holdfast.agents.turn.memo import RecordedCall
 from holdfast.engine.budgets.purse import Ticket
@@ -76,7 +76,7 @@ class TurnCall(msgspec.Struct):
     place: bytes = b""
     seen: CallOutcome | None = None
     ticket: Ticket | None = None
-    refused: Way | None = None
+    refused: ExitReason | None = None
 
     @property
     def only_reads(self) -> bool:

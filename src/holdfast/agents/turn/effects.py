@@ -21,8 +21,8 @@ from holdfast.agents.exits.exit_reasons import (
     DelayExit,
     Suspend,
     end_all,
-    first_of,
-    ways_of,
+    exit_reasons_of,
+    first_exit,
 )
 from holdfast.agents.exits.interruptions import StillRunning, finish_first
 from holdfast.agents.turn.call_budget import CallBudget
@@ -203,7 +203,7 @@ class TurnEffects:
         if broken := [error for error in errors if not isinstance(error, Suspend)]:
             raise first_error(broken)
         if errors:
-            raise Suspend(first_of(ways_of(errors)))
+            raise Suspend(first_exit(exit_reasons_of(errors)))
         return [task.result() for task in tasks]
 
     async def _finish(self, call: TurnCall) -> CallOutcome:

@@ -12,7 +12,7 @@ from holdfast import clock, names
 from holdfast.agents.definitions.questions import APPROVAL, ApprovalRequest, ApprovalVerdict
 from holdfast.agents.definitions.rules import CallRefused
 from holdfast.agents.definitions.tools import Approval, Tool, text_of
-from holdfast.agents.exits.containment import contained
+from holdfast.agents.exits.containment import exits_as_errors
 from holdfast.agents.exits.exit_reasons import WaitExit
 from holdfast.agents.turn.calls import TurnCall, describe
 from holdfast.agents.turn.memo import RecordedWait
@@ -94,7 +94,7 @@ def needed_approval(call: TurnCall) -> Approval | None:
     if wanted is None or wanted.when is None:
         return wanted
     try:
-        with contained():
+        with exits_as_errors():
             is_needed = bool(wanted.when(**call.arguments.values))
     except Exception as error:
         log.warning("the approval rule of %s broke, a person is asked: %s", call.tool.name, error)
@@ -105,7 +105,7 @@ def needed_approval(call: TurnCall) -> Approval | None:
 def _prompt(call: TurnCall, wanted: Approval) -> str:
     if wanted.prompt is not None:
         try:
-            with contained():
+            with exits_as_errors():
                 return names.check_text(wanted.prompt(**call.arguments.values), what="prompt")
         except Exception as error:
             log.warning("the prompt of %s broke: %s", call.tool.name, describe(error))

@@ -14,7 +14,7 @@ from holdfast.agents.definitions.progress_tools import UNCOUNTED, is_noting
 from holdfast.agents.definitions.rules import CallRefused, Repeats
 from holdfast.agents.definitions.tokens import fitting, shares
 from holdfast.agents.definitions.tools import Arguments, Tool, text_of
-from holdfast.agents.exits.exit_reasons import Suspend, WaitExit, Way, first_of
+from holdfast.agents.exits.exit_reasons import ExitReason, Suspend, WaitExit, first_exit
 from holdfast.agents.turn.blobs import Blobs
 from holdfast.agents.turn.calls import CallOutcome, TurnCall, judged, usable_id
 from holdfast.agents.turn.effects import TurnEffects
@@ -63,7 +63,7 @@ class Requests:
         prepared = [await self._prepare(call, by_key) for call in calls]
         calls_to_make = [p for p in prepared if isinstance(p, TurnCall)]
         unapproved = [p for p in prepared if isinstance(p, WaitExit)]
-        asked = first_of(unapproved) if unapproved else None
+        asked = first_exit(unapproved) if unapproved else None
         if asked is not None and calls_to_make:
             asked = await self._ask_at_once(asked)
         outcomes = iter(await self._carry_out(calls_to_make))
@@ -205,7 +205,7 @@ class Requests:
             for text, size, share in zip(texts, sizes, shares(sizes, room), strict=True)
         ]
 
-    async def _ask_at_once(self, way: Way) -> Way:
+    async def _ask_at_once(self, way: ExitReason) -> ExitReason:
         """Open requests now, so that nobody has to wait for the calls beside them to end."""
         if not isinstance(way, WaitExit) or not way.specs or way.groups:
             return way
@@ -215,7 +215,7 @@ class Requests:
         except HoldfastError as error:
             self._gate.leave(error)
 
-    def _leave_to(self, way: Way) -> NoReturn:
+    def _leave_to(self, way: ExitReason) -> NoReturn:
         try:
             self._waiting.check_claimed()
         except TurnDiverged as error:

@@ -22,11 +22,11 @@ from holdfast.agents.exits.containment import is_exit
 from holdfast.agents.exits.exit_reasons import (
     BlockExit,
     DelayExit,
+    ExitReason,
     HandBackExit,
     HandedOverExit,
     Suspend,
     WaitExit,
-    Way,
 )
 from holdfast.agents.handoff.protocol import HandoffProtocol
 from holdfast.agents.run import Run, leave_if_due
@@ -92,13 +92,13 @@ class Pass:
         agents: Agents,
         held: LeasedRun,
         *,
-        let_go: Callable[[LeasedRun], None],
+        abandon: Callable[[LeasedRun], None],
         given: Any = UNSET,
         handoffs: HandoffProtocol | None = None,
     ) -> None:
         self.context = context
         self._handoffs = handoffs
-        self._let_go = let_go
+        self._abandon = abandon
         self._agents = agents
         self.held = held
         self._given = given
@@ -209,8 +209,8 @@ class Pass:
         turn = self.begin(agent, memo)
         try:
             about = self.held.run
-            is_anothers = about.contexts > 1 or bool(about.forked_from)
-            arguments = agent.arguments_of(given, is_anothers=is_anothers)
+            from_other_agent = about.contexts > 1 or bool(about.forked_from)
+            arguments = agent.arguments_of(given, from_other_agent=from_other_agent)
         except UnsupportedValue as error:
             return await self._fail(error, trace="")
         try:
@@ -263,7 +263,7 @@ class Pass:
         self._turn = turn
         return turn
 
-    async def leave(self, way: Way) -> None:
+    async def leave(self, way: ExitReason) -> None:
         """Do what leaving the agent's code asks for; its unsaved changes are forgotten."""
         held = self.held
         if isinstance(way, HandedOverExit):
@@ -362,7 +362,7 @@ class Pass:
 
     async def _fail(self, error: BaseException, *, trace: str | None = None) -> Ending:
         await self._forget_edits()
-        trace_text = _traceback(error) if trace is None else trace
+        trace_text = _format_traceback(error) if trace is None else trace
         details = details_of(error) | {"traceback": trace_text}
         await self.held.fail(describe(error)[: names.MAX_TEXT], details=details)
         return Ending(True, error)
@@ -381,7 +381,7 @@ class Pass:
                 await self._close(describe(error), error)
         except HoldfastError as worse:
             log.warning("run %s could not be left: %s", self.run_id, worse)
-            self._let_go(self.held)
+            self._abandon(self.held)
         return Ending(False, error)
 
     async def _close(self, note: str, error: BaseException | None = None) -> None:
@@ -402,7 +402,7 @@ class Pass:
                 await self.held.release(delay_seconds=delay, note=note)
         except HoldfastError as worse:
             log.warning("run %s could not be given back yet: %s", self.run_id, worse)
-            self._let_go(self.held)
+            self._abandon(self.held)
 
 
 async def run_agent(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any]) -> Any:
@@ -450,7 +450,7 @@ def _awaited(agent: Agent[..., Any], result: object) -> object:
     )
 
 
-def _traceback(error: BaseException) -> str:
+def _format_traceback(error: BaseException) -> str:
     try:
         return storable_text("".join(traceback.format_exception(error))[-20_000:])
     except Exception:

@@ -18,7 +18,7 @@ from holdfast.telemetry import log
 
 _GONE = "whoever waited for it went away"
 _MOMENT_SECONDS = 1.0
-_LOOKED_AT = 100
+_CHILD_SCAN_LIMIT = 100
 
 
 async def advance(
@@ -128,7 +128,7 @@ class _IdleNotice:
 
     async def _delayed_below(self, run: RunRow) -> RunRow | None:
         """Return a run that this one waits for, and that is delayed until a moment."""
-        for peer in await self._work.context.store.runs.of_peers(run.run_id, _LOOKED_AT):
+        for peer in await self._work.context.store.runs.of_peers(run.run_id, _CHILD_SCAN_LIMIT):
             if peer.status is RunStatus.WAITING:
                 found = await self._delayed_below(peer)
                 if found is not None:

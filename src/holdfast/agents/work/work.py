@@ -47,8 +47,8 @@ from holdfast.telemetry import log
 _TAKEN: Final = (LeaseHeld, IllegalMove, RunEnded, Fenced)
 """Another caller has just leased, ended or blocked the run."""
 _BREAK_OFF_SECONDS: Final = 15.0
-_HELPED: Final = 16
-_LOOKED_AT: Final = 1000
+_MAX_HELPED_PASSES: Final = 16
+_CHILD_SCAN_LIMIT: Final = 1000
 
 
 class Work:
@@ -145,7 +145,7 @@ class Work:
         await self._leases.stay_alive()
         stored = asyncio.Event()
         held = unstored_run.hold(self.context, run_id, created, on_stored=stored.set)
-        self._leases.strays.add(held)
+        self._leases.orphans.add(held)
         task = self.start_pass(held, type_conversion.plain(given, what="input"))
         waiting = asyncio.create_task(stored.wait())
         try:
@@ -156,12 +156,12 @@ class Work:
 
     def start_pass(self, held: LeasedRun, given: Any = UNSET) -> "asyncio.Task[Ending]":
         """Start a pass over a held run, in a separate task."""
-        let_go = self._leases.strays.let_go
+        abandon = self._leases.orphans.abandon
         working = SessionPass(
             self.context,
             self.agents,
             held,
-            let_go=let_go,
+            abandon=abandon,
             given=given,
             handoffs=self._handoffs,
         )
@@ -272,11 +272,11 @@ class Work:
     async def help_peers(self, run: RunRow, topic: str = "") -> None:
         """Start passes over the peers that a run waits for, if their agents are known here."""
         topic = topic or f"run:{run.run_id}"
-        if run.status is not RunStatus.WAITING or len(self._passes) >= _HELPED:
+        if run.status is not RunStatus.WAITING or len(self._passes) >= _MAX_HELPED_PASSES:
             return
-        for peer in await self.context.store.runs.of_peers(run.run_id, _LOOKED_AT):
+        for peer in await self.context.store.runs.of_peers(run.run_id, _CHILD_SCAN_LIMIT):
             await self.help_peers(peer, topic)
-            if len(self._passes) >= _HELPED:
+            if len(self._passes) >= _MAX_HELPED_PASSES:
                 return
             try:
                 task = await self.try_to_advance(peer)

@@ -376,7 +376,7 @@ def _draw(record: Record) -> None:
         "open_waits": (_WAIT_COLUMNS, [w for w in record["open_waits"] if w["kind"] != PEER]),
         "unsettled_effects": (_EFFECT_COLUMNS, record["unsettled_effects"]),
     }
-    trace = _traceback(record)
+    trace = _format_traceback(record)
     hidden = {*tables, *(["result"] if trace else [])}
     output.fields({name: value for name, value in record.items() if name not in hidden})
     for columns, rows in tables.values():
@@ -393,7 +393,7 @@ def _draw(record: Record) -> None:
             say(f"`holdfast approvals show {wait['wait_id']}` tells what it asks")
 
 
-def _traceback(record: Record) -> list[str]:
+def _format_traceback(record: Record) -> list[str]:
     """The lines of what a failed run's agent raised, with a blank one in front."""
     details: Any = record["result"] if record["status"] == RunStatus.FAILED else None
     if not isinstance(details, dict) or "traceback" not in details:

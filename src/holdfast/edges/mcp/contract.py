@@ -183,7 +183,7 @@ class ServedTool:
 
     def arguments_of(self, given: Mapping[str, Any]) -> Any:
         """The arguments of a call; raises BadArguments with every problem of them."""
-        problems = unsayable(given) or problems_of(given, self.input_schema)
+        problems = json_violations(given) or problems_of(given, self.input_schema)
         if problems:
             raise BadArguments(f"{self.name} takes other arguments", problems=problems)
         try:
@@ -194,7 +194,7 @@ class ServedTool:
             ) from error
 
 
-def unsayable(given: Any) -> list[str]:
+def json_violations(given: Any) -> list[str]:
     """List what JSON cannot represent, or nests too deeply. Check this before anything else."""
     left: list[tuple[Any, int]] = [(given, 0)]
     while left:

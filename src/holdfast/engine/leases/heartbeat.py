@@ -120,7 +120,7 @@ class Heartbeat:
             self._context.worker,
             f", held by run {run_id}" if run_id else "",
         )
-        self._context.store.let_go()
+        self._context.store.abort_connections()
         if run_id:
             noted = NoteBlockedLoop(self._context.tenant, self._context.worker, run_id)
             await store.submit(noted)

@@ -58,7 +58,7 @@ class Leases:
         self.outbox = Outbox(context)
         self._taking: set[asyncio.Task[Any]] = set()
         self.warm = WarmStates()
-        self.strays = OrphanedLeases(context)
+        self.orphans = OrphanedLeases(context)
 
     async def take(
         self, run_id: str, *, takeover: bool = False, only_ready: bool = False
@@ -110,7 +110,7 @@ class Leases:
         pause = await self.sweeper.sweep_if_due()
         await self.outbox.deliver_if_due()
         if not self._taking:  # a run that is being leased looks orphaned
-            await self.strays.give_back()
+            await self.orphans.give_back()
         return pause
 
     async def renew(self) -> None:
@@ -249,7 +249,7 @@ class Leases:
                 # The run was damaged. It was recovered, and resumes from an older version.
                 return await self._hold(await self._lease(run_id, decide))
         except UnavailableError:
-            self.strays.suspect()
+            self.orphans.suspect()
             raise
 
     async def _lease(self, run_id: str, decide: Decide) -> RunHead:
@@ -283,7 +283,7 @@ class Leases:
                     with contextlib.suppress(CheckpointCorrupted):
                         return await self._hold(leased[0])
         except UnavailableError:
-            self.strays.suspect()
+            self.orphans.suspect()
             raise
         return None
 
@@ -299,7 +299,7 @@ class Leases:
         held = LeasedRun(self._context, writer, state.parts, entries=entries)
         if run.is_recovering:
             held.stage.begin([recoveries.completed(run, state.checkpoint)])
-        self.strays.add(held)
+        self.orphans.add(held)
         return held
 
     async def _state_of(self, run: RunRow, version: int) -> tuple[Newest, list[Entry] | None]:

@@ -26,7 +26,7 @@ class OrphanedLeases:
         """Add a run that a task here works on."""
         self._held.add(held)
 
-    def let_go(self, held: LeasedRun) -> None:
+    def abandon(self, held: LeasedRun) -> None:
         """Abandon a run that nobody here works on, and that could not be released."""
         self._held.discard(held)
         self._may_be = True

@@ -163,7 +163,7 @@ class CommitWriter:
             asked_at = steady()
             rows = await fetch_parts(connection, statement, parameters.values)
             faults.point("commit.after_entries")
-            refused = unheld(changes, rows)
+            refused = first_failed_condition(changes, rows)
             if rows and refused is not None:
                 return Refused(refused)
             if rows:
@@ -231,7 +231,7 @@ def _tells_of_condition(error: errors.InvalidTextRepresentation) -> bool:
     return "holdfast: a condition" in str(error)
 
 
-def unheld(changes: Changes, rows: Sequence[Row]) -> Change | None:
+def first_failed_condition(changes: Changes, rows: Sequence[Row]) -> Change | None:
     """Return the change whose condition did not hold, if any."""
     held = {Condition(what, item) for what, _, item, _ in rows}
     return next((change for at, change in changes.conditions.items() if at not in held), None)
@@ -246,7 +246,9 @@ async def change_later(
         parameters.values["stored_run_id"] = binary_arrays.texts([each.run_id])
         parameters.add_changes([each])
         statement = change_statement(frozenset(parameters.parts))
-        refused = unheld(each, await fetch_parts(connection, statement, parameters.values))
+        refused = first_failed_condition(
+            each, await fetch_parts(connection, statement, parameters.values)
+        )
         if refused is not None:
             return refused
     return None

@@ -165,7 +165,7 @@ class ConnectionPool:
             self._queue.refuse()
             await pool.close(timeout=self.patience)
 
-    def let_go(self) -> None:
+    def abort(self) -> None:
         """End the connections in use, from any thread: the server then ends their transactions.
 
         Its own limit on idle transactions does not count between two statements of a pipeline.

@@ -27,7 +27,7 @@ from holdfast.stores.contract import (
 from holdfast.stores.late import Deciding
 from holdfast.stores.postgres import binary_arrays
 from holdfast.stores.postgres.changes import ALL, Changes, Parameters, changes_of
-from holdfast.stores.postgres.commits import change_later, close_waits, unheld
+from holdfast.stores.postgres.commits import change_later, close_waits, first_failed_condition
 from holdfast.stores.postgres.connections import PostgresConnection, fetch, fetch_parts
 from holdfast.stores.postgres.queries import CLOSING, SQL, commit_statement
 from holdfast.stores.postgres.snapshots import Rows, look, snapshot_of
@@ -340,7 +340,9 @@ def _check_held(changes: Iterable[Changes], rows: Sequence[Row]) -> None:
     of_run: dict[str, list[Row]] = {}
     for row in rows:
         of_run.setdefault(row[1], []).append(row)
-    _check_not_refused({each.run_id: unheld(each, of_run.get(each.run_id, ())) for each in changes})
+    _check_not_refused(
+        {each.run_id: first_failed_condition(each, of_run.get(each.run_id, ())) for each in changes}
+    )
 
 
 def _check_not_refused(refused: Mapping[str, Change | None]) -> None:

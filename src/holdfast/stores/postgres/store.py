@@ -99,8 +99,8 @@ class PostgresStore(Readers):
         assert combiner is not None, "checked with its home"
         return self._retries.after(combiner.submit(write), lambda: combiner.submit(write))
 
-    def let_go(self) -> None:
-        self._connections.let_go()
+    def abort_connections(self) -> None:
+        self._connections.abort()
 
     async def reindex(self, run_id: str) -> None:
         self._home.check()

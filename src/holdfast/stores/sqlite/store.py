@@ -106,7 +106,7 @@ class SQLiteStore(Readers):
         assert combiner is not None, "checked with its home"
         return self._retries.after(combiner.submit(write), lambda: combiner.submit(write))
 
-    def let_go(self) -> None:
+    def abort_connections(self) -> None:
         """Do nothing: a separate thread ends each transaction, whatever the loop does."""
 
     async def reindex(self, run_id: str) -> None:

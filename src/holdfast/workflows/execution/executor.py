@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import clock
 from holdfast.agents.conversion import type_conversion
-from holdfast.agents.exits.containment import contained
+from holdfast.agents.exits.containment import exits_as_errors
 from holdfast.agents.exits.exit_reasons import Suspend
 from holdfast.agents.run import Run, turn_of
 from holdfast.errors import (
@@ -260,7 +260,7 @@ class Execution:
                 self._secrets.check(rendered)
                 self._check_is_here(block, path, rendered)
                 shaped = _shaped(kind, rendered)
-                with contained():
+                with exits_as_errors():
                     outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
                 return BlockResult(
                     status="completed",
