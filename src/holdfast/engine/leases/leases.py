@@ -9,7 +9,7 @@ Safety does not depend on the row: the journal refuses a worker that lost its le
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -36,12 +36,15 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.kernel import leases
-from holdfast.kernel.journal import Entry
+from holdfast.kernel.journal import Entry, Position
 from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.state import Parts
 from holdfast.stores.contract import Beat, Decide, LateDecision, RunHead, Snapshot, Sweep
 from holdfast.telemetry import WARM_STATE, log
+
+_SHORT_JOURNAL: Final = 100
+"""How many entries of a run without checkpoints are read when it is leased."""
 
 
 class Leases:
@@ -291,7 +294,7 @@ class Leases:
         """Return the leased run. If its state is damaged, recover or block the run, and raise."""
         run, position, newest = leased
         try:
-            state, entries = await self._state_of(run, newest.version)
+            state, entries = await self._state_of(run, position, newest.version)
         except IntegrityError as damage:
             await recoveries.mend_or_block(self._context, run.run_id, damage)
             raise
@@ -302,12 +305,18 @@ class Leases:
         self.orphans.add(held)
         return held
 
-    async def _state_of(self, run: RunRow, version: int) -> tuple[Newest, list[Entry] | None]:
-        """Return the newest state of a run, and the entries after it if they were read.
+    async def _state_of(
+        self, run: RunRow, end: Position, version: int
+    ) -> tuple[Newest, list[Entry] | None]:
+        """Return the newest state of a run, and the entries since then if they were read.
 
         The index says that `version` is the newest. If the journal has a newer one, load that.
         """
-        known = self.warm.take(run.run_id, version) if version else Parts()
+        if version:
+            known = self.warm.take(run.run_id, version)
+        else:
+            # Of a long journal only who works on its turn needs all entries.
+            known = Parts() if end.seq <= _SHORT_JOURNAL else None
         if known is not None and not (version and run.is_recovering):
             with contextlib.suppress(IntegrityError):  # raised when the entries are read again
                 entries = await turns.entries_since(self._context, run.run_id, known)
