@@ -23,6 +23,8 @@ class Garden:
         self.is_broken = True
         self.crash_in = -1
         self.crashed: list[str] = []
+        self.started: set[str] = set()
+        self.hf: Any = None
         policies: dict[str, dict[str, Any]] = {
             "args": {},
             "repeat": {"repeat": True},
@@ -99,6 +101,10 @@ class Garden:
                 assert answer.results[0].content.endswith(f"call {what}")
             case ["pay", policy, what]:
                 assert await run.call(self.tools[policy], what) == f"{policy} {what}"
+            case ["start", policy, what]:
+                program = [[["pay", policy, what]]]
+                handle = await self.hf.start(self.node, program, parent=run.run_id)
+                self.started.add(handle.run_id)
             case ["peer", below]:
                 assert await run.peer(self.node, below) == len(below)
             case ["both", one, other]:

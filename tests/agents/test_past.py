@@ -14,7 +14,7 @@ import holdfast
 from holdfast import Key, Peer, ToolCall
 from holdfast.errors import EffectNotFound
 from holdfast.testing.store_suite import async_test
-from tests.agents.crashing import advance
+from tests.agents.crashing import Crash, advance, start
 from tests.agents.resting import until_it_waits
 from tests.backends import Backend
 
@@ -522,3 +522,195 @@ async def test_caller_is_not_told_of_the_damage_of_its_peer(backend: Backend) ->
         await until_it_waits(hf, await hf.start(parent, run_id="p"))
         damaged = await hf.runs.get(called.run_id)
         assert (damaged.status, damaged.blocked_reason) == ("blocked", "corruption")
+
+
+def boss_of(shop: Shop, hold: dict[str, Any]) -> holdfast.Agent[[str], int]:
+    """An agent that starts clerks with parent=, and crashes once after the first, if told to."""
+
+    @holdfast.agent
+    async def boss(run: holdfast.Run, name: str) -> int:
+        if run.version == 0:
+            await run.checkpoint(label="begun")
+
+        async def order(what: str) -> None:
+            handle = await hold["hf"].start(shop.clerk, what, parent=run.run_id)
+            await handle.result()
+
+        if hold.get("at_once"):
+            await asyncio.gather(*map(order, shop.orders), return_exceptions=True)
+            return len(shop.orders)
+        for each in shop.orders:
+            await order(each)
+            if hold.pop("crash", False):
+                raise Crash
+        return len(shop.orders)
+
+    return boss
+
+
+@pytest.mark.parametrize("goes_back", [False, True])
+@async_test
+async def test_crash_of_the_parent_starts_no_child_again(store: str, goes_back: bool) -> None:
+    shop, hold = Shop(), {}
+    boss = boss_of(shop, hold)
+    async with holdfast.Holdfast(store, agents=[boss, *shop.agents]) as hf:
+        hold["hf"] = hf
+        run_id = "r"
+        if goes_back:
+            await hf.run(boss, "x", run_id="r")
+            await hf.runs.fork("r", 1, new_run_id="f")
+            run_id = "f"
+        else:
+            await start(hf, boss, "x")
+        hold["crash"] = True
+        assert await advance(hf, run_id) is None, "it crashed"
+        assert await advance(hf, run_id) is not None
+        assert (await hf.runs.get(run_id)).status == "completed"
+        shop.check()
+        assert len(await hf.runs.list(parent_id=run_id)) == len(shop.orders)
+
+
+@async_test
+async def test_children_started_at_once_after_going_back_are_two(store: str) -> None:
+    shop, hold = Shop(), {"at_once": True}
+    shop.orders = ["a", "a"]
+    fails = [True]
+
+    @holdfast.agent
+    async def clerk(run: holdfast.Run, order: str) -> str:
+        if fails[0]:
+            raise ValueError("before it paid")
+        return await run.peer(shop.cashier, order)
+
+    shop.clerk = clerk
+    boss = boss_of(shop, hold)
+    async with holdfast.Holdfast(store, agents=[boss, clerk, shop.cashier]) as hf:
+        hold["hf"] = hf
+        await hf.run(boss, "x", run_id="r")
+        assert shop.paid == []
+        fails[0] = False
+        await hf.runs.fork("r", 1, new_run_id="f")
+        await hf.run(boss, "x", run_id="f")
+        shop.check()
+
+
+@async_test
+async def test_start_in_a_step_has_no_position_of_its_own(store: str) -> None:
+    """The step is not repeated after the crash: the start that follows it is another one."""
+    shop = Shop()
+    shop.orders = ["a", "a"]
+    crash = [True]
+
+    @holdfast.agent
+    async def boss(run: holdfast.Run) -> None:
+        async def order() -> str:
+            return (await hf.start(shop.clerk, "a", parent=run.run_id)).run_id
+
+        await run.step(order)
+        if crash:
+            crash.clear()
+            raise Crash
+        await order()
+
+    async with holdfast.Holdfast(store, agents=[boss, *shop.agents]) as hf:
+        await start(hf, boss)
+        assert await advance(hf, "r") is None
+        assert await advance(hf, "r") is not None
+        for child in await hf.runs.list(parent_id="r"):
+            await hf.run(shop.clerk, "a", run_id=child.run_id)
+        shop.check()
+
+
+@async_test
+async def test_start_is_not_stored_before_the_step_it_follows_from(store: str) -> None:
+    shop = Shop()
+    made: list[str] = []
+    at_start: list[list[str]] = []
+
+    @holdfast.agent
+    async def boss(run: holdfast.Run) -> None:
+        async def choose() -> str:
+            made.append("a")
+            return "a"
+
+        what = await run.step(choose)
+        handle = await hf.start(shop.clerk, what, parent=run.run_id)
+        at_start.append([e.kind for e in await hf.journal.read("r")])
+        await handle.result()
+
+    async with holdfast.Holdfast(store, agents=[boss, *shop.agents]) as hf:
+        await hf.run(boss, run_id="r")
+    assert "STEP_RECORDED" in at_start[0]
+
+
+@async_test
+async def test_answered_session_cancels_calls_that_were_left_open_by_a_rewind(store: str) -> None:
+    shop = Shop()
+    shop.asking = {"b"}
+    plan = ["b"]
+
+    @holdfast.agent
+    async def talker(run: holdfast.Run, message: str) -> str:
+        if message == "order":
+            return ", ".join([await run.peer(shop.clerk, each) for each in plan])
+        return message
+
+    async with holdfast.Holdfast(store, agents=[talker, *shop.agents]) as hf:
+        session = hf.session(talker, "s")
+        assert await session.send("hello") == "hello"
+        sent = asyncio.create_task(session.send("order"))
+        while not (found := [w for w in await hf.waits.of_run("s") if w.status == "open"]) or (
+            not await hf.approvals.list()
+        ):
+            await asyncio.sleep(0.02)
+        sent.cancel()
+        await asyncio.wait([sent])
+        (call,) = [each for each in found if each.kind == "peer"]
+        plan.clear()
+        version = (await hf.checkpoints.history("s", limit=1))[0].version
+        await hf.runs.rewind("s", version, by="ann", takeover=True)
+        assert (await hf.waits.get(call.wait_id)).status == "open"
+        assert await session.send("thanks") == "thanks"
+        assert (await hf.waits.get(call.wait_id)).status == "cancelled"
+
+
+@async_test
+async def test_model_is_asked_again_where_its_transcript_may_differ(backend: Backend) -> None:
+    """A lost reply may be another one now: what was said to it was said to a transcript of then."""
+    asked: list[list[str]] = []
+
+    @holdfast.agent
+    async def talker(run: holdfast.Run) -> list[str]:
+        talk = run.log("talk", str)
+
+        async def reply(transcript: holdfast.Log[str]) -> str:
+            asked.append(list(transcript))
+            return f"r{len(asked)}"
+
+        if run.version == 0:
+            talk.append("begun")
+            await run.checkpoint()
+            talk.append("more")
+            await run.checkpoint()
+        while len(talk) < 8:
+            talk.append(await run.model(reply, talk))
+            talk.append("and then?")
+        await run.ask("well?", schema=str, name="q")
+        return list(talk)
+
+    async with holdfast.Holdfast(backend.url, agents=[talker]) as hf:
+        await until_it_waits(hf, await hf.start(talker, run_id="r"))
+        entries = await hf.journal.read("r")
+        steps = [e.seq for e in entries if e.kind == "STEP_RECORDED"]
+        assert len(steps) == len(asked) == 3
+    flip(backend, "r", steps[1])
+    async with holdfast.Holdfast(backend.url, agents=[talker]) as hf:
+        await hf.recoveries.execute("r", by="ann")
+        handle = await hf.start(talker, run_id="r")
+        await until_it_waits(hf, handle)
+        (question,) = await hf.approvals.list()
+        await hf.approvals.answer(question.wait_id, "fine", by="ann")
+        talk = await handle.result(timeout=300)
+    for transcript in asked[3:]:
+        assert transcript == talk[: len(transcript)], "each reply was made from this transcript"
+    assert [line for line in talk if line.startswith("r")] == ["r1", "r4", "r5"]

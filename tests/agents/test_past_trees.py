@@ -40,9 +40,10 @@ class Case:
 
     def open(self) -> holdfast.Holdfast:
         garden = self.garden
-        return holdfast.Holdfast(
+        hf = garden.hf = holdfast.Holdfast(
             self.backend.url, agents=garden.agents, workflows=garden.kit, settings=SETTINGS
         )
+        return hf
 
     async def play(self) -> list[str]:
         """What is wrong with what was paid."""
@@ -66,7 +67,9 @@ class Case:
                 await work(hf)
             self.garden.is_broken = False
             await self._finish(hf, runs)
-            self.is_whole = any([await self._is_whole(hf, run_id) for run_id in runs])
+            started = [await self._is_whole(hf, run_id) for run_id in self.garden.started]
+            ends = any([await self._is_whole(hf, run_id) for run_id in runs])
+            self.is_whole = ends and all(started)
             await self._clean(hf)
         assert self.is_whole or self.way == "recovery", "nothing keeps it from going on to its end"
         wanted = trees.expected(self.program)

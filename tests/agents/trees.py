@@ -1,9 +1,9 @@
 """Random trees of runs that pay, and what they must have paid: counted from the tree alone.
 
 A program is turns of operations. `pay` makes a call of a tool with some key policy, `peer` lets
-another run of the same agent carry out a program, `both` does two operations at once, `flow` is a
-workflow with a tool, a workflow below it and a loop of agents, `ask` waits for a person, `fail`
-raises until the code is mended. Nothing of Holdfast is used here.
+another run of the same agent carry out a program, `start` begins one that pays, `both` does two
+operations at once, `flow` is a workflow with a tool, a workflow below it and a loop of agents,
+`ask` waits for a person, `fail` raises until the code is mended. Nothing of Holdfast is used here.
 """
 
 import random
@@ -31,10 +31,14 @@ def program(chance: random.Random, tag: str, *, depth: int = 2, is_root: bool = 
 
 
 def _op(chance: random.Random, tag: str, depth: int) -> Op:
-    kinds = ["pay"] * 3 + (["peer", "twins", "both"] * 2 + ["flow"] if depth else ["ask", "fail"])
+    kinds = (
+        ["pay"] * 3
+        + ["start"]
+        + (["peer", "twins", "both"] * 2 + ["flow"] if depth else ["ask", "fail"])
+    )
     kind = chance.choice(kinds)
-    if kind == "pay":
-        return ["pay", chance.choice(POLICIES), f"{tag}-{chance.randint(0, 1)}"]
+    if kind in ("pay", "start"):
+        return [kind, chance.choice(POLICIES), f"{tag}-{chance.randint(0, 1)}"]
     if kind == "flow":
         return ["flow", f"{tag}-{chance.randint(0, 1)}"]
     if kind in ("ask", "fail"):
@@ -71,6 +75,8 @@ def _add_op(op: Op, own: set[str], paid: Paid) -> None:
                 paid[policy, what] += 1
             if policy == "args":
                 own.add(what)
+        case ["start", policy, what]:
+            paid[policy, what] += 1
         case ["peer", below]:
             _add(below, paid)
         case ["both", one, other]:

@@ -28,6 +28,7 @@ from holdfast.kernel import journal, runs
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.peers import CANCELS
 from holdfast.kernel.runs import BlockedReason, RunRow, RunStatus
+from holdfast.kernel.travel import PastItem
 from holdfast.stores.contract import LateDecision, Snapshot
 from holdfast.stores.reads import RunFilter
 
@@ -59,25 +60,18 @@ class Runs:
         `subject` is what it is about and `owner` whose it is, to list runs by; the owner of its
         parent unless one is given.
         """
-        if owner:
-            names.check(owner, what="owner")
-        if parent_id:
-            owner = owner or (await self.get(parent_id)).owner
         digest = codec.canonical_digest(input, name="input")
         former = await replayed_effects.started_before(self._context, parent_id, agent, digest)
-        facts = runs.RunCreated(
-            agent=agent and names.check(agent, what="agent"),
-            input_digest=digest,
-            root_id="" if former is None else former.key,
+        return await create_run(
+            self._context,
+            run_id,
+            agent=agent,
+            input=input,
             parent_id=parent_id,
-            forked_from="" if former is None else former.item_id,
-            subject=subject and names.check(subject, what="subject"),
+            subject=subject,
             owner=owner,
-        )
-        created = Draft(Kind.RUN_CREATED, facts, codec.encode(input, name="input"))
-        limits = [] if budget is None else [first_budget(budget)]
-        return await unheld_runs.create(
-            self._context, unheld_runs.choose_id(run_id), [created, *limits]
+            budget=budget,
+            former=former,
         )
 
     async def open(
@@ -97,13 +91,7 @@ class Runs:
             return await self._leases.take(run_id, takeover=takeover)
 
     async def get(self, run_id: str) -> RunRow:
-        names.check(run_id, what="run id")
-        found = await self._context.store.runs.get(run_id)
-        if found is None:
-            raise RunNotFound(
-                f"there is no run {run_id!r}; `holdfast runs list` shows those that are"
-            )
-        return found
+        return await get_run(self._context, run_id)
 
     async def input(self, run_id: str) -> Any:
         """Return the input that a run was created with."""
@@ -261,6 +249,45 @@ class Runs:
                 before=after,
             )
         )
+
+
+async def create_run(
+    context: Context,
+    run_id: str | None,
+    *,
+    agent: str,
+    input: object,
+    parent_id: str,
+    subject: str,
+    owner: str,
+    budget: Budget | None,
+    former: PastItem | None,
+) -> RunRow:
+    """Create a run as `Runs.create` does, with the root of `former`; it continues its work."""
+    if owner:
+        names.check(owner, what="owner")
+    if parent_id and not owner:
+        owner = (await get_run(context, parent_id)).owner
+    facts = runs.RunCreated(
+        agent=agent and names.check(agent, what="agent"),
+        input_digest=codec.canonical_digest(input, name="input"),
+        root_id="" if former is None else former.key,
+        parent_id=parent_id,
+        forked_from="" if former is None else former.item_id,
+        subject=subject and names.check(subject, what="subject"),
+        owner=owner,
+    )
+    created = Draft(Kind.RUN_CREATED, facts, codec.encode(input, name="input"))
+    limits = [] if budget is None else [first_budget(budget)]
+    return await unheld_runs.create(context, unheld_runs.choose_id(run_id), [created, *limits])
+
+
+async def get_run(context: Context, run_id: str) -> RunRow:
+    """Return a run; raises RunNotFound."""
+    found = await context.store.runs.get(names.check(run_id, what="run id"))
+    if found is None:
+        raise RunNotFound(f"there is no run {run_id!r}; `holdfast runs list` shows those that are")
+    return found
 
 
 def _remark(note: str) -> str:

@@ -56,7 +56,8 @@ class PastItem(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     step    the step's           -                    the number of its entry
 
     `resend` is what is to be sent again below a call. `is_kept` says that the wait was left open
-    for the turn that begins here, and is given up if that does not ask for it.
+    for the turn that begins here, and is given up if that does not ask for it. `follows_loss` says
+    that a result before this step is damaged, so that the state it was made from may differ.
     """
 
     kind: ItemKind
@@ -66,6 +67,7 @@ class PastItem(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     item_id: str = ""
     resend: tuple[str, ...] = ()
     is_kept: bool = False
+    follows_loss: bool = False
 
     @property
     def place(self) -> str:

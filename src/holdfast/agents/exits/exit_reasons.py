@@ -130,6 +130,11 @@ class Gate:
         # One that has ended may not have been taken out yet, if the gather was cancelled.
         return any(not branch.done() for branch in self._branches)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the agent's code has ended."""
+        return self._is_closed
+
     def open(self) -> None:
         """Register the present task as the agent's."""
         self._agent_task = asyncio.current_task()

@@ -71,10 +71,12 @@ class ReplayedCalls:
         if item is not None:
             self._claim(item, own)
 
-    def call(self, agent: str, digest: bytes, root: str) -> PastItem | None:
+    def call(
+        self, agent: str, digest: bytes, root: str, *, kind: ItemKind = "call"
+    ) -> PastItem | None:
         """Claim and return what is known of a call of an agent whose root would be `root`."""
         now = self._keys.get(root, root)
-        found = travel.find(self._left, "call", agent, digest, key=now)
+        found = travel.find(self._left, kind, agent, digest, key=now)
         if found is not None:
             self._claim(found, root)
         return found
@@ -89,9 +91,12 @@ class ReplayedCalls:
         """Return the replacement of a key, or of the root of a child."""
         return self._keys.get(own, own)
 
-    def next(self, kind: ItemKind, name: str, digest: bytes = b"") -> PastItem | None:
+    def next(
+        self, kind: ItemKind, name: str, digest: bytes = b"", *, may_follow_loss: bool = True
+    ) -> PastItem | None:
         """Claim and return the next answer, signal or step of a name and digest."""
-        found = travel.find(self._left, kind, name, digest)
+        left = [each for each in self._left if may_follow_loss or not each.follows_loss]
+        found = travel.find(left, kind, name, digest)
         if found is not None:
             self._claim(found, "")
         return found

@@ -15,6 +15,7 @@ from holdfast.agents.conversion import type_conversion
 from holdfast.agents.exits.containment import is_exit
 from holdfast.agents.exits.threads import call_in_thread
 from holdfast.agents.turn.call_budget import CallBudget
+from holdfast.agents.turn.child_starts import placing_starts
 from holdfast.agents.turn.replayed_calls import step_of
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import Log, Value
@@ -56,7 +57,8 @@ class Steps:
         if recorded is not None:
             ref = self._turn.held.stage.recall(*recorded)
             return self._given(function, name, ref)
-        item = self._turn.past.next("step", name, digest)
+        is_told = says_what_is_asked(kind, args, kwargs)
+        item = self._turn.past.next("step", name, digest, may_follow_loss=is_told)
         found = None if item is None else await step_of(turn.context, turn.held.run_id, item)
         if found is not None:
             ref = self._turn.stage_step(name, codec.decode(found), args_digest=digest)
@@ -84,10 +86,11 @@ class Steps:
     async def _call(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        if type_conversion.is_async(function):
-            result = await function(*args, **kwargs)
-        else:
-            result = await call_in_thread(function, *args, **kwargs)
+        with placing_starts(None):
+            if type_conversion.is_async(function):
+                result = await function(*args, **kwargs)
+            else:
+                result = await call_in_thread(function, *args, **kwargs)
         faults.point("model.after_call")
         self._turn.gate.check_open("a step")
         if inspect.iscoroutine(result):
@@ -141,6 +144,12 @@ def digest_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     except UnsupportedValue:
         named = {name: _storable(arg) for name, arg in by_name.items()}
         return codec.canonical_digest([[_storable(arg) for arg in given], named])
+
+
+def says_what_is_asked(kind: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether equal arguments mean an equal question: not those of a log, nor a model's none."""
+    given = [*args, *kwargs.values()]
+    return not any(isinstance(each, Log) for each in given) and bool(given or not kind)
 
 
 def _plain(argument: object) -> object:

@@ -31,6 +31,7 @@ from holdfast.agents.exits.exit_reasons import (
 from holdfast.agents.handoff.protocol import HandoffProtocol
 from holdfast.agents.run import Run, leave_if_due
 from holdfast.agents.turn.calls import describe, details_of, is_being_cancelled, storable_text
+from holdfast.agents.turn.child_starts import placing_starts
 from holdfast.agents.turn.memo import Memo
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import UNSET
@@ -409,7 +410,8 @@ async def run_agent(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any
     """Run the agent. Raises what it is left by even if its code swallowed that."""
     turn.gate.open()
     try:
-        return _awaited(agent, await _call(agent, turn, arguments))
+        with placing_starts(turn):
+            return _awaited(agent, await _call(agent, turn, arguments))
     finally:
         turn.gate.close()
 

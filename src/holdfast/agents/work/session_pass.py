@@ -90,6 +90,7 @@ class SessionPass(Pass):
     async def _answer(self, turn: Turn, message: Signal, reply: StoredReply) -> None:
         if not reply.error:
             turn.check_claimed()
+            await turn.past.give_up_kept(turn.context)
         try:
             await self.held.inbox.answer(message.signal_id, reply)
         except HoldfastError as error:

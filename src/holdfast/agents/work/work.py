@@ -7,6 +7,7 @@ caller that waits for a run holds no lease. It starts a pass only if no other wo
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from holdfast import codec
@@ -14,6 +15,7 @@ from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.agent import Agent, Agents
 from holdfast.agents.exits.interruptions import ABANDONED
 from holdfast.agents.handoff.protocol import HandoffProtocol
+from holdfast.agents.turn import child_starts
 from holdfast.agents.turn.views import UNSET
 from holdfast.agents.work.executor import Ending, Pass
 from holdfast.agents.work.session_pass import SessionPass
@@ -26,7 +28,7 @@ from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.leases.heartbeat import CURRENT_RUN
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.reading import turns
-from holdfast.engine.runs import Runs
+from holdfast.engine.runs import Runs, create_run
 from holdfast.errors import (
     Fenced,
     HoldfastError,
@@ -95,8 +97,14 @@ class Work:
         agent.arguments_of(
             type_conversion.plain(given, what="input")
         )  # raises for invalid input before the id is used
+        create = self._runs.create
+        if parent_id and run_id is None:
+            digest = codec.canonical_digest(given, name="input")
+            start = await child_starts.place(parent_id, agent.name, digest)
+            if start is not None:
+                run_id, create = start.run_id, partial(create_run, self.context, former=start.item)
         try:
-            return await self._runs.create(
+            return await create(
                 run_id,
                 agent=agent.name,
                 input=given,

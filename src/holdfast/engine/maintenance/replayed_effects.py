@@ -17,8 +17,9 @@ from holdfast.engine.reading.versions import load_newest
 from holdfast.errors import HoldfastError, IntegrityError
 from holdfast.kernel import indexes, journal, signals, travel, waits
 from holdfast.kernel.checkpoints import Step
+from holdfast.kernel.edits import OWN_PARTS
 from holdfast.kernel.effects import Effect
-from holdfast.kernel.journal import ORIGIN, Entry
+from holdfast.kernel.journal import ORIGIN, Entry, Kind
 from holdfast.kernel.peers import PEER, call_of
 from holdfast.kernel.runs import RunCreated, RunRow
 from holdfast.kernel.travel import PAST, RESEND, PastItem
@@ -27,6 +28,8 @@ from holdfast.stores.reads import RunFilter
 
 _PAGE: Final = 1000
 _DEEPEST: Final = 64
+_NONE_LOST: Final = 2**62
+_OF_CHECKPOINTS: Final = frozenset({Kind.CHECKPOINT_CREATED, Kind.STATE_VALUES, Kind.STATE_BASE})
 
 
 class MadeCall(NamedTuple):
@@ -303,7 +306,7 @@ async def calls_of(context: Context, past: Iterable[PastItem]) -> list[MadeCall]
 
 async def intact_after(context: Context, run_id: str, seq: int) -> list[PastItem]:
     """Return the intact answers, signals and steps after an entry of a damaged journal."""
-    entries = await _intact_entries(context, run_id, seq)
+    entries, lost_at = await _intact_entries(context, run_id, seq)
     rows = {wait.wait_id: wait for wait in await context.store.waits.of_run(run_id)}
     named = {each.signal_id: each.name for each in await context.store.signals.of_run(run_id)}
     found: list[PastItem] = []
@@ -311,25 +314,38 @@ async def intact_after(context: Context, run_id: str, seq: int) -> list[PastItem
         match indexes.facts_of(entry):
             case waits.WaitsOpened():
                 found += _asked_in(entry, rows)
-            case signals.SignalTaken(signal_id) if _has_place(entry):
+            case signals.SignalTaken(signal_id) if signal_id in named and _has_place(entry):
                 found.append(PastItem("signal", named[signal_id], b"", "", signal_id))
-            case Step(name, digest):
-                found.append(PastItem("step", name, digest, "", str(entry.seq)))
+            case Step(name, digest) if _is_of_agent(name):
+                at, is_later = str(entry.seq), entry.seq > lost_at
+                found.append(PastItem("step", name, digest, "", at, follows_loss=is_later))
             case _:
                 pass
     return found
 
 
-async def _intact_entries(context: Context, run_id: str, seq: int) -> list[Entry]:
+async def _intact_entries(context: Context, run_id: str, seq: int) -> tuple[list[Entry], int]:
+    """Return the intact entries, and the seq of the first lost one that is not of a checkpoint."""
     found: list[Entry] = []
+    lost_at = _NONE_LOST
     first = await context.store.journal.named(run_id, [seq]) if seq else []
     after = first[0].entry.position if first else ORIGIN
     while page := await context.store.journal.read(run_id, after=after.seq, limit=_PAGE):
         for entry in page:
-            if entry.body is not None and journal.is_intact(entry, after.link):
+            if entry.seq > after.seq + 1:
+                lost_at = min(lost_at, after.seq + 1)
+            if not journal.is_intact(entry, after.link):
+                if entry.kind not in _OF_CHECKPOINTS:
+                    lost_at = min(lost_at, entry.seq)
+            elif entry.body is not None:
                 found.append(entry)
             after = entry.position
-    return found
+    return found, lost_at
+
+
+def _is_of_agent(step: str) -> bool:
+    """Whether the agent's code asks for a step; others are of reads, blobs and turns."""
+    return step.startswith("model:") or not (":" in step or step.startswith(OWN_PARTS))
 
 
 def _asked_in(entry: Entry, rows: Mapping[str, Wait]) -> list[PastItem]:
