@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import WaitSpec
+from holdfast import WaitSpec, clock
 from holdfast.engine import sweeper
-from holdfast.errors import IndexCorrupted, JournalCorrupted, WaitNotFound
+from holdfast.errors import IndexCorrupted, JournalCorrupted, MisuseError, WaitNotFound
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.recovery.test_index_attacks import columns
@@ -103,6 +103,35 @@ async def test_sign_of_life_from_before_the_wait_moves_no_deadline(backend: Back
         assert await sweeper.expire_due_waits(hf._context, limit=10) == 0
         run = await hf.runs.get("r")
         assert (run.status, run.blocked_reason) == ("blocked", "corruption")
+
+
+@pytest.mark.parametrize("kind", ["approval", "question", "timer", "peer", "handoff", "signal"])
+@async_test
+async def test_forged_sign_of_life_moves_no_deadline_forward(backend: Backend, kind: str) -> None:
+    async with holdfast.open(backend.url) as hf:
+        held = await hf.runs.open("r")
+        opened = WaitSpec(kind=kind, name="n", wait_id="w", timeout_seconds=600)
+        await held.open_waits([opened], suspend=True)
+        with backend.raw() as raw:
+            forged = "deadline = opened_at + 1, progress_at = opened_at + 2"
+            assert raw.execute(f"UPDATE waits SET {forged} WHERE wait_id = 'w'") == 1
+        assert await sweeper.expire_due_waits(hf._context, limit=10) == 0
+        assert (await hf.runs.get("r")).blocked_reason == "corruption"
+        await hf.reindex("r")
+        assert await hf.journal.verify("r") == []
+        assert (await hf.waits.get("w")).deadline > clock.seconds(500)
+
+
+@async_test
+async def test_deadline_of_a_question_does_not_move(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        held = await hf.runs.open("r")
+        asked = WaitSpec(kind="approval", name="n", wait_id="w", timeout_seconds=600)
+        await held.open_waits([asked], suspend=True)
+        before = await hf.waits.get("w")
+        with pytest.raises(MisuseError, match="does not move"):
+            await hf.waits.extend("w", timeout_seconds=1)
+        assert await hf.waits.get("w") == before
 
 
 @async_test

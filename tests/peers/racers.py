@@ -21,7 +21,7 @@ def make_callers(_: Ledger) -> Sequence[holdfast.Agent[..., Any]]:
     @holdfast.agent
     async def racer(run: holdfast.Run) -> str:
         try:
-            return await run.peer("punctual", "please")
+            return await run.peer("punctual", "please", timeout=60)
         except PeerTimedOut:
             return "timed out"
 

@@ -390,11 +390,9 @@ async def test_sign_of_life_gives_a_peer_its_whole_time_again(backend: Backend) 
         assert await engine_peers.hear_from(hf._context, wait_id)  # pyright: ignore[reportPrivateUsage] - as a peer elsewhere does
         moved = await hf.waits.get(wait_id)
         assert moved.deadline == moved.progress_at + 600_000_000
-        with backend.raw() as raw:
-            raw.execute("UPDATE waits SET deadline = 1 WHERE wait_id = ?", wait_id)
-        assert await hf.waits.expire_due() == 1
+        await hf.waits.cancel(wait_id)
         assert not await engine_peers.hear_from(hf._context, wait_id)  # pyright: ignore[reportPrivateUsage] - as a peer elsewhere does
-        assert (await hf.waits.get(wait_id)).status == "expired"
+        assert (await hf.waits.get(wait_id)).status == "cancelled"
 
 
 @async_test

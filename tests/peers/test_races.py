@@ -87,7 +87,9 @@ def set_deadlines(raw: Raw, path: Path) -> None:
     deadlines = {wait: first + n * APART_SECONDS for n, (wait,) in enumerate(rows)}
     for wait, due in deadlines.items():
         moment = int(due * MICROSECONDS)
-        raw.execute("UPDATE waits SET deadline = ? WHERE wait_id = ?", moment, wait)
+        # As if the last sign of life had come so long before: an earlier deadline is not believed.
+        change = "deadline = ?, progress_at = CAST(? AS BIGINT) - patience"
+        raw.execute(f"UPDATE waits SET {change} WHERE wait_id = ?", moment, moment, wait)
     write(path, deadlines)
 
 

@@ -15,7 +15,7 @@ from holdfast.engine.writing.commits import ChildRun
 from holdfast.errors import IllegalMove, IntegrityError, MisuseError, WaitNotFound
 from holdfast.kernel import handoffs, indexes, journal, peers, runs, waits
 from holdfast.kernel.journal import Draft, Kind
-from holdfast.kernel.waits import Answer, Wait, WaitStatus
+from holdfast.kernel.waits import FIXED_KINDS, Answer, Wait, WaitStatus
 from holdfast.stores.contract import ClaimWait, ExtendWait, LateDecision, NoteDuplicate, Snapshot
 from holdfast.telemetry import log
 
@@ -185,10 +185,16 @@ class Waits:
             known = _known(snapshot, wait_id)
             if known.status is not WaitStatus.OPEN:
                 return LateDecision(False)
+            if known.kind in FIXED_KINDS:
+                raise MisuseError(
+                    f"wait {wait_id} is a {known.kind}: its deadline does not move. A sign of life "
+                    "moves those of peers and tasks"
+                )
             if deadline is not None:
                 moment = clock.from_datetime(deadline)
             else:
                 moment = snapshot.now + clock.seconds(timeout_seconds or 0.0)
+            moment = max(moment, snapshot.now + known.patience)
             return LateDecision(True, touches=(ExtendWait(wait_id, moment, snapshot.now),))
 
         return await self._context.decide_late(wait.run_id, decide, wait_ids=(wait_id,))

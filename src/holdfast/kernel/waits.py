@@ -44,6 +44,10 @@ KIND_OF: Final = {
 STATUS_OF: Final = {kind: status for status, kind in KIND_OF.items()}
 
 
+FIXED_KINDS: Final = frozenset({"approval", "question", "timer", "signal", "handoff"})
+"""Kinds that end at the deadline they were opened with: no peer gives a sign of life for them."""
+
+
 class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A wait as stored in its row. `deadline` 0 means none."""
 
@@ -67,6 +71,13 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     claimed_by: str = ""
     claimed_until: int = 0
     progress: str = ""  # what the peer said last, as JSON
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether a sign of life set the deadline: to at least as long as one lasts."""
+        if self.kind in FIXED_KINDS or not self.progress_at:
+            return False
+        return not self.deadline or self.deadline >= self.progress_at + self.patience
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -23,7 +23,7 @@ def with_hints(wait: Wait, stored: Wait | None) -> Wait:
     return msgspec.structs.replace(
         wait,
         # A sign of life moves it; one that joined a call lasts as long as the caller waits.
-        deadline=stored.deadline if stored.progress_at or joined else wait.deadline,
+        deadline=stored.deadline if stored.is_moved or joined else wait.deadline,
         duplicates=stored.duplicates,
         progress_at=stored.progress_at,
         claimed_by=stored.claimed_by,

@@ -239,7 +239,7 @@ async def pass_on_question(
         call = known.get(wait_id)
         if call is None or call.status is not WaitStatus.OPEN or question_id in known:
             return LateDecision(None)
-        until = (deadline or snapshot.now + _FOR_A_PERSON) + call.patience
+        until = max(deadline or snapshot.now + _FOR_A_PERSON, snapshot.now) + call.patience
         return LateDecision(None, (draft,), (ExtendWait(wait_id, until, snapshot.now),))
 
     await context.decide_late("", decide, wait_ids=(wait_id, question_id))

@@ -83,7 +83,8 @@ def check_opened(wait: Wait, entry: Header | None) -> None:
     if opened is None:
         raise wrong(wait, f"leads to entry {wait.opened_seq}, which opens another wait")
     # A wait that joined a call lasts as long as the wait of the caller.
-    is_moved = wait.progress_at >= entry.at - _CLOCKS_DIFFER or bool(peers.call_at(opened.address))
+    is_alive = wait.is_moved and wait.progress_at >= entry.at - _CLOCKS_DIFFER
+    is_moved = is_alive or bool(peers.call_at(opened.address))
     expected = msgspec.structs.replace(
         wait,
         group_id=facts.group_id,
