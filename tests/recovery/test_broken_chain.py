@@ -126,12 +126,15 @@ async def test_recovering_without_progress_is_refused_after_three(
             await service.execute_recovery(target, by="orchestrator")
         for _ in range(2):
             with pytest.raises(RunBlocked, match="3 times, and came no further"):
+                await service.find_recovery_point("task")
+            with pytest.raises(RunBlocked, match="3 times, and came no further"):
                 await service.execute_recovery(target, by="orchestrator")
         run = await hf.runs.get("task")
         assert (run.status, run.blocked_reason) == ("blocked", "breaker")
         entries = await hf.journal.read("task")
         assert [entry.kind for entry in entries[-2:]] == ["RECOVERY_FAILED", "RUN_BLOCKED"]
         await hf.runs.unblock("task", by="ann")
+        assert await service.find_recovery_point("task") is not None
         await service.execute_recovery(target)
         # Whoever comes further may be recovered again.
         for _ in range(4):

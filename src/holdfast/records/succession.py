@@ -130,6 +130,7 @@ class Succession:
                 f"task {task_id} has no checkpoint that anybody may go on from: {point.why_not}; "
                 f"a person decides, `holdfast runs recover {task_id} --plan` shows what there is"
             )
+        await self._recoveries.check_tries(task_id)
         found = await self._context.store.records.by_id(point.checkpoint_id)
         if found is None:
             return None

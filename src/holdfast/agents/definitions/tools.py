@@ -184,10 +184,8 @@ class Tool(Generic[P, R]):
             return _digest(self.name, arguments.digest)
         if policy == "args":
             return effects.key_of(place.root_id, self.name, arguments.digest)
-        where = (place.root_id,)
-        if self.policy.effect == "idempotent":
-            # Some models number their calls from 1 in every reply.
-            where = (place.root_id, place.turn, place.number)
+        # Some models number their calls from 1 in every reply: the id alone does not name a call.
+        where = (place.root_id, place.turn, place.number)
         return _digest(*where, self.name, arguments.digest, place.call_id)
 
     async def invoke(self, arguments: Arguments, key: str) -> Any:

@@ -100,7 +100,12 @@ class Recoveries:
         runs.check_alive(run)
         by = by and names.check(by, what="by")
         note = names.check_text(note, what="note")
-        await self._check_comes_further(run, by)
+        try:
+            await self.check_tries(run_id)
+        except RunBlocked:
+            if run.status is not RunStatus.BLOCKED:
+                await self._give_up(run, by)
+            raise
         point = await find_point(self._context, run_id)
         if point.why_not and not accept_gap:
             raise ConflictError(
@@ -118,21 +123,18 @@ class Recoveries:
         failure = Failure(Cause.CORRUPTION if is_damaged else Cause.ERROR, reason, attempts=0)
         return await _go_back(self._context, point, failure, version=target, by=by, missing=missing)
 
-    async def _check_comes_further(self, run: RunRow, by: str) -> None:
-        """Block the run and raise RunBlocked if too many recoveries in a row made no progress."""
-        asked = recoveries.asked_in_a_row(await _since_progress(self._context, run.run_id))
-        if asked < recoveries.TRIES:
-            return
-        note = f"it was recovered {asked} times, and came no further"
-        advice = (
-            f"run {run.run_id} is not recovered: {note}. Mend what stops it, then let it go on: "
-            f"`holdfast runs unblock {run.run_id}`"
-        )
-        if run.status is not RunStatus.BLOCKED:
-            await self._give_up(run, note, by)
-        raise RunBlocked(advice)
+    async def check_tries(self, run_id: str) -> None:
+        """Raise RunBlocked after too many recoveries in a row that made no progress."""
+        asked = recoveries.asked_in_a_row(await _since_progress(self._context, run_id))
+        if asked >= recoveries.TRIES:
+            raise RunBlocked(
+                f"run {run_id} is not recovered: it was recovered {asked} times, and came no "
+                "further. Mend what stops it, then let it go on: `holdfast runs unblock "
+                f"{run_id}`"
+            )
 
-    async def _give_up(self, run: RunRow, note: str, by: str) -> None:
+    async def _give_up(self, run: RunRow, by: str) -> None:
+        note = f"it was recovered {recoveries.TRIES} times, and came no further"
         newest = await self._context.store.checkpoints.page(run.run_id, before=2**62, limit=1)
         at = Point(0, newest[0].version, newest[0].checkpoint_id) if newest else Point(0, 0, None)
         failure = Failure(Cause.ERROR, note, attempts=recoveries.TRIES)
