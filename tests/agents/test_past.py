@@ -714,3 +714,24 @@ async def test_model_is_asked_again_where_its_transcript_may_differ(backend: Bac
     for transcript in asked[3:]:
         assert transcript == talk[: len(transcript)], "each reply was made from this transcript"
     assert [line for line in talk if line.startswith("r")] == ["r1", "r4", "r5"]
+
+
+@async_test
+async def test_calls_of_a_model_that_numbers_them_anew_in_each_turn_are_two(store: str) -> None:
+    shop = Shop()
+    mail = shop.tools["mail"]
+
+    @holdfast.agent(tools=[mail])
+    async def mailer(run: holdfast.Run) -> list[str]:
+        sent = run.log("sent", str)
+        while len(sent) < 2:
+            results = await run.tools([ToolCall("1", "mail", {"order": "a"})])
+            sent.append(results[0].results[0].content)
+            await run.checkpoint()
+        return list(sent)
+
+    async with holdfast.Holdfast(store, agents=[mailer]) as hf:
+        assert await hf.run(mailer, run_id="r") == ["mail a #1", "mail a #2"]
+        await hf.runs.fork("r", 1, new_run_id="f")
+        assert len(await hf.run(mailer, run_id="f")) == 2
+    assert shop.paid == ["mail a"] * 2

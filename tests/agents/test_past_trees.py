@@ -101,9 +101,12 @@ class Case:
         run_id, seq = entries[(self.number // len(WAYS)) % len(entries)]
         where = "WHERE run_id = ? AND seq = ?"
         with self.backend.raw() as raw:
-            ((body, link),) = raw.rows(f"SELECT body, link FROM journal {where}", run_id, seq)
-            # An entry without a body is damaged where it is chained to the one before.
-            column, stored = ("body", body) if body else ("link", link)
+            (row,) = raw.rows(f"SELECT body, facts, link FROM journal {where}", run_id, seq)
+            stored_in = dict(zip(("body", "facts", "link"), row, strict=True))
+            # The body of most, as it is the largest part.
+            column = self.chance.choice(["body", "body", "facts", "link"])
+            column = column if stored_in[column] else "link"
+            stored = stored_in[column]
             changed = bytearray(stored)
             changed[self.chance.randrange(len(changed))] ^= 1 << self.chance.randrange(8)
             raw.execute(f"UPDATE journal SET {column} = ? {where}", bytes(changed), run_id, seq)
