@@ -165,6 +165,9 @@ def _plain(value: object, name: str) -> object:
         path = name + "".join(reversed(refused.path))
         hint = f"; {refused.hint}" if refused.hint else ""
         raise UnsupportedValue(f"{path}: {refused.reason}{hint}") from None
+    except Exception as error:
+        raised = f"{type(error).__name__}: {error}"
+        raise UnsupportedValue(f"{name} cannot be read, its code raised {raised}") from error
 
 
 def _keep(value: object, depth: int) -> object:

@@ -108,6 +108,14 @@ def expire(
     return (Draft(Kind.LEASE_EXPIRED, facts), *recovery)
 
 
+def end_failed(run: RunRow, newest: Point, *, note: str, now: int) -> tuple[Draft, ...]:
+    """Give back a run that its worker cannot work on; block it if that happens again and again."""
+    has_progress = newest.seq > run.lease_seq
+    attempts = 1 if has_progress else run.attempts - run.lost + 1
+    failure = Failure(Cause.ERROR, note, attempts)
+    return recoveries.recover(newest, failure, recoveries.judge(failure, run.run_id), now=now)
+
+
 def standing(losses: Iterable[Loss], workers: Mapping[str, WorkerRow]) -> tuple[Loss, ...]:
     """Return the losses that count: of workers that have not beaten since."""
     return tuple(loss for loss in losses if _stands(loss, workers))

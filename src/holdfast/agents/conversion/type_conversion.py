@@ -18,11 +18,17 @@ T = TypeVar("T")
 
 
 def convert(value: object, kind: type[T], *, what: str) -> T:
-    """Convert stored plain data to `kind`. Raises UnsupportedValue if it does not fit."""
+    """Convert stored plain data to `kind`. Raises UnsupportedValue if it does not fit.
+
+    That is also raised if code of the type raises; what this raised is its cause.
+    """
     try:
         return msgspec.convert(value, kind, dec_hook=_from_plain)
     except (msgspec.ValidationError, ValueError) as error:
         raise UnsupportedValue(f"{what} is not a {shown(kind)}: {error}") from error
+    except Exception as error:
+        raised = f"{type(error).__name__}: {error}"
+        raise UnsupportedValue(f"{what} is not a {shown(kind)}, it raised {raised}") from error
 
 
 def plain(value: object, *, what: str = "result") -> Any:

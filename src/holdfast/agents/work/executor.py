@@ -39,6 +39,7 @@ from holdfast.engine import effects as engine_effects
 from holdfast.engine.budgets import budgets as engine_budgets
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.engine.leases.failed_leases import end_failed_lease
 from holdfast.engine.maintenance import recoveries, replayed_effects
 from holdfast.engine.maintenance.replayed_effects import PreparedPast
 from holdfast.engine.reading import turns
@@ -148,7 +149,10 @@ class Pass:
             return Ending(False)
         except BaseException as error:
             self.is_leaving = True
-            await self._close(f"its agent broke off: {describe(error)}", error)
+            if isinstance(error, Exception):
+                await self._close_failed(error)
+            else:
+                await self._close(f"its agent broke off: {describe(error)}", error)
             raise
 
     async def _play_or_give_up(self) -> Ending:
@@ -213,7 +217,10 @@ class Pass:
             from_other_agent = about.contexts > 1 or bool(about.forked_from)
             arguments = agent.arguments_of(given, from_other_agent=from_other_agent)
         except UnsupportedValue as error:
-            return await self._fail(error, trace="")
+            raised = _raised_by_type(error)
+            if raised is None or isinstance(raised, ValueError):
+                return await self._fail(error, trace="")
+            return await self._broke(agent, raised)
         try:
             result = await run_agent(agent, turn, arguments)
         except Suspend as suspended:
@@ -230,11 +237,16 @@ class Pass:
         if turn.leaves_no_trace:
             self.held.discard()
             self.held.stage.drop()
+        return await self._end(agent, result)
+
+    async def _end(self, agent: Agent[..., Any], result: object) -> Ending:
         try:
             await retry_while_unavailable(self.context, lambda: self._complete(result))
         except HoldfastError as error:
             if isinstance(error, ConflictError | UnavailableError):
                 raise
+            if (raised := _raised_by_type(error)) is not None:
+                return await self._broke(agent, raised)
             return await self._fail(error)
         return Ending(True, run=self.held.run, result=self.held.result)
 
@@ -388,13 +400,7 @@ class Pass:
     async def _close(self, note: str, error: BaseException | None = None) -> None:
         """Give the run back if it is still held, and report what its tools have done."""
         try:
-            drafts = await self.held.stage.close()
-            for draft in drafts:
-                if isinstance(draft.facts, EffectSettled) and not draft.facts.retry:
-                    await engine_effects.report(self.context, self.run_id, draft)
-            if self._turn is not None:
-                called = self._turn.called_effects
-                await engine_effects.take_back(self.context, self.held.run, called)
+            await self._report_calls()
             is_gone = self.is_interrupted or isinstance(error, Fenced | RunEnded)
             if not is_gone and self.held.run.status is RunStatus.RUNNING:
                 await self._forget_edits()
@@ -404,6 +410,31 @@ class Pass:
         except HoldfastError as worse:
             log.warning("run %s could not be given back yet: %s", self.run_id, worse)
             self._abandon(self.held)
+
+    async def _close_failed(self, error: Exception) -> None:
+        """Count an unexpected error, which is not the agent's, as a failure of the run."""
+        leased = self.held.run
+        try:
+            await self._report_calls()
+        except Exception as worse:
+            log.warning("run %s: what its tools did is not reported: %s", self.run_id, worse)
+        try:
+            if not self.is_interrupted:
+                note = storable_text(f"its pass failed: {describe(error)}")
+                await end_failed_lease(self.context, leased, note)
+        except Exception as worse:
+            log.warning("run %s could not be given back yet: %s", self.run_id, worse)
+            self._abandon(self.held)
+
+    async def _report_calls(self) -> None:
+        """Report what the tools of this pass have done, as far as that is not stored."""
+        drafts = await self.held.stage.close()
+        for draft in drafts:
+            if isinstance(draft.facts, EffectSettled) and not draft.facts.retry:
+                await engine_effects.report(self.context, self.run_id, draft)
+        if self._turn is not None:
+            called = self._turn.called_effects
+            await engine_effects.take_back(self.context, self.held.run, called)
 
 
 async def run_agent(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any]) -> Any:
@@ -450,6 +481,11 @@ def _awaited(agent: Agent[..., Any], result: object) -> object:
         f"agent {agent.name} returned a {type(result).__name__} ({name}) that was never awaited: "
         "write `return await ...`"
     )
+
+
+def _raised_by_type(error: HoldfastError) -> BaseException | None:
+    """Return what code of a value's type raised while the value was converted."""
+    return error.__cause__ if isinstance(error, UnsupportedValue) else None
 
 
 def _format_traceback(error: BaseException) -> str:
