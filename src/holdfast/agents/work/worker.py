@@ -107,8 +107,13 @@ class Worker:
             await self._free.acquire()
             try:
                 task = await self._begin_one()
-            except HoldfastError as error:
-                log.warning("no run could be taken, trying again: %s", error)
+            except Exception as error:  # one run that fails must not stop the others
+                is_known = isinstance(error, HoldfastError)
+                log.warning(
+                    "no run could be taken, trying again: %s",
+                    error,
+                    exc_info=None if is_known else error,
+                )
                 self._free.release()
                 await asyncio.sleep(_AWAY_SECONDS)
                 continue

@@ -8,7 +8,7 @@ Safety does not depend on the row: the journal refuses a worker that lost its le
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +18,7 @@ from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.held.warm_states import WarmStates
+from holdfast.engine.leases.failed_leases import end_failed_lease
 from holdfast.engine.leases.heartbeat import Heartbeat
 from holdfast.engine.leases.orphans import OrphanedLeases
 from holdfast.engine.maintenance import recoveries
@@ -27,10 +28,12 @@ from holdfast.engine.reading.versions import Newest, load_newest
 from holdfast.engine.writing.run_writer import RunWriter
 from holdfast.errors import (
     CheckpointCorrupted,
+    ConflictError,
     HoldfastError,
     IntegrityError,
     LeaseHeld,
     MisuseError,
+    NotFoundError,
     RunNotFound,
     StoreNotPermitted,
     UnavailableError,
@@ -205,8 +208,9 @@ class Leases:
     async def _release(self, held: LeasedRun) -> None:
         try:
             await held.release(note="nobody was left to take it")
-        except HoldfastError as error:
-            log.warning("run %s could not be given back: %s", held.run_id, error)
+        except Exception as error:
+            log.warning("run %s could not be given back yet: %s", held.run_id, error)
+            self.orphans.abandon(held)
 
     async def _drain_spool(self) -> None:
         """Drain the spool. Call this before this worker leases runs or ends leases.
@@ -242,7 +246,7 @@ class Leases:
             )
             return LateDecision(None, (draft,), answers_head=True)
 
-        try:
+        with self._suspecting_orphans():
             try:
                 return await self._hold(await self._lease(run_id, decide))
             except CheckpointCorrupted:
@@ -251,9 +255,6 @@ class Leases:
                     raise
                 # The run was damaged. It was recovered, and resumes from an older version.
                 return await self._hold(await self._lease(run_id, decide))
-        except UnavailableError:
-            self.orphans.suspect()
-            raise
 
     async def _lease(self, run_id: str, decide: Decide) -> RunHead:
         return await self._context.decide_late(run_id, decide, taker=self._row())
@@ -280,17 +281,36 @@ class Leases:
             with_suspects=with_suspects,
             taker=self._row(),
         )
-        try:
+        with self._suspecting_orphans():
             while leased := await sweeper.swept(context, wanted):
                 if leased[0] is not None:
                     with contextlib.suppress(CheckpointCorrupted):
                         return await self._hold(leased[0])
-        except UnavailableError:
-            self.orphans.suspect()
-            raise
         return None
 
+    @contextlib.contextmanager
+    def _suspecting_orphans(self) -> Generator[None]:
+        """Look for an orphaned lease later if this fails when a run may have been leased."""
+        try:
+            yield
+        except (ConflictError, NotFoundError):
+            raise
+        except BaseException:
+            self.orphans.suspect()
+            raise
+
     async def _hold(self, leased: RunHead) -> LeasedRun:
+        """Return the leased run. If it cannot be loaded, count that, and end its lease."""
+        try:
+            return await self._load(leased)
+        except (IntegrityError, UnavailableError, StoreNotPermitted):
+            raise  # not of this run, or it was recovered or blocked
+        except Exception as error:
+            note = f"it could not be loaded: {type(error).__name__}: {error}"
+            await end_failed_lease(self._context, leased.run, note)
+            raise
+
+    async def _load(self, leased: RunHead) -> LeasedRun:
         """Return the leased run. If its state is damaged, recover or block the run, and raise."""
         run, position, newest = leased
         try:
@@ -361,5 +381,10 @@ class Leases:
             await asyncio.sleep(self._context.settings.lease_seconds / 3)
             try:
                 await self.renew()
-            except HoldfastError as error:
-                log.warning("worker %s could not renew its leases: %s", self._context.worker, error)
+            except Exception as error:  # any error: without beats a living worker is lost
+                log.warning(
+                    "worker %s could not renew its leases: %s",
+                    self._context.worker,
+                    error,
+                    exc_info=None if isinstance(error, HoldfastError) else error,
+                )

@@ -6,8 +6,10 @@ for such runs once the store is available again.
 
 from weakref import WeakSet
 
+from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
+from holdfast.errors import IntegrityError
 from holdfast.kernel import runs
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.runs import RunRow
@@ -43,8 +45,14 @@ class OrphanedLeases:
         known = {(held.run_id, held.run.lease_seq) for held in self._held}
         for run in found:
             if (run.run_id, run.lease_seq) not in known:
-                await self._release(run)
+                await self._release_or_block(run)
         self._may_be = False
+
+    async def _release_or_block(self, stray: RunRow) -> None:
+        try:
+            await self._release(stray)
+        except IntegrityError as damage:
+            await sweeper.block_damaged(self._context, stray.run_id, damage)
 
     async def _release(self, stray: RunRow) -> None:
         def decide(snapshot: Snapshot) -> LateDecision:

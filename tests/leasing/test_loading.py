@@ -1,0 +1,188 @@
+"""Errors between the lease of a run and its first line of code: no run and no worker is lost."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import BlockedReason, Settings
+from holdfast.engine.leases.leases import Leases
+from holdfast.errors import JournalCorrupted, RunBlocked, StoreNotPermitted, StoreUnavailable
+from holdfast.testing.store_suite import async_test
+from tests.agents.crashing import kinds
+from tests.agents.test_exits import SOON, blocked
+
+
+@holdfast.agent
+async def fine(run: holdfast.Run) -> str:
+    return "fine"
+
+
+def fail_to_load(
+    monkeypatch: pytest.MonkeyPatch, run_id: str, error: Exception, *, times: int = 1000
+) -> None:
+    """Let loading a run fail after it was leased."""
+    load: Callable[..., Any] = Leases._state_of
+    left = times
+
+    async def failing(self: Leases, run: Any, *args: Any) -> Any:
+        nonlocal left
+        if run.run_id == run_id and left:
+            left -= 1
+            raise error
+        return await load(self, run, *args)
+
+    monkeypatch.setattr(Leases, "_state_of", failing)
+
+
+@async_test
+async def test_run_that_cannot_be_loaded_is_blocked_and_others_go_on(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with holdfast.Holdfast(store, agents=[fine], settings=SOON) as hf:
+        await hf.start(fine, run_id="bad")
+        await hf.start(fine, run_id="good")
+        fail_to_load(monkeypatch, "bad", MemoryError("too large"))
+        working = asyncio.create_task((worker := hf.new_worker()).run())
+        async with asyncio.timeout(30):
+            run = await blocked(hf, "bad")
+            async for _ in hf.runs.watch("good"):
+                pass
+        assert not working.done()
+        worker.stop()
+        await working
+        assert run.blocked_reason == BlockedReason.BREAKER
+        assert Counter(await kinds(hf, "bad"))["RUN_LEASED"] == 3
+        assert "too large" in await hf.runs.note("bad")
+        assert await hf.runs.result("good") == "fine"
+
+
+@async_test
+async def test_failure_to_load_a_run_by_its_id_counts_too(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with holdfast.Holdfast(store, agents=[fine]) as hf:
+        fail_to_load(monkeypatch, "r", MemoryError("too large"))
+        async with asyncio.timeout(30):
+            for _ in range(3):
+                with pytest.raises(MemoryError):
+                    await hf.run(fine, run_id="r")
+            with pytest.raises(RunBlocked, match="too large"):
+                await hf.run(fine, run_id="r")
+
+
+AWAY = [StoreNotPermitted("no rights"), StoreUnavailable("away"), KeyError("a mistake")]
+
+
+@pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("by_id", [False, True])
+@async_test
+async def test_lease_is_given_back_when_its_run_could_not_be_loaded(
+    store: str, monkeypatch: pytest.MonkeyPatch, error: Exception, by_id: bool
+) -> None:
+    async with holdfast.Holdfast(store, settings=SOON) as hf:
+        await hf.runs.create("r")
+        fail_to_load(monkeypatch, "r", error, times=1)
+        with pytest.raises(type(error)):
+            await (hf.leases.take("r") if by_id else hf.leases.next())
+        held = await hf.leases.next(timeout_seconds=20)
+        assert held is not None
+        await held.complete("done")
+
+
+@async_test
+async def test_worker_survives_an_error_while_it_takes_runs(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with holdfast.Holdfast(store, agents=[fine], settings=SOON) as hf:
+        take: Callable[..., Any] = hf.leases._take_ready
+        errors = [ZeroDivisionError("a mistake of our own")]
+
+        async def failing(*args: Any, **options: Any) -> Any:
+            if errors:
+                raise errors.pop()
+            return await take(*args, **options)
+
+        monkeypatch.setattr(hf.leases, "_take_ready", failing)
+        await hf.start(fine, run_id="r")
+        working = asyncio.create_task((worker := hf.new_worker()).run())
+        async with asyncio.timeout(30):
+            async for _ in hf.runs.watch("r"):
+                pass
+        worker.stop()
+        await working
+        assert await hf.runs.result("r") == "fine"
+
+
+@async_test
+async def test_run_that_nobody_waits_for_and_that_cannot_be_released_is_released_later(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with holdfast.Holdfast(store, settings=SOON) as hf:
+        await hf.runs.create("r")
+        state_of, may_go_on, is_loading = Leases._state_of, asyncio.Event(), asyncio.Event()
+
+        async def slow(self: Leases, *args: Any) -> Any:
+            is_loading.set()
+            await may_go_on.wait()
+            return await state_of(self, *args)
+
+        async def away(*_: object, **__: object) -> None:
+            raise StoreUnavailable("away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Leases, "_state_of", slow)
+            patched.setattr(holdfast.LeasedRun, "release", away)
+            taking = asyncio.create_task(hf.leases.next())
+            await is_loading.wait()
+            taking.cancel()
+            await asyncio.wait([taking])
+            may_go_on.set()
+            while hf.leases._taking:
+                await asyncio.sleep(0.01)
+        assert await hf.leases.next(timeout_seconds=20) is not None
+
+
+@async_test
+async def test_orphan_that_is_damaged_stops_nobody(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with holdfast.Holdfast(store, settings=SOON) as hf:
+        for name in ("damaged", "other"):
+            held = await hf.runs.open(name)
+            hf.leases.orphans.abandon(held)
+        release: Callable[..., Any] = hf.leases.orphans._release
+
+        async def failing(stray: Any) -> None:
+            if stray.run_id == "damaged":
+                raise JournalCorrupted("its last entry is damaged")
+            await release(stray)
+
+        monkeypatch.setattr(hf.leases.orphans, "_release", failing)
+        held = await hf.leases.next(timeout_seconds=20)
+        assert held is not None
+        assert held.run_id == "other"
+        assert (await hf.runs.get("damaged")).blocked_reason == BlockedReason.CORRUPTION
+
+
+@async_test
+async def test_heart_of_a_process_without_a_worker_survives_any_error(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with holdfast.Holdfast(store, settings=Settings(lease_seconds=0.3)) as hf:
+        renew, errors = hf.leases.renew, [ZeroDivisionError("a mistake of our own")]
+        has_beaten = asyncio.Event()
+
+        async def failing() -> None:
+            if errors:
+                raise errors.pop()
+            await renew()
+            has_beaten.set()
+
+        monkeypatch.setattr(hf.leases, "renew", failing)
+        await hf.runs.open("r")
+        async with asyncio.timeout(20):
+            await has_beaten.wait()
