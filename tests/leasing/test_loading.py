@@ -1,6 +1,7 @@
 """Errors between the lease of a run and its first line of code: no run and no worker is lost."""
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from holdfast.errors import JournalCorrupted, RunBlocked, StoreNotPermitted, Sto
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds
 from tests.agents.test_exits import SOON, blocked
+from tests.processes import Child
 
 
 @holdfast.agent
@@ -186,3 +188,43 @@ async def test_heart_of_a_process_without_a_worker_survives_any_error(
         await hf.runs.open("r")
         async with asyncio.timeout(20):
             await has_beaten.wait()
+
+
+async def losses_of(store: str, run_id: str) -> tuple[int, str]:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.get(run_id)
+        return run.lost, run.status
+
+
+@pytest.mark.parametrize("when", ["open", "loading"])
+def test_run_that_kills_each_process_that_opens_it_is_blocked(store: str, when: str) -> None:
+    """Nobody sweeps: whoever opens the run finds its worker lost."""
+    for deaths in range(3):
+        with Child("tests.leasing.opener", store, "r", when) as child:
+            assert child.wait() == -signal.SIGKILL
+        assert asyncio.run(losses_of(store, "r")) == (deaths, "running")
+    with Child("tests.leasing.opener", store, "r") as child:
+        assert child.answer() == "IllegalMove"
+    assert asyncio.run(losses_of(store, "r")) == (3, "blocked")
+
+
+def test_death_while_a_worker_loads_a_run_counts(store: str) -> None:
+    with Child("tests.leasing.opener", store, "r", "loading") as child:
+        assert child.wait() == -signal.SIGKILL
+    asyncio.run(find_loss(store))
+    assert asyncio.run(losses_of(store, "r")) == (1, "ready")
+
+
+async def find_loss(store: str) -> None:
+    async with holdfast.open(store) as hf, asyncio.timeout(30):
+        while not await hf.leases.expire_lost():
+            await asyncio.sleep(0.05)
+
+
+@async_test
+async def test_takeover_of_a_lost_workers_run_and_a_second_take_count_no_loss(store: str) -> None:
+    async with holdfast.open(store) as hf, holdfast.open(store) as other:
+        await hf.runs.open("r")
+        await hf.runs.open("r")
+        await other.runs.open("r", takeover=True)
+        assert "LEASE_EXPIRED" not in await kinds(hf, "r")

@@ -71,8 +71,9 @@ class Leases:
     ) -> LeasedRun:
         """Lease one run. Raises LeaseHeld while a living worker holds it, unless `takeover`.
 
-        This worker's own runs can be taken again, which fences their holders here; with
-        `only_ready` they are refused too.
+        A worker that is lost is counted against the run first: that may block it, so that
+        IllegalMove is raised. This worker's own runs can be taken again, which fences their
+        holders here; with `only_ready` they are refused too.
         """
         names.check(run_id, what="run id")
         held = await self._safely(self._take(run_id, takeover=takeover, only_ready=only_ready))
@@ -227,6 +228,9 @@ class Leases:
             run = None if only_ready else await self._context.store.runs.get(run_id)
             if run is None or not await sweeper.is_lost(self._context, run.worker):
                 raise
+            # The loss counts against the run as in a sweep, and may block it.
+            while await self.expire_lost() == sweeper.BATCH:
+                pass
             return await self._take_once(run_id, takeover=takeover, only_ready=only_ready)
 
     async def _take_once(self, run_id: str, *, takeover: bool, only_ready: bool) -> LeasedRun:
@@ -238,11 +242,9 @@ class Leases:
                 raise RunNotFound(f"there is no run {run_id!r}")
             if only_ready and snapshot.run.status is RunStatus.RUNNING:
                 raise LeaseHeld(f"run {run_id} is held already")
-            alive = snapshot.holder is not None and not self._context.watch.is_lost(
-                snapshot.run.worker, snapshot.holder.beats
-            )
+            has_holder = snapshot.holder is not None
             draft = leases.take(
-                snapshot.run, self._context.worker, holder_alive=alive, takeover=takeover
+                snapshot.run, self._context.worker, holder_alive=has_holder, takeover=takeover
             )
             return LateDecision(None, (draft,), answers_head=True)
 
