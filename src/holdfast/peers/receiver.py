@@ -89,7 +89,7 @@ class Receiver:
         except MisuseError as error:
             return await self._bury(delivery, error)
         if isinstance(envelope, RequestEnvelope) and self._waits_for_boundary(envelope.agent):
-            if self._tasks >= self.most_tasks:
+            if self._tasks >= self.most_tasks or self._work.suspects.is_closed:
                 return await delivery.retry(_PAUSE_SECONDS, "there was no room for it")
             self._begin(self._answered(delivery, envelope, _marked(self._work_on(envelope))))
         elif isinstance(envelope, AliveEnvelope):  # losing one costs nothing: another follows

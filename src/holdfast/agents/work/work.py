@@ -148,9 +148,11 @@ class Work:
     async def take_in(self, run_id: str, created: Draft, given: Any) -> bool:
         """Start a pass over a run that is not stored yet, and wait until the run is stored.
 
-        Returns False if the pass ended without storing it.
+        Returns False if the pass ended without storing it, or none may start beside a suspect.
         """
         await self._leases.stay_alive()
+        if self.suspects.is_closed:
+            return False
         stored = asyncio.Event()
         held = unstored_run.hold(self.context, run_id, created, on_stored=stored.set)
         self._leases.orphans.add(held)

@@ -12,6 +12,7 @@ from holdfast.agents.work.executor import Ending
 from holdfast.agents.work.suspects import LOOK_SECONDS
 from holdfast.agents.work.work import Work
 from holdfast.engine import sweeper, unserved
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.leases.heartbeat import Heartbeat
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.maintenance.scrubber import Scrubber
@@ -139,7 +140,18 @@ class Worker:
             return await self._try_suspect(suspect)
         soon = self._breaker.pause(_SUSPECT_LOOK_SECONDS)
         held = await self._leases.next(agents=wanted, timeout_seconds=soon, with_suspects=False)
-        return None if held is None else self._work.start_pass(held)
+        return None if held is None else await self._start_pass(held)
+
+    async def _start_pass(self, held: LeasedRun) -> "asyncio.Task[Ending] | None":
+        """Start a pass, unless a trial has begun here while the run was taken."""
+        if self._work.suspects.may_begin(held.run):
+            return self._work.start_pass(held)
+        try:
+            await held.release(note="a suspect is tried alone where it was taken")
+        except HoldfastError:
+            self._leases.orphans.abandon(held)
+            raise
+        return None
 
     async def _find_suspect(self, agents: Sequence[str]) -> str | None:
         """A run that is to be tried alone; looked for now and then, as there is seldom one."""

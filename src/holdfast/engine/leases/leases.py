@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Final
+from weakref import ref
 
 import msgspec
 
@@ -58,6 +59,8 @@ class Leases:
         self._worker: WorkerRow | None = None
         self._serves: tuple[str, ...] = ()
         self._trying = ""
+        self._tried: tuple[ref[LeasedRun], int] | None = None
+        """A suspect that `next` has taken, and its version then; it ends its trial itself."""
         self._beating: asyncio.Task[None] | None = None
         self.heart: Heartbeat | None = None
         self.sweeper = sweeper.Sweeper(context)
@@ -89,9 +92,11 @@ class Leases:
     ) -> LeasedRun | None:
         """Lease the run that has been ready longest. Returns None if no run is ready in time.
 
-        `with_suspects` includes runs that may have killed their workers. While waiting, it expires
-        due waits and the leases of lost workers. It recovers or blocks a run whose checkpoint is
-        damaged, and tries the next run.
+        `with_suspects` includes runs that may have killed their workers. Until such a run makes
+        progress or is released, a loss of this worker is blamed on it alone.
+
+        While waiting, it expires due waits and the leases of lost workers. It recovers or blocks a
+        run whose checkpoint is damaged, and tries the next run.
         """
         if isinstance(agents, str):
             raise MisuseError(f"agents is a list of names; give [{agents!r}]")
@@ -138,7 +143,7 @@ class Leases:
 
         If the worker is lost before `end_trial`, this run is blamed. Raises as `take` does.
         """
-        self._trying = run_id
+        self._trying, self._tried = run_id, None
         try:
             held = await self.take(run_id, only_ready=True)
         except BaseException:
@@ -287,8 +292,30 @@ class Leases:
             while leased := await sweeper.swept(context, wanted):
                 if leased[0] is not None:
                     with contextlib.suppress(CheckpointCorrupted):
-                        return await self._hold(leased[0])
+                        return await self._hold_on_trial(leased[0])
         return None
+
+    async def _hold_on_trial(self, leased: RunHead) -> LeasedRun:
+        """Return the leased run. A suspect is named on this worker's row before it is loaded."""
+        if self._trying or not leases.is_suspect(leased.run):
+            return await self._hold(leased)
+        self._trying = leased.run.run_id
+        try:
+            await self.renew()
+            held = await self._hold(leased)
+        except BaseException:
+            self._trying = ""
+            raise
+        self._tried = (ref(held), held.version)
+        return held
+
+    def _end_trial_of_next(self) -> None:
+        """End the trial of a suspect that `next` has taken if it has made progress or has ended."""
+        if self._tried is not None:
+            tried, version = self._tried
+            held = tried()
+            if held is None or held.version > version or not held.run.lease_seq:
+                self._tried, self._trying = None, ""
 
     @contextlib.contextmanager
     def _suspecting_orphans(self) -> Generator[None]:
@@ -362,6 +389,7 @@ class Leases:
 
     def _row(self) -> WorkerRow:
         """Return this worker's row."""
+        self._end_trial_of_next()
         if self._worker is None:
             context = self._context
             self._worker = WorkerRow(

@@ -1,0 +1,161 @@
+"""Suspects in one process: tried alone, whichever way the runs beside them would begin."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.engine.messages import peers
+from holdfast.testing.store_suite import async_test
+from tests.backends import Backend
+from tests.leasing.laborer import settings
+from tests.leasing.test_worker_loss import Shop, record_losses
+
+LONG = 3600.0
+MOMENT_SECONDS = 1.0
+
+
+class Stage:
+    """Agents that report that they have begun, and wait until their run may end."""
+
+    def __init__(self, backend: Backend, folder: Path) -> None:
+        self._shop = Shop(backend, folder, lease_seconds=LONG)
+        self.begun: list[str] = []
+        self.may_end: set[str] = set()
+        self.tried, self.other = self._agent("tried"), self._agent("other")
+
+    def _agent(self, name: str) -> holdfast.Agent[..., str]:
+        @holdfast.agent(name=name, cadence="boundary")
+        async def waits(run: holdfast.Run) -> str:
+            self.begun.append(run.run_id)
+            while run.run_id not in self.may_end:
+                await asyncio.sleep(0.01)
+            return "done"
+
+        return waits
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[holdfast.Holdfast]:
+        """A store with a run that is a suspect, and one that is not."""
+        agents = [self.tried, self.other]
+        backend = self._shop.backend
+        async with holdfast.Holdfast(backend.url, agents=agents, settings=settings(LONG)) as hf:
+            await hf.start(self.tried, run_id="suspect")
+            await record_losses(self._shop, "suspect")
+            async with asyncio.timeout(60):
+                yield hf
+
+    async def until_begun(self, *run_ids: str) -> None:
+        while self.begun != [*run_ids]:
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def stage(backend: Backend, tmp_path: Path) -> Stage:
+    return Stage(backend, tmp_path)
+
+
+@async_test
+async def test_run_that_is_asked_for_waits_until_the_trial_of_a_suspect_is_over(
+    stage: Stage,
+) -> None:
+    async with stage.opened() as hf:
+        trial = asyncio.create_task(hf.run(stage.tried, run_id="suspect"))
+        await stage.until_begun("suspect")
+        running = asyncio.create_task(hf.run(stage.other, run_id="o"))
+        await asyncio.sleep(MOMENT_SECONDS)
+        assert stage.begun == ["suspect"]
+        stage.may_end |= {"suspect", "o"}
+        assert [await trial, await running] == ["done", "done"]
+
+
+@async_test
+async def test_suspect_that_is_asked_for_waits_for_runs_that_have_not_proven_themselves(
+    stage: Stage,
+) -> None:
+    async with stage.opened() as hf:
+        running = asyncio.create_task(hf.run(stage.other, run_id="o"))
+        await stage.until_begun("o")
+        trial = asyncio.create_task(hf.run(stage.tried, run_id="suspect"))
+        await asyncio.sleep(MOMENT_SECONDS)
+        assert stage.begun == ["o"]
+        stage.may_end |= {"suspect", "o"}
+        assert [await trial, await running] == ["done", "done"]
+
+
+@async_test
+async def test_worker_begins_no_run_that_it_takes_after_a_trial_has_begun_here(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage.opened() as hf:
+        take_next: Callable[..., Any] = hf.leases.next
+        is_taking, may_take = asyncio.Event(), asyncio.Event()
+
+        async def late(**options: Any) -> Any:
+            is_taking.set()
+            await may_take.wait()
+            return await take_next(**options)
+
+        monkeypatch.setattr(hf.leases, "next", late)
+        worker = hf.new_worker(agents=["other"])
+        working = asyncio.create_task(worker.run())
+        await is_taking.wait()
+        trial = asyncio.create_task(hf.run(stage.tried, run_id="suspect"))
+        await stage.until_begun("suspect")
+        await hf.start(stage.other, run_id="o")
+        may_take.set()
+        while "RUN_RELEASED" not in [entry.kind for entry in await hf.journal.read("o")]:
+            assert stage.begun == ["suspect"]
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(MOMENT_SECONDS)
+        assert stage.begun == ["suspect"]
+        stage.may_end |= {"suspect", "o"}
+        assert await trial == "done"
+        async for _ in hf.runs.watch("o"):
+            pass
+        worker.stop()
+        await working
+
+
+@async_test
+async def test_request_of_a_peer_elsewhere_waits_for_a_trial_too(stage: Stage) -> None:
+    async with stage.opened() as hf:
+        trial = asyncio.create_task(hf.run(stage.tried, run_id="suspect"))
+        await stage.until_begun("suspect")
+        created = await peers.creation(hf._context, agent="other", given=None, reply_to="q")
+        assert not await asyncio.wait_for(hf._work.take_in("o", created, None), 5)
+        assert stage.begun == ["suspect"]
+        stage.may_end |= {"suspect", "o"}
+        assert await trial == "done"
+        assert await hf._work.take_in("o", created, None)
+
+
+async def checkpoint(held: holdfast.LeasedRun) -> None:
+    held.set("turn", 1)
+    await held.checkpoint()
+
+
+async def release(held: holdfast.LeasedRun) -> None:
+    await held.release()
+
+
+@pytest.mark.parametrize("end", [checkpoint, release])
+@async_test
+async def test_suspect_that_is_taken_as_the_next_run_is_named_until_its_trial_is_over(
+    stage: Stage, end: Callable[[holdfast.LeasedRun], Awaitable[None]]
+) -> None:
+    async with stage.opened() as hf:
+
+        async def tried() -> set[str]:
+            return {row.trying_run for row in await hf.leases.workers()}
+
+        held = await hf.leases.next()
+        assert held is not None
+        assert await tried() == {"suspect"}
+        await end(held)
+        await hf.leases.renew()
+        assert await tried() == {""}
