@@ -144,6 +144,36 @@ async def test_courier_claims_many_messages_at_once_or_none(backend: Backend) ->
 
 
 @async_test
+async def test_claim_covers_no_more_than_can_be_delivered_within_it(backend: Backend) -> None:
+    """Slow deliveries let a courier claim fewer messages at once, and quick ones more again."""
+    async with holdfast.open(backend.url) as hf:
+        queues, pause = Queues(hf._context), 0.6 * SHORT
+        working, peaks = 0, list[int]()
+
+        async def deliver(messages: Sequence[QueuedMessage]) -> None:
+            nonlocal working
+            working += len(messages)
+            peaks.append(working)
+            await asyncio.sleep(pause)
+            for message in messages:
+                await queues.ack(message)
+            working -= len(messages)
+
+        courier = Courier(queues, "q", deliver, lease=SHORT, split=one_by_one)
+        await asyncio.gather(*(queues.publish("q", key=f"slow-{n}") for n in range(150)))
+        assert await courier.deliver_due() == 150
+        assert max(peaks) == 64
+        assert max(peaks[-8:]) <= 8
+        pause = 0.0
+        await asyncio.gather(*(queues.publish("q", key=f"quick-{n}") for n in range(60)))
+        await courier.deliver_due()
+        pause, peaks = 0.6 * SHORT, []
+        await asyncio.gather(*(queues.publish("q", key=f"last-{n}") for n in range(60)))
+        await courier.deliver_due()
+        assert max(peaks) > 8
+
+
+@async_test
 async def test_messages_of_one_ordering_are_delivered_one_after_another(backend: Backend) -> None:
     async with holdfast.open(backend.url) as hf:
         queues, delivered = Queues(hf._context), list[str]()

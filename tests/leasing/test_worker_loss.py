@@ -33,9 +33,17 @@ from tests.chaos.test_spooling import freeze, thaw
 from tests.conftest import OwnPostgres
 from tests.leasing.laborer import LOOKED, agents, settings
 from tests.processes import Child
+from tests.suite.time_limits import limit_of
 
 PATIENCE_SECONDS = 240.0
 BUSY = "while True: pass"
+
+
+@pytest.fixture(autouse=True)
+def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits end a little before the time limit of their test, so that they say what they miss."""
+    seconds = 0.8 * limit_of(request.node)
+    monkeypatch.setattr(sys.modules[__name__], "PATIENCE_SECONDS", seconds)
 
 
 def wait_until(is_so: Callable[[], bool], what: str) -> None:
@@ -551,6 +559,56 @@ async def test_take_renews_a_row_with_less_than_half_a_lease_left_and_no_other(
             await hf.runs.open("c")
             assert row()[0] >= full[0]
             assert row()[1] == full[1] + 1
+
+
+AHEAD = [(20, 20), (3600, 0)]
+"""Seconds that a row is ahead of a beat, and stays so: more than a lease was another clock."""
+
+
+@pytest.mark.parametrize(("ahead", "kept"), AHEAD)
+@async_test
+async def test_late_beat_never_moves_a_row_back_unless_the_clock_was_set_back(
+    backend: Backend, ahead: int, kept: int
+) -> None:
+    async with holdfast.Holdfast(backend.url, settings=settings(60)) as hf:
+        await hf.leases.renew()
+        with backend.raw() as raw:
+            moved = "UPDATE workers SET expires_at = expires_at + ? RETURNING expires_at"
+            ((expires_at,),) = raw.rows(moved, ahead * 1_000_000)
+            await hf.leases.renew()
+            ((now,),) = raw.rows("SELECT expires_at FROM workers")
+    assert (now == expires_at) is (kept == ahead)
+    assert now >= expires_at - (ahead - kept) * 1_000_000
+
+
+@pytest.mark.parametrize(("ahead", "kept"), AHEAD)
+@async_test
+async def test_take_that_meets_a_beat_never_moves_its_row_back(
+    postgres_url: str, ahead: int, kept: int
+) -> None:
+    """PostgreSQL only: SQLite has one writer, and no beat comes between."""
+    backend = PostgresBackend(postgres_url)
+    async with (
+        holdfast.Holdfast(postgres_url, settings=settings(60)) as hf,
+        await psycopg.AsyncConnection.connect(postgres_url) as beating,
+    ):
+        await hf.runs.create("r")
+        await hf.leases.renew()
+        with backend.raw() as raw:
+            ((full,),) = raw.rows("SELECT expires_at FROM workers")
+            raw.execute("UPDATE workers SET expires_at = expires_at - 50000000")
+            expires_at = full + ahead * 1_000_000
+            await beating.execute("UPDATE workers SET expires_at = %s", (expires_at,))
+            taking = asyncio.create_task(hf.runs.open("r"))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                while not raw.rows(waiting):
+                    await asyncio.sleep(0.01)
+            await beating.commit()
+            await taking
+            ((now,),) = raw.rows("SELECT expires_at FROM workers")
+    assert (now == expires_at) is (kept == ahead)
+    assert now >= full
 
 
 @async_test
