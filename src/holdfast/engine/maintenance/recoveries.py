@@ -101,7 +101,7 @@ class Recoveries:
         by = by and names.check(by, what="by")
         note = names.check_text(note, what="note")
         try:
-            await self.check_tries(run_id)
+            await check_tries(self._context, run_id)
         except RunBlocked:
             if run.status is not RunStatus.BLOCKED:
                 await self._give_up(run, by)
@@ -122,16 +122,6 @@ class Recoveries:
             return await self._get(run_id)
         failure = Failure(Cause.CORRUPTION if is_damaged else Cause.ERROR, reason, attempts=0)
         return await _go_back(self._context, point, failure, version=target, by=by, missing=missing)
-
-    async def check_tries(self, run_id: str) -> None:
-        """Raise RunBlocked after too many recoveries in a row that made no progress."""
-        asked = recoveries.asked_in_a_row(await _since_progress(self._context, run_id))
-        if asked >= recoveries.TRIES:
-            raise RunBlocked(
-                f"run {run_id} is not recovered: it was recovered {asked} times, and came no "
-                "further. Mend what stops it, then let it go on: `holdfast runs unblock "
-                f"{run_id}`"
-            )
 
     async def _give_up(self, run: RunRow, by: str) -> None:
         note = f"it was recovered {recoveries.TRIES} times, and came no further"
@@ -189,6 +179,16 @@ class Recoveries:
                 f"there is no run {run_id!r}; `holdfast runs list` shows those that are"
             )
         return found
+
+
+async def check_tries(context: Context, run_id: str) -> None:
+    """Raise RunBlocked after too many recoveries in a row that made no progress."""
+    asked = recoveries.asked_in_a_row(await _since_progress(context, run_id))
+    if asked >= recoveries.TRIES:
+        raise RunBlocked(
+            f"run {run_id} is not recovered: it was recovered {asked} times, and came no further. "
+            f"Mend what stops it, then let it go on: `holdfast runs unblock {run_id}`"
+        )
 
 
 async def find_point(context: Context, run_id: str) -> RecoveryPoint:
