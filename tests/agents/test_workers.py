@@ -229,6 +229,29 @@ async def test_heart_goes_on_beating_after_an_error_that_nobody_expected(store: 
 
 
 @async_test
+async def test_task_beside_the_runs_is_started_again_after_an_error(store: str) -> None:
+    """Say, the delivery of messages: without it replies wait for ever."""
+    begun: list[int] = []
+    again = asyncio.Event()
+
+    async def deliver() -> None:
+        begun.append(len(begun))
+        if len(begun) == 1:
+            raise OSError("nobody expected this")
+        again.set()
+        await asyncio.Event().wait()
+
+    async with holdfast.Holdfast(store) as hf:
+        worker = hf.new_worker(agents=[])
+        worker.beside.append(deliver)
+        working = asyncio.create_task(worker.run())
+        await asyncio.wait_for(again.wait(), 60)
+        worker.stop()
+        await working
+    assert begun == [0, 1]
+
+
+@async_test
 async def test_run_that_was_just_taken_is_handed_back_by_a_worker_that_stops(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

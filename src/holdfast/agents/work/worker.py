@@ -82,7 +82,7 @@ class Worker:
         await sweeper.forget_lost_workers(self._work.context)
         await self._leases.serve(self._names)
         self._taking = asyncio.create_task(self._take_runs())
-        beside = [asyncio.create_task(begin()) for begin in self.beside]
+        beside = [asyncio.create_task(_keep_up(begin)) for begin in self.beside]
         try:
             await asyncio.wait([self._taking])
             if not self._taking.cancelled():
@@ -208,6 +208,16 @@ class Worker:
             log.warning(
                 "%s: %s (`holdfast runs show` tells more)", task.get_name(), describe(error)
             )
+
+
+async def _keep_up(begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Start a task again whenever it fails: without it messages wait, or nobody verifies."""
+    while True:
+        try:
+            return await begin()
+        except Exception:
+            log.exception("a task of a worker failed, and is started again")
+            await asyncio.sleep(_AWAY_SECONDS)
 
 
 async def _end(tasks: Sequence["asyncio.Task[None]"]) -> None:
