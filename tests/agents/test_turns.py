@@ -1,5 +1,7 @@
 """A run re-enters with its last checkpoint, and what its turn has on record is given back."""
 
+import asyncio
+import gc
 import random
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Message, ToolCall, Usage
+from holdfast.agents.turn.turn import Turn
 from holdfast.errors import (
     InputDiffers,
     MisuseError,
@@ -366,3 +369,23 @@ async def test_part_of_another_type_is_refused(store: str) -> None:
         held = await hf.leases.take(fork.run_id)
         with pytest.raises(UnsupportedValue):
             holdfast.Log(held, "log", int, lambda item: None)
+
+
+@async_test
+async def test_what_a_turn_has_started_does_not_keep_its_state_in_memory(store: str) -> None:
+    """A task, say of a connection pool, copies the context it is made in, and may live for long."""
+    left: list[asyncio.Task[bool]] = []
+
+    @holdfast.agent
+    async def starts(run: holdfast.Run) -> None:
+        run.value("held", bytes).set(b"x" * 1000)
+        left.append(asyncio.create_task(asyncio.Event().wait()))
+        await run.checkpoint()
+
+    async with holdfast.Holdfast(store, agents=[starts]) as hf:
+        await hf.run(starts, run_id="large")
+        gc.collect()
+        turns = [each for each in gc.get_objects() if isinstance(each, Turn)]
+        assert not left[0].done()
+        left[0].cancel()
+    assert [each for each in turns if each.held.run_id == "large"] == []

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, NamedTuple
+from weakref import ref
 
 import msgspec
 
@@ -16,7 +17,8 @@ from holdfast import ids
 from holdfast.agents.turn.turn import Turn
 from holdfast.kernel.travel import PastItem
 
-_turn: Final[ContextVar[Turn | None]] = ContextVar("holdfast_turn", default=None)
+# Weak: a connection or task that is made during the turn copies the context, and may live on.
+_turn: Final[ContextVar[ref[Turn] | None]] = ContextVar("holdfast_turn", default=None)
 
 
 class ChildStart(NamedTuple):
@@ -33,7 +35,7 @@ def placing_starts(turn: Turn | None) -> Generator[None]:
     A step or a tool has none: its result is on record, and it may be left out when the turn is
     repeated.
     """
-    token = _turn.set(turn)
+    token = _turn.set(None if turn is None else ref(turn))
     try:
         yield
     finally:
@@ -45,7 +47,8 @@ async def place(parent_id: str, agent: str, digest: bytes) -> ChildStart | None:
 
     What the start may follow from is stored when this returns.
     """
-    turn = _turn.get()
+    placed_in = _turn.get()
+    turn = None if placed_in is None else placed_in()
     if turn is None or turn.held.run_id != parent_id or turn.gate.is_closed:
         return None
     position = turn.places.of_wait("start", agent, digest).place
