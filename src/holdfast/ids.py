@@ -30,11 +30,6 @@ def new_run_id() -> str:
     return str(uuid7())
 
 
-def run_id_of(digest: bytes) -> str:
-    """The id of a run that is always the same for what the digest was made of."""
-    return str(uuid.UUID(bytes=digest[:16], version=5))
-
-
 def new_worker_id() -> str:
     number = (time.time_ns() // 1_000_000) << 32 | int.from_bytes(os.urandom(4), "big")
     return "w" + "".join(_ALPHABET[number >> shift & 31] for shift in range(75, -1, -5))

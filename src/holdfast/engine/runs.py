@@ -132,19 +132,19 @@ class Runs:
 
     async def cancel(self, run_id: str, *, by: str = "", note: str = "") -> None:
         """End a run now; the worker that holds it finds out at its next commit."""
-        await self._move(run_id, Draft(Kind.RUN_CANCELLED, runs.RunFinished(_remark(note))), by)
+        await cancel_run(self._context, run_id, by=by, note=note)
 
     async def block(
         self, run_id: str, reason: BlockedReason | str, *, by: str = "", note: str = ""
     ) -> None:
         """Block a run until an operator acts."""
-        await self._move(
-            run_id, Draft(Kind.RUN_BLOCKED, runs.Blocked(runs.reason_of(reason), _remark(note))), by
-        )
+        blocked = runs.Blocked(runs.reason_of(reason), _remark(note))
+        await _move(self._context, run_id, Draft(Kind.RUN_BLOCKED, blocked), by)
 
     async def unblock(self, run_id: str, *, by: str = "", note: str = "") -> None:
         """Give a blocked run back to the workers."""
-        await self._move(run_id, Draft(Kind.RUN_UNBLOCKED, runs.Released(note=_remark(note))), by)
+        unblocked = Draft(Kind.RUN_UNBLOCKED, runs.Released(note=_remark(note)))
+        await _move(self._context, run_id, unblocked, by)
 
     async def fork(
         self,
@@ -194,17 +194,6 @@ class Runs:
         """Return what a run did before it went back or recovered, and has not asked for again."""
         await self.get(run_id)
         return await travel.unclaimed(self._context, run_id)
-
-    async def _move(self, run_id: str, draft: Draft, by: str) -> None:
-        def decide(snapshot: Snapshot) -> LateDecision:
-            if snapshot.run is None:
-                raise RunNotFound(f"there is no run {run_id!r}")
-            runs.check_move(snapshot.run, draft.kind)
-            return LateDecision(None, (draft,))
-
-        names.check(run_id, what="run id")
-        by = by and names.check(by, what="by")
-        await self._context.decide_late(run_id, decide, by=by, topics=CANCELS)
 
     async def _body(self, run_id: str, seq: int, kinds: Container[str]) -> Any:
         found = await self._context.store.journal.named(run_id, [seq])
@@ -274,6 +263,8 @@ async def create_run(
         root_id="" if former is None else former.key,
         parent_id=parent_id,
         forked_from="" if former is None else former.item_id,
+        resend=() if former is None else former.resend,
+        parent_seq=await _head_of(context, parent_id),
         subject=subject and names.check(subject, what="subject"),
         owner=owner,
     )
@@ -282,12 +273,35 @@ async def create_run(
     return await unheld_runs.create(context, unheld_runs.choose_id(run_id), [created, *limits])
 
 
+async def _head_of(context: Context, run_id: str) -> int:
+    """Return where the journal of a parent ends; 0 if there is no parent."""
+    head = await context.store.journal.head(run_id) if run_id else None
+    return 0 if head is None else head.seq
+
+
 async def get_run(context: Context, run_id: str) -> RunRow:
     """Return a run; raises RunNotFound."""
     found = await context.store.runs.get(names.check(run_id, what="run id"))
     if found is None:
         raise RunNotFound(f"there is no run {run_id!r}; `holdfast runs list` shows those that are")
     return found
+
+
+async def cancel_run(context: Context, run_id: str, *, by: str = "", note: str = "") -> None:
+    """End a run now, as `Runs.cancel` does."""
+    await _move(context, run_id, Draft(Kind.RUN_CANCELLED, runs.RunFinished(_remark(note))), by)
+
+
+async def _move(context: Context, run_id: str, draft: Draft, by: str) -> None:
+    def decide(snapshot: Snapshot) -> LateDecision:
+        if snapshot.run is None:
+            raise RunNotFound(f"there is no run {run_id!r}")
+        runs.check_move(snapshot.run, draft.kind)
+        return LateDecision(None, (draft,))
+
+    names.check(run_id, what="run id")
+    by = by and names.check(by, what="by")
+    await context.decide_late(run_id, decide, by=by, topics=CANCELS)
 
 
 def _remark(note: str) -> str:

@@ -115,6 +115,7 @@ class RunCreated(msgspec.Struct, frozen=True, array_like=True, gc=False):
     subject: str = ""
     owner: str = ""
     resend: tuple[str, ...] = ()  # what the runs it continues did, and it is to send again
+    parent_seq: int = 0  # the last entry of its parent then, if that did not call it
 
 
 class Rewound(msgspec.Struct, frozen=True, array_like=True, gc=False):

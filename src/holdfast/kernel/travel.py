@@ -32,6 +32,9 @@ LEFT: Final = (f"{OWN_PARTS}versions",)
 FRESH: Final = f"{OWN_PARTS}fresh"
 """The part that says that nothing was stored for the input ("start") or the next message yet."""
 
+START: Final = f"{OWN_PARTS}start"
+"""The name of the steps that record which runs an agent's code has started."""
+
 Fresh = Literal["start", "message"]
 ItemKind = Literal["effect", "call", "start", "wait", "signal", "step"]
 Then = Literal["given_back", "to_be_resolved", "not_there"]
@@ -50,14 +53,14 @@ class PastItem(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     kind    name                 key                  item_id
     effect  the tool             the effect's key     the effect's; none: it is to be sent again
     call    the agent            the child's root     the wait's; none: it is to be made anew
-    start   the agent            the child's root     the run's, which was begun with parent=
+    start   the agent            the child's root     the run's, which was started with parent=
     wait    its kind             -                    the wait's
     signal  the signal's         -                    the signal's
     step    the step's           -                    the number of its entry
 
-    `resend` is what is to be sent again below a call. `is_kept` says that the wait was left open
-    for the turn that begins here, and is given up if that does not ask for it. `follows_loss` says
-    that a result before this step is damaged, so that the state it was made from may differ.
+    `resend` is what is to be sent again below a call. `is_kept` says that the wait or run was left
+    open for the turn that begins here, and is given up if that does not ask for it. `follows_loss`
+    says that a result before this step is damaged, so that the state it was made from may differ.
     """
 
     kind: ItemKind
@@ -73,6 +76,21 @@ class PastItem(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def place(self) -> str:
         """What makes two of them the same."""
         return self.key or f"{self.kind}/{self.item_id}"
+
+
+class StartedRun(msgspec.Struct, frozen=True):
+    """What a step START records: a run that was started, and what it continues.
+
+    `exists` says that it is a former run, which was found when the code started it again.
+    """
+
+    run_id: str
+    agent: str
+    digest: bytes
+    root: str
+    former: str = ""
+    resend: tuple[str, ...] = ()
+    exists: bool = False
 
 
 def turn_at(version: int, stored: Sequence[int] | None) -> int:

@@ -7,6 +7,7 @@ crash before that, the code takes it again.
 """
 
 import hashlib
+from contextlib import suppress
 
 import msgspec
 
@@ -16,8 +17,9 @@ from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.maintenance.replayed_effects import PreparedPast
 from holdfast.engine.messages.replies import intact_entry
 from holdfast.engine.reading.journal import body_of
+from holdfast.engine.runs import cancel_run
 from holdfast.engine.waits import Waits
-from holdfast.errors import BodyErased, IntegrityError
+from holdfast.errors import BodyErased, IllegalMove, IntegrityError, RunNotFound
 from holdfast.kernel import journal, travel
 from holdfast.kernel.travel import FRESH, PAST, RESEND, TURN, Fresh, ItemKind, PastItem
 from holdfast.kernel.waits import WaitStatus
@@ -81,10 +83,10 @@ class ReplayedCalls:
             self._claim(found, root)
         return found
 
-    def call_made(self, root: str, key: str) -> None:
+    def call_made(self, root: str, key: str, *, kind: ItemKind = "call") -> None:
         """A call was made again in this turn under this key: no other call may claim it."""
         for item in self._left:
-            if item.kind == "call" and item.key == key:
+            if item.kind == kind and item.key == key:
                 return self._claim(item, root)
 
     def key_of(self, own: str) -> str:
@@ -102,10 +104,10 @@ class ReplayedCalls:
         return found
 
     async def give_up_kept(self, context: Context) -> None:
-        """Cancel the waits that were left open for this turn, and that it has not asked for."""
+        """Cancel the waits and runs that were left open for this turn, and not asked for."""
         for at, item in enumerate(self._left):
             if item.is_kept:
-                await Waits(context).cancel(item.item_id)
+                await _give_up(context, item)
                 self._left[at] = msgspec.structs.replace(item, is_kept=False)
                 self._held.splice(PAST, at, 1, [self._left[at]])
 
@@ -116,6 +118,14 @@ class ReplayedCalls:
         if own and self._keys.get(own, own) != item.key:
             self._keys = travel.swapped(self._keys, own, item.key)
             self._held.set(RESEND, self._keys)
+
+
+async def _give_up(context: Context, item: PastItem) -> None:
+    if item.kind != "start":
+        await Waits(context).cancel(item.item_id)
+        return
+    with suppress(RunNotFound, IllegalMove):  # it has ended meanwhile
+        await cancel_run(context, item.item_id, note="the run that started it went back")
 
 
 async def wait_of(context: Context, item: PastItem) -> RecordedWait | None:

@@ -4,6 +4,7 @@ One object for a whole pass. `begin` starts the next turn with what is in the jo
 nothing of the turn before is left.
 """
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -50,6 +51,7 @@ class Turn:
         continued: PreparedPast | None = None,
         handoffs: "HandoffProtocol | None" = None,
     ) -> None:
+        self.loop = asyncio.get_running_loop()
         self.context = context
         self.held = held
         self.rules = rules

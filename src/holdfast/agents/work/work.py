@@ -98,9 +98,11 @@ class Work:
             type_conversion.plain(given, what="input")
         )  # raises for invalid input before the id is used
         create = self._runs.create
-        if parent_id and run_id is None:
+        if parent_id:
             digest = codec.canonical_digest(given, name="input")
-            start = await child_starts.place(parent_id, agent.name, digest)
+            start = await child_starts.place(parent_id, agent.name, digest, run_id)
+            if start is not None and start.exists:
+                return await self._runs.get(start.run_id)
             if start is not None:
                 run_id, create = start.run_id, partial(create_run, self.context, former=start.item)
         try:

@@ -14,15 +14,15 @@ from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of
 from holdfast.engine.reading.proved_effects import effects_after
 from holdfast.engine.reading.versions import load_newest
-from holdfast.errors import HoldfastError, IntegrityError
+from holdfast.errors import HoldfastError, IntegrityError, SchemaMismatch
 from holdfast.kernel import indexes, journal, signals, travel, waits
 from holdfast.kernel.checkpoints import Step
 from holdfast.kernel.edits import OWN_PARTS
 from holdfast.kernel.effects import Effect
-from holdfast.kernel.journal import ORIGIN, Entry, Kind
+from holdfast.kernel.journal import ORIGIN, Entry, Header, Kind
 from holdfast.kernel.peers import PEER, call_of
 from holdfast.kernel.runs import RunCreated, RunRow
-from holdfast.kernel.travel import PAST, RESEND, PastItem
+from holdfast.kernel.travel import PAST, RESEND, START, PastItem, StartedRun
 from holdfast.kernel.waits import Wait, WaitStatus
 from holdfast.stores.reads import RunFilter
 
@@ -33,11 +33,15 @@ _OF_CHECKPOINTS: Final = frozenset({Kind.CHECKPOINT_CREATED, Kind.STATE_VALUES, 
 
 
 class MadeCall(NamedTuple):
-    """A call of another agent, and the run that was called if it is in this store."""
+    """A call of another agent, and the run that was called if it is in this store.
+
+    `is_placed` says that the agent's code has started the run with parent=, and asks for it again.
+    """
 
     item: PastItem
     wait: Wait | None
     child: RunRow | None
+    is_placed: bool = False
 
 
 class ReplayableCalls(NamedTuple):
@@ -59,17 +63,79 @@ class ReplayableCalls(NamedTuple):
 
 
 async def done_after(context: Context, run_id: str, *, seq: int, at: int) -> ReplayableCalls:
-    """Return what a run did after an entry, and began with parent= after a moment."""
+    """Return what a run did after an entry, and who was started with parent= after it.
+
+    `at` is when the entry was written: for children that do not say what they followed.
+    """
     effects = await effects_after(context, run_id, seq=seq)
     opened = [w for w in await context.store.waits.of_run(run_id) if w.opened_seq > seq]
     calls = await _calls(context, run_id, [wait for wait in opened if wait.kind == PEER])
     there = [effect for effect in effects if travel.then_of(effect) != "not_there"]
     order = [(effect.issued_seq, travel.item_of(effect)) for effect in there]
     order += [(call.wait.opened_seq, call.item) for call in calls if call.wait is not None]
+    recorded = await _recorded_starts(context, run_id, seq)
+    order += [(started_seq, call.item) for started_seq, call in recorded]
     items = [item for _, item in sorted(order, key=lambda pair: pair[0])]
-    started = [child async for child in _started(context, run_id) if child.created_at > at]
-    begun = [MadeCall(_start_item(child), None, child) for child in reversed(started)]
-    return ReplayableCalls([*items, *(call.item for call in begun)], effects, [*calls, *begun])
+    begun = await _started_after(context, run_id, seq=seq, at=at)
+    known = {call.item.item_id for _, call in recorded}
+    others = [
+        MadeCall(_start_item(child), None, child) for child in begun if child.run_id not in known
+    ]
+    calls += [call for _, call in recorded]
+    return ReplayableCalls([*items, *(call.item for call in others)], effects, [*calls, *others])
+
+
+async def _recorded_starts(context: Context, run_id: str, seq: int) -> list[tuple[int, MadeCall]]:
+    """Return the runs that the agent's code started after an entry, with the entries saying so."""
+    seqs: list[int] = []
+    after = seq
+    while page := await context.store.journal.headers_after(run_id, after=after, limit=_PAGE):
+        seqs += [entry.seq for entry in page if _is_start(entry)]
+        after = page[-1].seq
+    found: list[tuple[int, MadeCall]] = []
+    for linked in await context.store.journal.named(run_id, seqs):
+        if not journal.is_intact(linked.entry, linked.previous or b""):
+            continue  # the row of the run shows it
+        try:
+            started = msgspec.convert(body_of(linked.entry), StartedRun)
+        except (HoldfastError, msgspec.ValidationError):
+            continue
+        child = await context.store.runs.get(started.run_id)
+        item = PastItem("start", started.agent, started.digest, started.root, started.run_id)
+        found.append((linked.entry.seq, MadeCall(item, None, child, is_placed=True)))
+    return found
+
+
+def _is_start(entry: Header) -> bool:
+    if entry.kind != Kind.STEP_RECORDED:
+        return False
+    try:
+        facts = indexes.facts_of(entry)
+    except (IntegrityError, SchemaMismatch):
+        return False
+    return isinstance(facts, Step) and facts.name == START
+
+
+async def _started_after(context: Context, run_id: str, *, seq: int, at: int) -> list[RunRow]:
+    """Return the runs that were started with parent= after an entry, the oldest first."""
+    started = [child async for child in _started(context, run_id)]
+    created = await context.store.journal.headers([(child.run_id, 1) for child in started])
+    followed = {each.run_id: _followed(each) for each in created}
+    return [
+        child
+        for child in reversed(started)
+        if (followed.get(child.run_id, 0) or (seq if child.created_at <= at else seq + 1)) > seq
+    ]
+
+
+def _followed(created: Header) -> int:
+    """Return the last entry of its parent when a run was created; 0 if it does not say."""
+    try:
+        facts = indexes.facts_of(created)
+    except (IntegrityError, SchemaMismatch):
+        return 0
+    # The entry that it followed is part of its past, too.
+    return facts.parent_seq + 1 if isinstance(facts, RunCreated) and facts.parent_seq else 0
 
 
 async def done_before_fork(context: Context, run: RunRow) -> ReplayableCalls:
@@ -144,7 +210,10 @@ async def started_before(
     if not parent.forked_from and all(run.input_digest != digest for run in begun):
         return None
     state = (await load_newest(context, parent_id)).parts
-    past = [msgspec.convert(item, PastItem) for item in state.decode_part(PAST, [])]
+    if parent.forked_from and not state.version:
+        past = (await continued(context, parent)).items
+    else:
+        past = [msgspec.convert(item, PastItem) for item in state.decode_part(PAST, [])]
     claimed = {run.forked_from for run in begun}
     left = [item for item in past if item.item_id not in claimed]
     return travel.find(left, "start", agent, digest)

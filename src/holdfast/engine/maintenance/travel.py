@@ -167,11 +167,14 @@ async def plan(context: Context, run_id: str, version: int) -> TravelPlan:
 async def _planned(context: Context, call: MadeCall) -> PlannedCall:
     wait, child, item = call.wait, call.child, call.item
     status = WaitStatus.CANCELLED if wait is None else wait.status
+    if call.is_placed and child is not None and child.status not in runs.ENDED:
+        status = WaitStatus.OPEN
     is_completed = child is not None and child.status is runs.RunStatus.COMPLETED
     if wait is not None and child is None and status is WaitStatus.RESOLVED:
         reply = await reply_to_call(context, Waits(context), wait.wait_id)
         is_completed = reply is not None and reply.status == "completed"
-    then = travel.then_of_call(status, is_completed=is_completed and wait is not None)
+    is_served = wait is not None or call.is_placed
+    then = travel.then_of_call(status, is_completed=is_completed and is_served)
     run_id = item.item_id if child is None else child.run_id
     caller = wait.run_id if wait is not None else (child.parent_id if child else "")
     return PlannedCall(run_id, item.name, caller, then)
@@ -294,6 +297,7 @@ async def _rewinding(
         point.past = travel.past_of(point.past, more)
     named = {item.item_id for item in point.past}
     kept = {wait.wait_id for wait in opened if wait.wait_id in named}
+    kept |= _at_work(point.done.calls, run.run_id)
     given_up = set[str]() if change.serves else kept
     point.past = [_kept(item, given_up) for item in point.past]
     signals = await context.store.signals.of_run(run.run_id)
@@ -322,8 +326,18 @@ async def _rewinding(
     return [*begun, *versions.drafts, *_cancelled(run, closed, groups)]
 
 
+def _at_work(calls: Sequence[MadeCall], run_id: str) -> set[str]:
+    """Return the runs that the code of a run has started, and that have not ended."""
+    placed = [call.child for call in calls if call.is_placed and call.child is not None]
+    return {
+        child.run_id
+        for child in placed
+        if child.parent_id == run_id and child.status not in runs.ENDED
+    }
+
+
 def _kept(item: PastItem, kept: Collection[str]) -> PastItem:
-    """Return an item that notes whether its wait stays open for the next turn only."""
+    """Return an item that notes whether its wait or run is left for the next turn only."""
     is_kept = item.item_id in kept
     return item if item.is_kept is is_kept else msgspec.structs.replace(item, is_kept=is_kept)
 
