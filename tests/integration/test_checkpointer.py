@@ -1051,3 +1051,31 @@ async def test_plan_comes_back_as_its_own_types(store: str) -> None:
 def test_timestamps_have_a_zone() -> None:
     (plain,) = serialize_transcript([Message.user("hi")])
     assert datetime.fromisoformat(plain["created_at"]).tzinfo == UTC
+
+
+@pytest.mark.parametrize("saves", [False, True], ids=["at once", "after a checkpoint"])
+@pytest.mark.parametrize("fails", [False, True], ids=["done", "unknown"])
+@async_test
+async def test_call_is_made_once_however_often_its_id_is_dispatched(
+    store: str, saves: bool, fails: bool
+) -> None:
+    paid: list[str] = []
+
+    @holdfast.tool(key="call", in_doubt="fail")
+    async def pay(what: str, *, key: Key) -> str:
+        paid.append(key)
+        if fails:
+            raise OSError("the connection was lost after the payment")
+        return "paid"
+
+    async with Checkpointer(store) as checkpointer:
+        await checkpointer.start_session("s")
+        registry = ToolRegistry([pay], checkpointer, "s")
+        await registry.adispatch("pay", {"what": "x"}, "c1")
+        if saves:
+            await checkpointer.save_checkpoint("s", [{"n": 1}], None, 0.0)
+        again = await registry.adispatch("pay", {"what": "x"}, "c1")
+        assert ("interrupted" if fails else "idempotent replay") in again.content
+        assert len(paid) == 1
+        await registry.adispatch("pay", {"what": "x"}, "c2")
+    assert len(paid) == 2

@@ -185,7 +185,10 @@ class Tool(Generic[P, R]):
         if policy == "args":
             return effects.key_of(place.root_id, self.name, arguments.digest)
         # Some models number their calls from 1 in every reply: the id alone does not name a call.
-        where = (place.root_id, place.turn, place.number)
+        # But equal ids in one turn are one call of a model, which the agent's code may try again.
+        where = (place.root_id, place.turn)
+        if self.policy.effect == "idempotent":
+            where = (place.root_id, place.turn, place.number)
         return _digest(*where, self.name, arguments.digest, place.call_id)
 
     async def invoke(self, arguments: Arguments, key: str) -> Any:

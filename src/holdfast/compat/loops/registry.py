@@ -169,8 +169,10 @@ class ToolRegistry:
         return _RegistryCall(tool, arguments, call_id, key, self._session_id)
 
     def _key(self, tool: Tool[..., Any], arguments: Arguments, call_id: str, *, nth: int) -> str:
-        session = self._session_id
-        place = CallPosition(session, self._version, usable_id(call_id), str(nth))
+        # A loop may save a checkpoint between two tries of a call: its id names it in all versions.
+        is_named = call_id and tool.policy.effect == "mutate" and not tool.policy.repeat
+        turn = 0 if is_named else self._version
+        place = CallPosition(self._session_id, turn, usable_id(call_id), str(nth))
         return tool.key_for(arguments, place)
 
 
