@@ -7,7 +7,13 @@ import pytest
 import holdfast
 from holdfast import WaitSpec, clock
 from holdfast.engine import sweeper
-from holdfast.errors import IndexCorrupted, JournalCorrupted, MisuseError, WaitNotFound
+from holdfast.errors import (
+    IndexCorrupted,
+    JournalCorrupted,
+    MisuseError,
+    RunWaiting,
+    WaitNotFound,
+)
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
 from tests.recovery.test_index_attacks import columns
@@ -119,6 +125,48 @@ async def test_forged_sign_of_life_moves_no_deadline_forward(backend: Backend, k
         assert (await hf.runs.get("r")).blocked_reason == "corruption"
         await hf.reindex("r")
         assert await hf.journal.verify("r") == []
+        assert (await hf.waits.get("w")).deadline > clock.seconds(500)
+
+
+@holdfast.agent
+async def helper(run: holdfast.Run, what: str) -> str:
+    return what
+
+
+@holdfast.agent(peers=[helper])
+async def caller(run: holdfast.Run, limit: float | None) -> str:
+    return await run.peer(helper, "x", timeout=0.1, queue_timeout=limit)
+
+
+@pytest.mark.parametrize("limit", [None, 3600.0], ids=["no limit", "an hour"])
+@async_test
+async def test_call_that_nobody_has_taken_is_not_ended_by_a_sign_of_life(
+    backend: Backend, limit: float | None
+) -> None:
+    async with holdfast.Holdfast(backend.url, agents=[caller]) as hf:
+        with pytest.raises(RunWaiting):
+            await (await hf.start(caller, limit, run_id="r")).result(timeout=0.5)
+        (wait,) = await hf.waits.of_run("r")
+        assert await hf.waits.extend(wait.wait_id, timeout_seconds=0.01)
+        assert (await hf.waits.get(wait.wait_id)).deadline == wait.deadline
+        with backend.raw() as raw:
+            forged = "progress_at = opened_at, deadline = opened_at + patience"
+            assert raw.execute(f"UPDATE waits SET {forged}") == 1
+        assert await sweeper.expire_due_waits(hf._context, limit=10) == 0
+        assert (await hf.runs.get("r")).blocked_reason == "corruption"
+
+
+@async_test
+async def test_sign_of_life_takes_no_deadline_away(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        held = await hf.runs.open("r")
+        opened = WaitSpec(kind="peer", name="n", wait_id="w", timeout_seconds=600)
+        await held.open_waits([opened], suspend=True)
+        with backend.raw() as raw:
+            assert raw.execute("UPDATE waits SET deadline = 0, progress_at = opened_at + 1") == 1
+        with pytest.raises(IndexCorrupted):
+            await hf.waits.get("w")
+        await hf.reindex("r")
         assert (await hf.waits.get("w")).deadline > clock.seconds(500)
 
 

@@ -176,7 +176,10 @@ class Waits:
         timeout_seconds: float | None = None,
         deadline: datetime | None = None,
     ) -> bool:
-        """Move an open wait's deadline, because its peer gave a sign of life; False if settled."""
+        """Move an open wait's deadline, because its peer gave a sign of life; False if settled.
+
+        A wait for a run of this store is never made shorter: the run gives its own signs of life.
+        """
         wait = await self.get(wait_id)
         if (timeout_seconds is None) == (deadline is None):
             raise MisuseError("give either timeout_seconds or deadline")
@@ -195,6 +198,8 @@ class Waits:
             else:
                 moment = snapshot.now + clock.seconds(timeout_seconds or 0.0)
             moment = max(moment, snapshot.now + known.patience)
+            if known.address == peers.STORE and not 0 < known.deadline < moment:
+                return LateDecision(True)
             return LateDecision(True, touches=(ExtendWait(wait_id, moment, snapshot.now),))
 
         return await self._context.decide_late(wait.run_id, decide, wait_ids=(wait_id,))

@@ -19,11 +19,11 @@ def with_hints(wait: Wait, stored: Wait | None) -> Wait:
     """Return a wait of the journal, with what its row has beside it."""
     if stored is None:
         return wait
-    joined = call_at(wait.address)
+    is_moved = stored.is_moved and bool(stored.deadline or not wait.deadline)
     return msgspec.structs.replace(
         wait,
         # A sign of life moves it; one that joined a call lasts as long as the caller waits.
-        deadline=stored.deadline if stored.is_moved or joined else wait.deadline,
+        deadline=stored.deadline if is_moved or call_at(wait.address) else wait.deadline,
         duplicates=stored.duplicates,
         progress_at=stored.progress_at,
         claimed_by=stored.claimed_by,

@@ -15,9 +15,10 @@ from holdfast.engine.reading.proved_checkpoints import is_intact
 from holdfast.errors import IndexCorrupted, JournalCorrupted
 from holdfast.kernel import indexes, peers, runs, waits
 from holdfast.kernel.journal import Header, Kind
-from holdfast.kernel.waits import Wait, WaitStatus
+from holdfast.kernel.waits import Wait, WaitFacts, WaitStatus
 
 _PAGE: Final = 1000
+_FEW: Final = 8
 _CLOCKS_DIFFER: Final = 60 * MICROSECONDS
 
 
@@ -67,15 +68,28 @@ async def with_right_deadlines(context: Context, found: Sequence[Wait]) -> dict[
     right: dict[str, Wait] = {}
     for wait in found:
         try:
-            check_opened(wait, entries.get((wait.run_id, wait.opened_seq)))
+            opened = check_opened(wait, entries.get((wait.run_id, wait.opened_seq)))
         except IndexCorrupted:
+            continue
+        is_earlier = not opened.deadline or wait.deadline < opened.deadline
+        if is_earlier and wait.address == peers.STORE and not await _was_taken(context, wait):
             continue
         right[wait.wait_id] = wait
     return right
 
 
-def check_opened(wait: Wait, entry: Header | None) -> None:
-    """Raise IndexCorrupted unless a row describes a wait as it was opened."""
+async def _was_taken(context: Context, wait: Wait) -> bool:
+    """Whether a worker has taken the run of a call: before, no sign of life can shorten a wait."""
+    after = 0
+    while page := await context.store.journal.headers_after(wait.wait_id, after=after, limit=_FEW):
+        if any(entry.kind == Kind.RUN_LEASED for entry in page):
+            return True
+        after = page[-1].seq
+    return False
+
+
+def check_opened(wait: Wait, entry: Header | None) -> WaitFacts:
+    """Return a wait as it was opened. Raises IndexCorrupted unless its row agrees."""
     facts = indexes.facts_of(entry) if entry is not None else None
     if entry is None or not isinstance(facts, waits.WaitsOpened):
         raise wrong(wait, f"leads to entry {wait.opened_seq}, which opens no wait")
@@ -83,7 +97,8 @@ def check_opened(wait: Wait, entry: Header | None) -> None:
     if opened is None:
         raise wrong(wait, f"leads to entry {wait.opened_seq}, which opens another wait")
     # A wait that joined a call lasts as long as the wait of the caller.
-    is_alive = wait.is_moved and wait.progress_at >= entry.at - _CLOCKS_DIFFER
+    may_move = wait.is_moved and bool(wait.deadline or not opened.deadline)
+    is_alive = may_move and wait.progress_at >= entry.at - _CLOCKS_DIFFER
     is_moved = is_alive or bool(peers.call_at(opened.address))
     expected = msgspec.structs.replace(
         wait,
@@ -97,6 +112,7 @@ def check_opened(wait: Wait, entry: Header | None) -> None:
     )
     if expected != wait:
         raise wrong(wait, "does not say what the entry does that opened it")
+    return opened
 
 
 def wrong(wait: Wait, what: str) -> IndexCorrupted:
