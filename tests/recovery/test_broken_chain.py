@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import JournalCorrupted, RunBlocked
+from holdfast import WaitSpec
+from holdfast.errors import HoldfastError, IllegalMove, JournalCorrupted, LeaseHeld, RunBlocked
 from holdfast.kernel import indexes
 from holdfast.records import CheckpointService
 from holdfast.testing.store_suite import async_test
@@ -94,6 +95,33 @@ async def test_task_that_has_ended_offers_no_recovery_point(backend: Backend) ->
         assert await service.find_recovery_point("task") is not None
         await hf.runs.cancel("task")
         assert await service.find_recovery_point("task") is None
+
+
+async def hold(hf: holdfast.Holdfast) -> None:
+    await hf.runs.open("task")
+
+
+async def wait(hf: holdfast.Holdfast) -> None:
+    held = await hf.runs.open("task")
+    asked = WaitSpec(kind="approval", name="n", wait_id="w", timeout_seconds=600)
+    await held.open_waits([asked], suspend=True)
+
+
+@pytest.mark.parametrize(("begin", "error"), [(hold, LeaseHeld), (wait, IllegalMove)])
+@async_test
+async def test_task_at_work_offers_no_recovery_point_that_would_be_refused(
+    backend: Backend,
+    begin: Callable[[holdfast.Holdfast], Awaitable[None]],
+    error: type[HoldfastError],
+) -> None:
+    async with holdfast.open(backend.url) as hf:
+        service = CheckpointService(hf)
+        made = await service.create_checkpoint("task", "a", {})
+        await begin(hf)
+        with pytest.raises(error):
+            await service.find_recovery_point("task")
+        with pytest.raises(error):
+            await service.execute_recovery(made.checkpoint_id)
 
 
 @async_test

@@ -10,7 +10,7 @@ from holdfast.agents.handoff.continuation import continuation_of
 from holdfast.engine.context import Context
 from holdfast.engine.handoffs import Handoffs
 from holdfast.engine.maintenance import gaps
-from holdfast.engine.maintenance.recoveries import Recoveries, check_tries
+from holdfast.engine.maintenance.recoveries import Recoveries, check_accepted
 from holdfast.engine.reading import proved_checkpoints
 from holdfast.errors import ConflictError, IllegalMove, JournalCorrupted
 from holdfast.kernel import handoffs
@@ -130,7 +130,7 @@ class Succession:
                 f"task {task_id} has no checkpoint that anybody may go on from: {point.why_not}; "
                 f"a person decides, `holdfast runs recover {task_id} --plan` shows what there is"
             )
-        await check_tries(self._context, task_id)
+        await check_accepted(self._context, point)
         found = await self._context.store.records.by_id(point.checkpoint_id)
         if found is None:
             return None

@@ -64,6 +64,11 @@ class RecoveryPoint(msgspec.Struct, frozen=True, kw_only=True):
     is_torn: bool = False
     """Whether the journal is damaged after the version; resuming there skips the damage."""
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether resuming there leaves something out."""
+        return bool(self.skipped) or self.is_torn
+
 
 class Recoveries:
     """Recovering runs, for people and programs."""
@@ -101,7 +106,7 @@ class Recoveries:
         by = by and names.check(by, what="by")
         note = names.check_text(note, what="note")
         try:
-            await check_tries(self._context, run_id)
+            await _check_tries(self._context, run_id)
         except RunBlocked:
             if run.status is not RunStatus.BLOCKED:
                 await self._give_up(run, by)
@@ -116,11 +121,11 @@ class Recoveries:
         target = point.version if version is None else version
         gap = f"accepted: {point.why_not}" if point.why_not else ""
         reason = "; ".join(filter(None, (note, gap))) or "recovered by a person"
-        is_damaged = bool(point.skipped) or point.is_torn
-        if not is_damaged and target == point.version:
+        if not point.is_damaged and target == point.version:
             await self._begin(run, point, by, reason, missing)
             return await self._get(run_id)
-        failure = Failure(Cause.CORRUPTION if is_damaged else Cause.ERROR, reason, attempts=0)
+        cause = Cause.CORRUPTION if point.is_damaged else Cause.ERROR
+        failure = Failure(cause, reason, attempts=0)
         return await _go_back(self._context, point, failure, version=target, by=by, missing=missing)
 
     async def _give_up(self, run: RunRow, by: str) -> None:
@@ -161,13 +166,7 @@ class Recoveries:
                 unblocked = Draft(Kind.RUN_UNBLOCKED, runs.Released(note=note))
                 return LateDecision(None, (unblocked, *initiated))
             runs.check_move(now, Kind.RECOVERY_INITIATED)
-            holder = snapshot.holder
-            is_alive = holder is not None and holder.expires_at > snapshot.now
-            if now.status is RunStatus.RUNNING and is_alive:
-                raise LeaseHeld(
-                    f"run {now.run_id} is held by worker {now.worker}, which is alive; wait until "
-                    "it is done, or lost"
-                )
+            _check_not_held(now, snapshot)
             return LateDecision(None, initiated)
 
         await self._context.decide_late(run.run_id, decide, by=by)
@@ -181,7 +180,33 @@ class Recoveries:
         return found
 
 
-async def check_tries(context: Context, run_id: str) -> None:
+async def check_accepted(context: Context, point: RecoveryPoint) -> None:
+    """Raise what `Recoveries.execute` would raise now for a point of a run that has not ended."""
+    await _check_tries(context, point.run_id)
+
+    def decide(snapshot: Snapshot) -> LateDecision:
+        run = snapshot.run
+        if run is not None and run.status is not RunStatus.BLOCKED:
+            if not point.is_damaged:
+                runs.check_move(run, Kind.RECOVERY_INITIATED)
+            _check_not_held(run, snapshot)
+        return LateDecision(None)
+
+    await context.decide_late(point.run_id, decide)
+
+
+def _check_not_held(run: RunRow, snapshot: Snapshot) -> None:
+    """Raise LeaseHeld while a living worker holds a run."""
+    holder = snapshot.holder
+    is_alive = holder is not None and holder.expires_at > snapshot.now
+    if run.status is RunStatus.RUNNING and is_alive:
+        raise LeaseHeld(
+            f"run {run.run_id} is held by worker {run.worker}, which is alive; wait until it is "
+            "done, or lost"
+        )
+
+
+async def _check_tries(context: Context, run_id: str) -> None:
     """Raise RunBlocked after too many recoveries in a row that made no progress."""
     asked = recoveries.asked_in_a_row(await _since_progress(context, run_id))
     if asked >= recoveries.TRIES:
@@ -285,8 +310,8 @@ async def mend_or_block(context: Context, run_id: str, damage: IntegrityError) -
     """Rewind a damaged run to its newest intact version, or block it. Either is recorded."""
     try:
         point = await find_point(context, run_id)
-        is_damaged = bool(point.skipped) or point.is_torn
-        if context.settings.on_corruption == "ancestor" and is_damaged and not point.why_not:
+        goes_back = context.settings.on_corruption == "ancestor" and point.is_damaged
+        if goes_back and not point.why_not:
             log.error(
                 "run %s is damaged, and goes back to version %d: %s", run_id, point.version, damage
             )
