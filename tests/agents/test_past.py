@@ -736,3 +736,66 @@ async def test_calls_of_a_model_that_numbers_them_anew_in_each_turn_are_two(stor
         await hf.runs.fork("r", 1, new_run_id="f")
         assert len(await hf.run(mailer, run_id="f")) == 2
     assert shop.paid == ["mail a"] * 2
+
+
+@async_test
+async def test_call_that_is_tried_again_with_its_id_in_one_turn_is_made_once(store: str) -> None:
+    paid: list[str] = []
+
+    @holdfast.tool(key="call", in_doubt="fail")
+    async def pay(what: str, *, key: Key) -> str:
+        paid.append(key)
+        raise OSError("the connection was lost after the payment")
+
+    @holdfast.agent(tools=[pay])
+    async def payer(run: holdfast.Run) -> list[str]:
+        calls = [ToolCall("c1", "pay", {"what": "x"})]
+        return [(await run.tools(calls))[0].results[0].content for _ in range(2)]
+
+    async with holdfast.Holdfast(store, agents=[payer]) as hf:
+        first, again = await hf.run(payer, run_id="r")
+    assert "not known" in first
+    assert "was interrupted" in again
+    assert len(paid) == 1
+
+
+class Transcript:
+    """What an author keeps a conversation in: no data that a digest could show."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+
+@async_test
+async def test_model_is_asked_again_after_a_loss_if_a_digest_shows_only_a_type(
+    backend: Backend,
+) -> None:
+    asked: list[list[str]] = []
+
+    @holdfast.agent
+    async def talker(run: holdfast.Run) -> list[str]:
+        talk = Transcript()
+
+        async def reply(transcript: Transcript) -> str:
+            asked.append(list(transcript.lines))
+            return f"r{len(asked)}"
+
+        if run.version == 0:
+            await run.checkpoint()
+        for _ in range(2):
+            talk.lines.append(await run.model(reply, talk))
+        await run.ask("well?", schema=str, name="q")
+        return talk.lines
+
+    async with holdfast.Holdfast(backend.url, agents=[talker]) as hf:
+        await until_it_waits(hf, await hf.start(talker, run_id="r"))
+        entries = await hf.journal.read("r")
+    flip(backend, "r", next(e.seq for e in entries if e.kind == "STEP_RECORDED"))
+    async with holdfast.Holdfast(backend.url, agents=[talker]) as hf:
+        await hf.recoveries.execute("r", by="ann", accept_gap=True)
+        handle = await hf.start(talker, run_id="r")
+        await until_it_waits(hf, handle)
+        (question,) = await hf.approvals.list()
+        await hf.approvals.answer(question.wait_id, "fine", by="ann")
+        assert await handle.result(timeout=60) == ["r3", "r4"]
+    assert asked[3] == ["r3"]

@@ -147,9 +147,16 @@ def digest_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
 
 
 def says_what_is_asked(kind: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether equal arguments mean an equal question: not those of a log, nor a model's none."""
+    """Whether equal digests of arguments mean an equal question; of a model's none they do not."""
     given = [*args, *kwargs.values()]
-    return not any(isinstance(each, Log) for each in given) and bool(given or not kind)
+    return all(_is_data(each) for each in given) and bool(given or not kind)
+
+
+def _is_data(argument: object) -> bool:
+    """Whether the digest has all of an argument, not only the length of a log, or a type."""
+    if isinstance(argument, Value):
+        argument = cast("Value[object]", argument).get()
+    return not isinstance(argument, Log) and _storable(argument) is argument
 
 
 def _plain(argument: object) -> object:
