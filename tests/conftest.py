@@ -79,7 +79,21 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     """An empty store of each kind in turn."""
     if request.param == "postgres":
         return PostgresBackend(request.getfixturevalue("postgres_url"))
-    return SQLiteBackend(tmp_path / "store.db")
+    path = tmp_path / "store.db"
+    shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
+    made = SQLiteBackend(path)
+    with made.raw() as raw:
+        raw.execute("PRAGMA synchronous = OFF")
+        raw.execute("UPDATE identity SET store_id = hex(randomblob(8))")
+    return made
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that holds the schema only: applying it takes longer than many a test."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    prepare_template(str(path))
+    return path
 
 
 @pytest.fixture
