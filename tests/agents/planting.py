@@ -101,9 +101,10 @@ class Garden:
                 assert answer.results[0].content.endswith(f"call {what}")
             case ["pay", policy, what]:
                 assert await run.call(self.tools[policy], what) == f"{policy} {what}"
-            case ["start", policy, what]:
-                program = [[["pay", policy, what]]]
-                handle = await self.hf.start(self.node, program, parent=run.run_id)
+            case ["start", policy, what, how]:
+                own = f"{run.run_id}-{place}" if how == "own id" else None
+                program = [[["ask", "below"]]] * (how == "asks") + [[["pay", policy, what]]]
+                handle = await self.hf.start(self.node, program, parent=run.run_id, run_id=own)
                 self.started.add(handle.run_id)
             case ["peer", below]:
                 assert await run.peer(self.node, below) == len(below)

@@ -1,9 +1,10 @@
 """Random trees of runs that pay, and what they must have paid: counted from the tree alone.
 
 A program is turns of operations. `pay` makes a call of a tool with some key policy, `peer` lets
-another run of the same agent carry out a program, `start` begins one that pays, `both` does two
-operations at once, `flow` is a workflow with a tool, a workflow below it and a loop of agents,
-`ask` waits for a person, `fail` raises until the code is mended. Nothing of Holdfast is used here.
+another run of the same agent carry out a program, `start` begins one that pays (see STARTS), `both`
+does two operations at once, `flow` is a workflow with a tool, a workflow below it and a loop of
+agents, `ask` waits for a person, `fail` raises until the code is mended. Nothing of Holdfast is
+used here.
 """
 
 import random
@@ -13,6 +14,9 @@ from typing import Any
 MUTATING = ("args", "repeat", "place", "call", "tenant", "own")
 POLICIES = (*MUTATING, "safe")
 """How tools key their calls; `safe` is idempotent: it may be repeated, but under its key."""
+
+STARTS = ("", "own id", "asks")
+"""How a run is started: plainly, with an id of its own, or to ask a person before it pays."""
 
 Op = list[Any]
 Program = list[list[Op]]
@@ -38,7 +42,8 @@ def _op(chance: random.Random, tag: str, depth: int) -> Op:
     )
     kind = chance.choice(kinds)
     if kind in ("pay", "start"):
-        return [kind, chance.choice(POLICIES), f"{tag}-{chance.randint(0, 1)}"]
+        op = [kind, chance.choice(POLICIES), f"{tag}-{chance.randint(0, 1)}"]
+        return op if kind == "pay" else [*op, chance.choice(STARTS)]
     if kind == "flow":
         return ["flow", f"{tag}-{chance.randint(0, 1)}"]
     if kind in ("ask", "fail"):
@@ -75,7 +80,7 @@ def _add_op(op: Op, own: set[str], paid: Paid) -> None:
                 paid[policy, what] += 1
             if policy == "args":
                 own.add(what)
-        case ["start", policy, what]:
+        case ["start", policy, what, _]:
             paid[policy, what] += 1
         case ["peer", below]:
             _add(below, paid)
