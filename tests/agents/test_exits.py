@@ -138,6 +138,99 @@ async def test_session_whose_agent_exits_is_blocked(store: str) -> None:
             await chat.send("leave")
 
 
+async def cancel_own_task(how: str) -> None:
+    """Cancel the task of the agent that calls this, in one of the ways its code may do so."""
+    own = asyncio.current_task()
+    assert own is not None
+    if how == "helper":
+        asyncio.get_running_loop().call_soon(own.cancel)
+        await asyncio.sleep(60)
+    own.cancel()
+    if how == "at_the_end":
+        return  # it meets the cancellation when it awaits something again, and it does not
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        if how != "swallowed":
+            raise
+    raise asyncio.CancelledError
+
+
+CANCELS = ("directly", "helper", "at_the_end", "swallowed")
+
+
+@pytest.mark.parametrize("how", CANCELS)
+@async_test
+async def test_agent_that_cancels_its_own_task_is_tried_again_and_then_blocked(
+    store: str, how: str
+) -> None:
+    entered = 0
+
+    @holdfast.agent(recovery=QUICK)
+    async def selfish(run: holdfast.Run, how: str) -> None:
+        nonlocal entered
+        entered += 1
+        await cancel_own_task(how)
+
+    @holdfast.agent
+    async def fine(run: holdfast.Run, n: int) -> int:
+        return n
+
+    async with holdfast.Holdfast(store, agents=[selfish, fine], settings=SOON) as hf:
+        await hf.start(selfish, how, run_id="r")
+        worker = hf.new_worker(concurrency=2)
+        working = asyncio.create_task(worker.run())
+        async with asyncio.timeout(30):
+            run = await blocked(hf, "r")
+        await hf.start(fine, 7, run_id="other")
+        async for _ in hf.runs.watch("other"):
+            pass
+        worker.stop()
+        await working
+        assert (run.blocked_reason, entered) == (BlockedReason.BREAKER, 3)
+        assert "agent selfish cancelled its own task" in await hf.runs.note("r")
+        assert await hf.runs.result("other") == 7
+
+
+@pytest.mark.parametrize("how", CANCELS)
+@async_test
+async def test_whoever_runs_an_agent_that_cancels_its_own_task_is_not_cancelled(how: str) -> None:
+    @holdfast.agent(recovery=QUICK)
+    async def selfish(run: holdfast.Run, message: str) -> str:
+        if message in CANCELS:
+            await cancel_own_task(message)
+        return message
+
+    async with holdfast.Holdfast("memory://", agents=[selfish]) as hf:
+        async with asyncio.timeout(30):
+            with pytest.raises(RunBlocked, match="agent selfish cancelled its own task"):
+                await hf.run(selfish, how, run_id="r")
+            chat = hf.session(selfish, "s")
+            assert await chat.send("hello") == "hello"
+            with pytest.raises(RunBlocked, match="agent selfish cancelled its own task"):
+                await chat.send(how)
+
+
+@async_test
+async def test_payment_whose_agent_cancels_its_own_task_is_made_once(store: str) -> None:
+    paid: list[str] = []
+
+    @holdfast.tool
+    async def pay(order: str) -> str:
+        paid.append(order)
+        return "paid"
+
+    @holdfast.agent(recovery=QUICK)
+    async def selfish(run: holdfast.Run) -> None:
+        await run.call(pay, "o1")
+        await cancel_own_task("directly")
+
+    async with holdfast.Holdfast(store, agents=[selfish]) as hf, asyncio.timeout(30):
+        with pytest.raises(RunBlocked):
+            await hf.run(selfish, run_id="r")
+        assert paid == ["o1"]
+
+
 def test_blocking_face_outlives_an_agent_that_exits(tmp_path: Path) -> None:
     @holdfast.agent(recovery=QUICK)
     async def poison(run: holdfast.Run, how: str) -> str:

@@ -37,6 +37,15 @@ class Strict:
         raise KeyError("no such currency")
 
 
+class Cancelling:
+    """Looks like a Pydantic model that raises what only a task should."""
+
+    __pydantic_validator__ = None
+
+    def model_dump(self) -> dict[str, Any]:
+        raise asyncio.CancelledError
+
+
 MADE = {"half": HalfMade, "undumpable": Undumpable}
 
 
@@ -69,6 +78,25 @@ async def test_retry_policy_counts_a_result_that_cannot_be_encoded(store: str) -
         nonlocal entered
         entered += 1
         return Undumpable()
+
+    async with holdfast.Holdfast(store, agents=[stubborn]) as hf:
+        async with asyncio.timeout(20):
+            with pytest.raises(RunBlocked, match="3 tries failed"):
+                await hf.run(stubborn, run_id="r")
+        assert entered == 3
+
+
+@async_test
+async def test_result_whose_type_raises_a_cancellation_is_tried_again_and_then_blocked(
+    store: str,
+) -> None:
+    entered = 0
+
+    @holdfast.agent(recovery=QUICK)
+    async def stubborn(run: holdfast.Run) -> Any:
+        nonlocal entered
+        entered += 1
+        return Cancelling()
 
     async with holdfast.Holdfast(store, agents=[stubborn]) as hf:
         async with asyncio.timeout(20):

@@ -4,7 +4,7 @@ Exceptions in PASSING are no failures of the code: they stop it on behalf of som
 """
 
 import asyncio
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
@@ -21,6 +21,10 @@ class CodeExited(Exception):
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
         self.error = error
+
+
+class CancelledItself(BaseException):
+    """Code cancelled the task that it ran in, and nobody else wanted that task to end."""
 
 
 def is_exit(error: BaseException) -> bool:
@@ -62,6 +66,37 @@ async def carried(code: Coroutine[Any, Any, T]) -> T:
         if is_exit(error):
             raise CodeExited(error) from error
         raise
+
+
+async def run_apart(code: Callable[[], Coroutine[Any, Any, T]], *, name: str) -> T:
+    """Run code in a task of its own, to its end. Cancelling the present task cancels the code.
+
+    Raises CancelledItself if the code cancelled its task, and the present task was not cancelled.
+    """
+    task = asyncio.create_task(_carried_to_its_end(code), name=name)
+    is_cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            if not task.cancel(*error.args):  # it has just ended: the cancellation comes after it
+                if not task.cancelled():
+                    task.exception()  # else asyncio logs that nobody has seen it
+                raise
+            is_cancelled = True
+    if task.cancelled() and not is_cancelled:
+        raise CancelledItself
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise first_error([error])
+    return task.result()
+
+
+async def _carried_to_its_end(code: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run code; Ctrl-C in it ends its task only, and is raised again in the one that waits."""
+    try:
+        return await carried(code())
+    except KeyboardInterrupt as error:
+        raise CodeExited(error) from error
 
 
 def first_error(errors: Sequence[BaseException]) -> BaseException:

@@ -18,7 +18,7 @@ from holdfast import clock, faults, names
 from holdfast.agents.definitions.agent import Agent, Agents
 from holdfast.agents.definitions.recovery_policy import RecoveryPolicy
 from holdfast.agents.definitions.versions import DefinitionChange, InFlight, judge
-from holdfast.agents.exits.containment import is_exit
+from holdfast.agents.exits.containment import CancelledItself, is_exit, run_apart
 from holdfast.agents.exits.exit_reasons import (
     BlockExit,
     DelayExit,
@@ -175,6 +175,25 @@ class Pass:
         except AgentNotFound as error:
             await held.block(BlockedReason.NO_AGENT, note=str(error))
             return Ending(False, error)
+        memo, given = await self._prepare(agent)
+        try:
+            return await self.enter(agent, memo, given)
+        except Suspend as suspended:
+            await self.leave(suspended.way)
+            return Ending(False)
+        except asyncio.CancelledError:
+            if is_being_cancelled():
+                raise
+            raised = CancelledItself(f"code of agent {agent.name} or its types was cancelled")
+            return await self._broke(agent, raised)
+        except BaseException as error:
+            if not is_exit(error):
+                raise
+            return await self._broke(agent, error)
+
+    async def _prepare(self, agent: Agent[..., Any]) -> tuple[Memo, Any]:
+        """Read what this turn has recorded, and the input of the run."""
+        held = self.held
         entries, held.entries = held.entries, None
         if held.run.handoff and self._handoffs is not None:
             await self._handoffs.take(held)
@@ -190,15 +209,7 @@ class Pass:
         given = self._given
         if given is UNSET:
             given = await turns.input_of(self.context, held.run_id, entries)
-        try:
-            return await self.enter(agent, memo, given)
-        except Suspend as suspended:
-            await self.leave(suspended.way)
-            return Ending(False)
-        except BaseException as error:
-            if not is_exit(error):
-                raise
-            return await self._broke(agent, error)
+        return memo, given
 
     async def _open_purse(self, agent: Agent[..., Any], memo: Memo) -> None:
         """Settle what was left reserved; a run without a budget gets its agent's."""
@@ -438,7 +449,24 @@ class Pass:
 
 
 async def run_agent(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any]) -> Any:
-    """Run the agent. Raises what it is left by even if its code swallowed that."""
+    """Run the agent. Raises what it is left by even if its code swallowed that.
+
+    Its code has a task of its own: if it cancels that, it fails, and its pass goes on. A pass that
+    is cancelled cancels it.
+    """
+    try:
+        return await run_apart(
+            lambda: _enter(agent, turn, arguments), name=f"holdfast agent of {turn.held.run_id}"
+        )
+    except CancelledItself:
+        if turn.gate.leaving is not None:
+            turn.gate.check()
+        raise CancelledItself(
+            f"agent {agent.name} cancelled its own task, or a task that it started did"
+        ) from None
+
+
+async def _enter(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any]) -> Any:
     turn.gate.open()
     try:
         with placing_starts(turn):
