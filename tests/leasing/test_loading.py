@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import BlockedReason, Settings
+from holdfast.engine.leases import orphans
 from holdfast.engine.leases.leases import Leases
 from holdfast.errors import JournalCorrupted, RunBlocked, StoreNotPermitted, StoreUnavailable
 from holdfast.testing.store_suite import async_test
@@ -137,7 +138,7 @@ async def test_run_that_nobody_waits_for_and_that_cannot_be_released_is_released
 
         with monkeypatch.context() as patched:
             patched.setattr(Leases, "_state_of", slow)
-            patched.setattr(holdfast.LeasedRun, "release", away)
+            patched.setattr(orphans, "release_unused", away)
             taking = asyncio.create_task(hf.leases.next())
             await is_loading.wait()
             taking.cancel()
@@ -156,14 +157,14 @@ async def test_orphan_that_is_damaged_stops_nobody(
         for name in ("damaged", "other"):
             held = await hf.runs.open(name)
             hf.leases.orphans.abandon(held)
-        release: Callable[..., Any] = hf.leases.orphans._release
+        release: Callable[..., Any] = orphans.release_unused
 
-        async def failing(stray: Any) -> None:
+        async def failing(context: Any, stray: Any, *, note: str) -> None:
             if stray.run_id == "damaged":
                 raise JournalCorrupted("its last entry is damaged")
-            await release(stray)
+            await release(context, stray, note=note)
 
-        monkeypatch.setattr(hf.leases.orphans, "_release", failing)
+        monkeypatch.setattr(orphans, "release_unused", failing)
         held = await hf.leases.next(timeout_seconds=20)
         assert held is not None
         assert held.run_id == "other"

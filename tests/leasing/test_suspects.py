@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast import errors
 from holdfast.engine.messages import peers
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
@@ -132,6 +133,42 @@ async def test_request_of_a_peer_elsewhere_waits_for_a_trial_too(stage: Stage) -
         stage.may_end |= {"suspect", "o"}
         assert await trial == "done"
         assert await hf._work.take_in("o", created, None)
+
+
+@async_test
+async def test_lease_that_nobody_worked_under_leaves_the_losses_as_they_were(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage.opened() as hf:
+
+        async def away(*_: object) -> None:
+            raise errors.StoreUnavailable("for a moment")
+
+        before = await hf.runs.get("suspect")
+        with monkeypatch.context() as patched:
+            patched.setattr(hf.leases, "_state_of", away)
+            with pytest.raises(errors.StoreUnavailable):
+                await hf.leases.next()
+        await hf.leases.tend()
+        after = await hf.runs.get("suspect")
+        assert after.status == "ready"
+        assert (after.attempts, after.lost, after.losses) == (2, 2, before.losses)
+
+
+@async_test
+async def test_run_that_is_released_because_of_a_trial_keeps_its_losses(stage: Stage) -> None:
+    async with stage.opened() as hf:
+        held = await hf.leases.next()
+        assert held is not None
+        await hf.leases.orphans.release(held, note="another is tried")
+        after = await hf.runs.get("suspect")
+        assert (after.status, after.lost) == ("ready", 2)
+        assert after.losses.count("beside") == 2
+        held = await hf.leases.next()
+        assert held is not None
+        await held.release()
+        after = await hf.runs.get("suspect")
+        assert (after.lost, after.losses) == (0, "[]")
 
 
 async def checkpoint(held: holdfast.LeasedRun) -> None:

@@ -129,10 +129,14 @@ class Rewound(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Released(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Facts of RUN_RELEASED and RUN_UNBLOCKED: when the run wants a worker again."""
+    """Facts of RUN_RELEASED and RUN_UNBLOCKED: when the run wants a worker again.
+
+    `keeps_losses` is set if nobody worked on the run under this lease: it has not proven anything.
+    """
 
     ready_at: int = 0
     note: str = ""
+    keeps_losses: bool = False
 
 
 class Suspended(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -359,11 +363,7 @@ def fold(run: RunRow | None, entry: Header, facts: object) -> RunRow:
             fields = {"lost": lost, "losses": msgspec.json.encode(losses).decode()}
             return _moved(run, entry, attempts=attempts, ready_at=ready_at or entry.at, **fields)
         case Released(ready_at):
-            is_anew = entry.kind == Kind.RUN_UNBLOCKED
-            failed = run.attempts - run.lost
-            attempts, reverts = (0, 0) if is_anew else (failed, run.reverts)
-            tried = {"attempts": attempts, "reverts": reverts, **_NO_LOSSES}
-            return _moved(run, entry, ready_at=ready_at or entry.at, **tried)
+            return _moved(run, entry, ready_at=ready_at or entry.at, **_released(run, entry, facts))
         case Suspended(group_id):
             return _moved(run, entry, waiting_on=group_id, attempts=0, **_NO_LOSSES)
         case Blocked(reason):
@@ -386,8 +386,17 @@ def fold(run: RunRow | None, entry: Header, facts: object) -> RunRow:
 ANYBODY: Final = "*"
 """The wish of a handoff request that names no agent."""
 _NO_HANDOFF: Final[dict[str, object]] = {"handoff": "", "giver": "", "wish": ""}
-# Its worker is alive and released it: the run caused no loss.
+# Its worker is alive, has worked on it and released it: the run caused no loss.
 _NO_LOSSES: Final[dict[str, object]] = {"lost": 0, "losses": "[]"}
+
+
+def _released(run: RunRow, entry: Header, facts: Released) -> dict[str, object]:
+    """Return what is still counted against a run that was released or unblocked."""
+    if facts.keeps_losses:
+        return {}
+    is_anew = entry.kind == Kind.RUN_UNBLOCKED
+    attempts, reverts = (0, 0) if is_anew else (run.attempts - run.lost, run.reverts)
+    return {"attempts": attempts, "reverts": reverts, **_NO_LOSSES}
 
 
 def _given_back(run: RunRow) -> dict[str, object]:

@@ -146,11 +146,8 @@ class Worker:
         """Start a pass, unless a trial has begun here while the run was taken."""
         if self._work.suspects.may_begin(held.run):
             return self._work.start_pass(held)
-        try:
-            await held.release(note="a suspect is tried alone where it was taken")
-        except HoldfastError:
-            self._leases.orphans.abandon(held)
-            raise
+        note = "a suspect is tried alone where it was taken"
+        await self._leases.orphans.release(held, note=note)
         return None
 
     async def _find_suspect(self, agents: Sequence[str]) -> str | None:

@@ -213,10 +213,9 @@ class Leases:
 
     async def _release(self, held: LeasedRun) -> None:
         try:
-            await held.release(note="nobody was left to take it")
+            await self.orphans.release(held, note="nobody was left to take it")
         except Exception as error:
             log.warning("run %s could not be given back yet: %s", held.run_id, error)
-            self.orphans.abandon(held)
 
     async def _drain_spool(self) -> None:
         """Drain the spool. Call this before this worker leases runs or ends leases.

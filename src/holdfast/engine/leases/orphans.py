@@ -33,6 +33,14 @@ class OrphanedLeases:
         self._held.discard(held)
         self._may_be = True
 
+    async def release(self, held: LeasedRun, *, note: str) -> None:
+        """Release a run that was just leased, and that nobody has worked on.
+
+        Call nothing on `held` afterwards. If this raises, the run is released later.
+        """
+        self.abandon(held)
+        await release_unused(self._context, held.run, note=note)
+
     def suspect(self) -> None:
         """Note that a run may have been leased without any task here knowing."""
         self._may_be = True
@@ -50,16 +58,23 @@ class OrphanedLeases:
 
     async def _release_or_block(self, stray: RunRow) -> None:
         try:
-            await self._release(stray)
+            note = "it was leased while the store went away"
+            await release_unused(self._context, stray, note=note)
         except IntegrityError as damage:
             await sweeper.block_damaged(self._context, stray.run_id, damage)
 
-    async def _release(self, stray: RunRow) -> None:
-        def decide(snapshot: Snapshot) -> LateDecision:
-            run = snapshot.run
-            if run is None or (run.worker, run.lease_seq) != (stray.worker, stray.lease_seq):
-                return LateDecision(None)
-            note = "it was leased while the store went away"
-            return LateDecision(None, (Draft(Kind.RUN_RELEASED, runs.Released(note=note)),))
 
-        await self._context.decide_late(stray.run_id, decide)
+async def release_unused(context: Context, leased: RunRow, *, note: str) -> None:
+    """Release a run that nobody has worked on under this lease, unless the lease has ended.
+
+    What is known of its losses stays: that it was released says nothing about the run.
+    """
+
+    def decide(snapshot: Snapshot) -> LateDecision:
+        run = snapshot.run
+        if run is None or (run.worker, run.lease_seq) != (leased.worker, leased.lease_seq):
+            return LateDecision(None)
+        facts = runs.Released(note=note, keeps_losses=True)
+        return LateDecision(None, (Draft(Kind.RUN_RELEASED, facts),))
+
+    await context.decide_late(leased.run_id, decide)
