@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import errors
+from holdfast.engine import sweeper
 from holdfast.engine.messages import peers
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
@@ -40,13 +41,15 @@ class Stage:
         return waits
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[holdfast.Holdfast]:
-        """A store with a run that is a suspect, and one that is not."""
+    async def opened(self, *more: str) -> AsyncIterator[holdfast.Holdfast]:
+        """A store with a run that is a suspect, and more of those."""
         agents = [self.tried, self.other]
         backend = self._shop.backend
         async with holdfast.Holdfast(backend.url, agents=agents, settings=settings(LONG)) as hf:
-            await hf.start(self.tried, run_id="suspect")
-            await record_losses(self._shop, "suspect")
+            suspects = ("suspect", *more)
+            for run_id in suspects:
+                await hf.start(self.tried, run_id=run_id)
+            await record_losses(self._shop, *suspects)
             async with asyncio.timeout(60):
                 yield hf
 
@@ -93,21 +96,23 @@ async def test_worker_begins_no_run_that_it_takes_after_a_trial_has_begun_here(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stage.opened() as hf:
-        take_next: Callable[..., Any] = hf.leases.next
+        sweep: Callable[..., Any] = sweeper.swept
         is_taking, may_take = asyncio.Event(), asyncio.Event()
 
-        async def late(**options: Any) -> Any:
-            is_taking.set()
-            await may_take.wait()
-            return await take_next(**options)
+        async def late(*given: Any) -> Any:
+            swept = await sweep(*given)
+            if given[1].find == "ready_runs" and swept:
+                is_taking.set()
+                await may_take.wait()
+            return swept
 
-        monkeypatch.setattr(hf.leases, "next", late)
+        monkeypatch.setattr(sweeper, "swept", late)
         worker = hf.new_worker(agents=["other"])
+        await hf.start(stage.other, run_id="o")
         working = asyncio.create_task(worker.run())
         await is_taking.wait()
         trial = asyncio.create_task(hf.run(stage.tried, run_id="suspect"))
         await stage.until_begun("suspect")
-        await hf.start(stage.other, run_id="o")
         may_take.set()
         while "RUN_RELEASED" not in [entry.kind for entry in await hf.journal.read("o")]:
             assert stage.begun == ["suspect"]
@@ -164,7 +169,7 @@ async def test_run_that_is_released_because_of_a_trial_keeps_its_losses(stage: S
         after = await hf.runs.get("suspect")
         assert (after.status, after.lost) == ("ready", 2)
         assert after.losses.count("beside") == 2
-        held = await hf.leases.next()
+        held = await hf.leases.next(timeout_seconds=20)
         assert held is not None
         await held.release()
         after = await hf.runs.get("suspect")
@@ -196,3 +201,60 @@ async def test_suspect_that_is_taken_as_the_next_run_is_named_until_its_trial_is
         await end(held)
         await hf.leases.renew()
         assert await tried() == {""}
+
+
+@async_test
+async def test_suspects_are_taken_as_the_next_run_one_after_another(stage: Stage) -> None:
+    async with stage.opened("second", "third") as hf:
+        taken: list[str] = []
+        for _ in range(3):
+            found = await asyncio.gather(*(hf.leases.next() for _ in range(4)))
+            (held,) = (each for each in found if each is not None)
+            taken.append(held.run_id)
+            assert await hf.leases.next(timeout_seconds=0.3) is None
+            assert {row.trying_run for row in await hf.leases.workers()} == {held.run_id}
+            await checkpoint(held)
+            while hf.leases.trials.is_open:
+                await asyncio.sleep(0.01)
+        assert sorted(taken) == ["second", "suspect", "third"]
+        kinds = [entry.kind for entry in await hf.journal.read("suspect")]
+        assert kinds.count("LEASE_EXPIRED") == 1
+
+
+@async_test
+async def test_suspect_is_not_the_next_run_of_a_worker_that_holds_an_unproven_one(
+    stage: Stage,
+) -> None:
+    async with stage.opened() as hf:
+        held = await hf.runs.open("beside")
+        assert await hf.leases.next(timeout_seconds=0.3) is None
+        assert "RUN_RELEASED" not in [entry.kind for entry in await hf.journal.read("suspect")]
+        await checkpoint(held)
+        suspect = await hf.leases.next(timeout_seconds=10)
+        assert suspect is not None
+        assert suspect.run_id == "suspect"
+
+
+@async_test
+async def test_run_that_is_asked_for_waits_for_the_trial_of_the_next_run(stage: Stage) -> None:
+    async with stage.opened() as hf:
+        held = await hf.leases.next()
+        assert held is not None
+        running = asyncio.create_task(hf.run(stage.other, run_id="o"))
+        await asyncio.sleep(MOMENT_SECONDS)
+        assert stage.begun == []
+        await held.release()
+        stage.may_end.add("o")
+        assert await running == "done"
+
+
+@async_test
+async def test_trial_of_the_next_run_ends_when_its_lease_is_lost(stage: Stage) -> None:
+    async with stage.opened() as hf:
+        held = await hf.leases.next()
+        assert held is not None
+        await hf.runs.cancel("suspect")
+        await hf.start(stage.other, run_id="o")
+        after = await hf.leases.next(timeout_seconds=20)
+        assert after is not None
+        assert (held.run_id, after.run_id) == ("suspect", "o")

@@ -9,13 +9,12 @@ loss: else a run that kills its process late would always have proven itself bef
 import asyncio
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from holdfast.engine.leases.trials import Trials
 from holdfast.kernel import leases
 from holdfast.kernel.runs import RunRow
-
-LOOK_SECONDS: Final = 0.1
 
 
 class Trial(Protocol):
@@ -32,8 +31,11 @@ class Trial(Protocol):
 class SuspectLane:
     """Decides which runs may begin in this process, beside those that are under way."""
 
-    def __init__(self, under_way: Collection[Trial], *, trial_seconds: float) -> None:
+    def __init__(
+        self, under_way: Collection[Trial], *, trial_seconds: float, trials: Trials
+    ) -> None:
         self._under_way = under_way
+        self._trials = trials
         self._trial_seconds = trial_seconds
         self._proven_at: WeakKeyDictionary[Trial, float] = WeakKeyDictionary()
         self._trial: Trial | None = None
@@ -49,7 +51,7 @@ class SuspectLane:
         """Whether a suspect is being tried, so that no other run may begin."""
         trial = self._trial
         is_tried = trial is not None and trial in self._under_way and not self._is_proven(trial)
-        return self._reserved or is_tried
+        return self._reserved or is_tried or self._trials.is_of_next
 
     def may_begin(self, run: RunRow) -> bool:
         """Whether a run may begin now."""

@@ -19,7 +19,7 @@ from holdfast.agents.turn import child_starts
 from holdfast.agents.turn.views import UNSET
 from holdfast.agents.work.executor import Ending, Pass
 from holdfast.agents.work.session_pass import SessionPass
-from holdfast.agents.work.suspects import LOOK_SECONDS, SuspectLane
+from holdfast.agents.work.suspects import SuspectLane
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.context import Context
@@ -27,6 +27,7 @@ from holdfast.engine.held import unstored_run
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.leases.heartbeat import CURRENT_RUN
 from holdfast.engine.leases.leases import Leases
+from holdfast.engine.leases.trials import LOOK_SECONDS
 from holdfast.engine.reading import turns
 from holdfast.engine.runs import Runs, create_run
 from holdfast.errors import (
@@ -73,7 +74,9 @@ class Work:
         self._helping: dict[asyncio.Task[Ending], str] = {}
         self._taking: set[str] = set()
         self.suspects = SuspectLane(
-            self._passes.values(), trial_seconds=context.settings.lease_seconds
+            self._passes.values(),
+            trial_seconds=context.settings.lease_seconds,
+            trials=leases.trials,
         )
         self._trials: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Final
-from weakref import ref
 
 import msgspec
 
@@ -21,7 +20,8 @@ from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.held.warm_states import WarmStates
 from holdfast.engine.leases.failed_leases import end_failed_lease
 from holdfast.engine.leases.heartbeat import Heartbeat
-from holdfast.engine.leases.orphans import OrphanedLeases
+from holdfast.engine.leases.orphans import OrphanedLeases, release_unused
+from holdfast.engine.leases.trials import LOOK_SECONDS, Trials
 from holdfast.engine.maintenance import recoveries
 from holdfast.engine.messages.outbox import Outbox
 from holdfast.engine.reading import turns
@@ -58,9 +58,7 @@ class Leases:
         self._context = context
         self._worker: WorkerRow | None = None
         self._serves: tuple[str, ...] = ()
-        self._trying = ""
-        self._tried: tuple[ref[LeasedRun], int] | None = None
-        """A suspect that `next` has taken, and its version then; it ends its trial itself."""
+        self.trials = Trials(context, self.renew)
         self._beating: asyncio.Task[None] | None = None
         self.heart: Heartbeat | None = None
         self.sweeper = sweeper.Sweeper(context)
@@ -79,7 +77,8 @@ class Leases:
         holders here; with `only_ready` they are refused too.
         """
         names.check(run_id, what="run id")
-        held = await self._safely(self._take(run_id, takeover=takeover, only_ready=only_ready))
+        with self.orphans.beginning():
+            held = await self._safely(self._take(run_id, takeover=takeover, only_ready=only_ready))
         assert held is not None, "a run was leased, or an error raised"
         return held
 
@@ -92,8 +91,9 @@ class Leases:
     ) -> LeasedRun | None:
         """Lease the run that has been ready longest. Returns None if no run is ready in time.
 
-        `with_suspects` includes runs that may have killed their workers. Until such a run makes
-        progress or is released, a loss of this worker is blamed on it alone.
+        `with_suspects` includes runs that may have killed their workers. Such a run is taken only
+        if every other run held here has made progress. Until it makes progress or is released, a
+        loss of this worker is blamed on it alone, and nothing more is taken.
 
         While waiting, it expires due waits and the leases of lost workers. It recovers or blocks a
         run whose checkpoint is damaged, and tries the next run.
@@ -106,7 +106,11 @@ class Leases:
             ticket = self._context.wakeups.ticket("ready")
             # Tend even if a run is always ready: the waits of other runs must expire.
             pause = await self.tend()
-            held = await self._safely(self._take_ready(agents, with_suspects=with_suspects))
+            held = None
+            if self.trials.is_open:
+                pause = min(pause, LOOK_SECONDS)
+            else:
+                held = await self._safely(self._take_ready(agents, with_suspects=with_suspects))
             remaining = deadline - loop.time()
             if held is not None or remaining <= 0:
                 return held
@@ -143,21 +147,19 @@ class Leases:
 
         If the worker is lost before `end_trial`, this run is blamed. Raises as `take` does.
         """
-        self._trying, self._tried = run_id, None
+        self.trials.begin(run_id)
         try:
             held = await self.take(run_id, only_ready=True)
         except BaseException:
-            self._trying = ""
+            await self.trials.drop(run_id)
             raise
         if not leases.is_suspect(held.run):  # another worker has made progress meanwhile
-            self._trying = ""
+            await self.trials.drop(run_id)
         return held
 
     async def end_trial(self, run_id: str) -> None:
         """End the trial of a suspect that has made progress, or has ended."""
-        if self._trying == run_id:
-            self._trying = ""
-            await self.renew()
+        await self.trials.end(run_id)
 
     async def expire_lost(self, *, limit: int = sweeper.BATCH) -> int:
         """Check the other workers, and release the runs of those that are lost. Returns how many.
@@ -176,6 +178,7 @@ class Leases:
         """Remove this worker's row: other workers can take the runs it still holds at once."""
         while self._taking:
             await asyncio.wait(set(self._taking))
+        await self.trials.close()
         await self._stop_beating()
         if self._worker is not None:
             with contextlib.suppress(StoreNotPermitted):  # then the store refused its row too
@@ -284,37 +287,36 @@ class Leases:
             1,
             decide,
             tuple(agents),
-            with_suspects=with_suspects,
+            with_suspects=with_suspects and not self.orphans.has_unproven,
             taker=self._row(),
         )
         with self._suspecting_orphans():
             while leased := await sweeper.swept(context, wanted):
-                if leased[0] is not None:
-                    with contextlib.suppress(CheckpointCorrupted):
-                        return await self._hold_on_trial(leased[0])
+                if leased[0] is None:
+                    continue
+                run: RunRow = leased[0].run
+                is_suspect = leases.is_suspect(run)
+                if self.trials.is_open or (is_suspect and self.orphans.has_unproven):
+                    note = "another run that was taken at the same moment is tried alone"
+                    await release_unused(context, run, note=note)
+                    return None
+                with contextlib.suppress(CheckpointCorrupted), self.orphans.beginning():
+                    return await self._hold_on_trial(leased[0])
         return None
 
     async def _hold_on_trial(self, leased: RunHead) -> LeasedRun:
         """Return the leased run. A suspect is named on this worker's row before it is loaded."""
-        if self._trying or not leases.is_suspect(leased.run):
+        if not leases.is_suspect(leased.run):
             return await self._hold(leased)
-        self._trying = leased.run.run_id
+        self.trials.begin(leased.run.run_id, is_of_next=True)
         try:
             await self.renew()
             held = await self._hold(leased)
         except BaseException:
-            self._trying = ""
+            await self.trials.drop(leased.run.run_id)
             raise
-        self._tried = (ref(held), held.version)
+        self.trials.watch(held)
         return held
-
-    def _end_trial_of_next(self) -> None:
-        """End the trial of a suspect that `next` has taken if it has made progress or has ended."""
-        if self._tried is not None:
-            tried, version = self._tried
-            held = tried()
-            if held is None or held.version > version or not held.run.lease_seq:
-                self._tried, self._trying = None, ""
 
     @contextlib.contextmanager
     def _suspecting_orphans(self) -> Generator[None]:
@@ -388,7 +390,6 @@ class Leases:
 
     def _row(self) -> WorkerRow:
         """Return this worker's row."""
-        self._end_trial_of_next()
         if self._worker is None:
             context = self._context
             self._worker = WorkerRow(
@@ -400,8 +401,9 @@ class Leases:
                 **process_identity.of_this_process()._asdict(),
             )
         served = msgspec.json.encode(self._serves).decode()
-        if (served, self._trying) != (self._worker.agents, self._worker.trying_run):
-            changed = {"agents": served, "trying_run": self._trying}
+        trying = self.trials.run_id
+        if (served, trying) != (self._worker.agents, self._worker.trying_run):
+            changed = {"agents": served, "trying_run": trying}
             self._worker = msgspec.structs.replace(self._worker, **changed)
         return self._worker
 
