@@ -41,7 +41,7 @@ class Stage:
         return waits
 
     @asynccontextmanager
-    async def opened(self, *more: str) -> AsyncIterator[holdfast.Holdfast]:
+    async def opened(self, *more: str, counted: int = 2) -> AsyncIterator[holdfast.Holdfast]:
         """A store with a run that is a suspect, and more of those."""
         agents = [self.tried, self.other]
         backend = self._shop.backend
@@ -49,7 +49,7 @@ class Stage:
             suspects = ("suspect", *more)
             for run_id in suspects:
                 await hf.start(self.tried, run_id=run_id)
-            await record_losses(self._shop, *suspects)
+            await record_losses(self._shop, *suspects, counted=counted)
             async with asyncio.timeout(60):
                 yield hf
 
@@ -174,6 +174,28 @@ async def test_run_that_is_released_because_of_a_trial_keeps_its_losses(stage: S
         await held.release()
         after = await hf.runs.get("suspect")
         assert (after.lost, after.losses) == (0, "[]")
+
+
+@async_test
+async def test_run_whose_losses_were_forgotten_is_no_suspect_for_anybody(stage: Stage) -> None:
+    async with stage.opened("second", counted=1) as hf:
+        context = hf._context
+        assert await context.store.runs.find_suspect(["tried"], context.now()) is None
+        worker = hf.new_worker()
+        working = asyncio.create_task(worker.run())
+        while sorted(stage.begun) != ["second", "suspect"]:
+            await asyncio.sleep(0.01)
+        assert {row.trying_run for row in await hf.leases.workers()} == {""}
+        stage.may_end |= {"suspect", "second"}
+        worker.stop()
+        await working
+
+
+@async_test
+async def test_row_does_not_name_a_suspect_that_was_none_when_it_was_taken(stage: Stage) -> None:
+    async with stage.opened(counted=1) as hf:
+        await hf.leases.take_suspect("suspect")
+        assert {row.trying_run for row in await hf.leases.workers()} == {""}
 
 
 async def checkpoint(held: holdfast.LeasedRun) -> None:

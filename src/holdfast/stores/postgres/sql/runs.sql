@@ -259,10 +259,12 @@ WHERE tenant = $1 AND status = 'ready';
 
 -- name: find_suspect
 -- The run of some agents (a JSON array of names) that is to be tried alone and has wanted a worker
--- longest, at a moment; not one with newer entries than the schema given.
+-- longest, at a moment; not one with newer entries than the schema given. It has two losses or more
+-- that count: those that were forgotten are in `lost` only.
 SELECT run_id
 FROM runs
-WHERE tenant = $1 AND status = 'ready' AND lost > 1 AND ready_at <= $2 AND schema <= $4
+WHERE tenant = $1 AND status = 'ready' AND lost > 1 AND losses LIKE '%],[%'
+  AND ready_at <= $2 AND schema <= $4
   AND agent IN (SELECT json_array_elements_text($3::text::json))
 ORDER BY ready_at, run_id
 LIMIT 1;
