@@ -168,5 +168,5 @@ class Leases(Face[AsyncLeases]):
     def close(self) -> None:
         return self._call(self._inner.close)
 
-    def stay_alive(self) -> None:
-        return self._call(self._inner.stay_alive)
+    def stay_alive(self, run_id: str = "") -> None:
+        return self._call(self._inner.stay_alive, run_id)

@@ -155,7 +155,7 @@ class Work:
 
         Returns False if the pass ended without storing it, or none may start beside a suspect.
         """
-        await self._leases.stay_alive()
+        await self._leases.stay_alive(run_id)
         if self.suspects.is_closed:
             return False
         stored = asyncio.Event()

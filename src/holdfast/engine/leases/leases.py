@@ -376,10 +376,15 @@ class Leases:
                     return Newest(known, None), entries
         return await load_newest(self._context, run.run_id), None
 
-    async def stay_alive(self) -> None:
-        """Create this worker's row, and keep it alive for as long as this process lives."""
+    async def stay_alive(self, run_id: str = "") -> None:
+        """Create this worker's row, and keep it alive for as long as this process lives.
+
+        For a run that is leased next, the row is renewed if less than half a lease is left.
+        """
         if self._worker is None:
             await self.renew()
+        elif run_id:
+            await self._context.decide_late(run_id, lambda _: LateDecision(None), taker=self._row())
         self._start_beating()
 
     def _start_beating(self) -> None:

@@ -16,6 +16,7 @@ from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing, find
 from holdfast.engine.leases.leases import Leases
+from holdfast.engine.maintenance import recoveries
 from holdfast.engine.reading.log_views import Items, LogFold, LogView, NamedEntries, changes_between
 from holdfast.engine.reading.versions import check_not_final, load_entries, load_newest_folded
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointPlan
@@ -88,7 +89,6 @@ class MarkedRun:
         self.fold = fold
         self._max_bytes = context.settings.max_body_bytes
         self._names: OrderedDict[bytes, _Known] = OrderedDict()
-        self._dead: set[int] = set()
         self.is_stale = False
         """Whether it has to be opened again: what it was made of is gone."""
 
@@ -142,7 +142,8 @@ class MarkedRun:
                 await check_not_final(self._context, found)
 
         def decide(run: RunRow, seq: int) -> WritePlan:
-            before = self._before(run, token)
+            self._check(run, token)
+            before: list[Draft] = []
             if replacing:
                 gone = Pruned([(replacing, replacing)], note)
                 before.append(Draft(Kind.CHECKPOINTS_PRUNED, gone))
@@ -186,15 +187,15 @@ class MarkedRun:
         at = 0
 
         def decide(run: RunRow, seq: int) -> WritePlan:
-            before = self._before(run, token)
+            self._check(run, token)
             body = self._written(tokens)
 
             def stored(entries: Sequence[Entry], _: Sequence[Draft]) -> None:
                 nonlocal at
-                at = entries[len(before)].seq
+                at = entries[0].seq
                 self._learn_values(at, body, tokens)
 
-            return WritePlan([*before, Draft(Kind.WRITES_RECORDED, written, body), *then], stored)
+            return WritePlan([Draft(Kind.WRITES_RECORDED, written, body), *then], stored)
 
         await self._advance(decide)
         return at
@@ -202,18 +203,23 @@ class MarkedRun:
     async def hold(self) -> int:
         """Lease the run for this process. Returns the lease, which every write then has to name.
 
-        Raises ThreadBusy while a living process holds it.
+        Raises ThreadBusy while a living process holds it. A worker that is lost is counted against
+        the run first, which may block it.
         """
-        await self._leases.stay_alive()
+        await self._leases.stay_alive(self.run.run_id)
 
         def decide(run: RunRow, seq: int) -> WritePlan:
-            before = self._before(run, 0)
-            return WritePlan(
-                [*before, Draft(Kind.RUN_LEASED, runs.RunLeased(self._context.worker))]
-            )
+            self._check(run, 0)
+            return WritePlan([Draft(Kind.RUN_LEASED, runs.RunLeased(self._context.worker))])
 
         entries = await self._advance(decide)
-        return entries[-1].seq
+        token = entries[0].seq
+        if self.run.is_recovering:
+            newest = await self._context.store.checkpoints.get(self.run.run_id, self.version)
+            await self.advance(
+                lambda run, seq: WritePlan([recoveries.completed(run, newest)]), token=token
+            )
+        return token
 
     async def release(self, token: int, group_id: str = "") -> None:
         """Release the run, or suspend it for a group of waits. A run that was lost is ignored."""
@@ -232,7 +238,7 @@ class MarkedRun:
     ) -> list[Begun]:
         """Record the intents of effects, all in one commit; see LeasedRun.begin_effects."""
         issuing = Issuing(
-            self._context, self.run, requests, check=lambda run: self._check_or_expire(run, token)
+            self._context, self.run, requests, check=lambda run: self._check(run, token)
         )
         while True:
             try:
@@ -276,9 +282,8 @@ class MarkedRun:
         """Commit what a decision asks for, while a writer with this lease may write."""
 
         def permitted(run: RunRow, seq: int) -> WritePlan:
-            before = self._before(run, token)
-            plan = decide(run, seq + len(before))
-            return WritePlan([*before, *plan.drafts], plan.on_applied)
+            self._check(run, token)
+            return decide(run, seq)
 
         return await self._advance(permitted)
 
@@ -307,20 +312,6 @@ class MarkedRun:
         if run.status is RunStatus.RUNNING and not token:
             raise _HeldElsewhere(run)
 
-    def _before(self, run: RunRow, token: int) -> list[Draft]:
-        """Return what precedes a write: the end of a lease whose holder is gone."""
-        try:
-            self._check(run, token)
-        except _HeldElsewhere:
-            if run.lease_seq not in self._dead:
-                raise
-            now = self._context.now()
-            return [Draft(Kind.LEASE_EXPIRED, runs.LeaseExpired(run.worker, 1, now))]
-        return []
-
-    def _check_or_expire(self, run: RunRow, token: int) -> None:
-        self._before(run, token)
-
     async def _advance(self, decide: Callable[[RunRow, int], WritePlan]) -> Sequence[Entry]:
         while True:
             try:
@@ -329,16 +320,26 @@ class MarkedRun:
                 await self._look_for(held.run)
 
     async def _look_for(self, run: RunRow) -> None:
-        """Raise ThreadBusy if the holder of a lease is alive; else its lease counts as expired.
+        """Raise ThreadBusy if the holder of a lease is alive; else expire it as a sweep does.
 
-        What is known of the run may be old, so it is read first.
+        So the loss counts against the run, and may block it. What is known of the run may be old,
+        so it is read first.
         """
         await self._writer.look()
-        if (self.run.status, self.run.lease_seq) != (run.status, run.lease_seq):
+        if not self._is_held_by(run):
             return
         if not await sweeper.is_lost(self._context, run.worker):
             raise _busy(run)
-        self._dead.add(run.lease_seq)
+        while await self._leases.expire_lost() == sweeper.BATCH:
+            pass
+        await self._writer.look()
+        if self._is_held_by(run):
+            raise _busy(run)  # its worker has beaten again
+
+    def _is_held_by(self, holder: RunRow) -> bool:
+        """Whether a lease has not ended, as far as this process knows."""
+        run = self.run
+        return (run.status, run.lease_seq) == (holder.status, holder.lease_seq)
 
     def _edit(self, edits: Edits, wanted: VersionChange) -> checkpoints.Delta:
         """Make the edits. Returns their delta with every item in full."""
