@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 import holdfast
 from holdfast import Settings, WaitSpec
 from holdfast.engine.messages.courier import Courier, in_order, one_by_one
@@ -59,6 +61,33 @@ async def test_deliveries_that_take_longer_than_a_claim_come_to_an_end(postgres_
             await asyncio.wait(delivering)
             answers = await onlooker.waits.of_run("caller")
             assert {wait.status for wait in answers} == {"resolved"}
+
+
+@async_test
+async def test_courier_whose_messages_could_not_be_split_claims_again(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        queues, delivered = Queues(hf._context), set[str]()
+        fails = [True]
+
+        def split(messages: Sequence[QueuedMessage]) -> list[list[QueuedMessage]]:
+            if fails and fails.pop():
+                raise ValueError("an order that cannot be read")
+            return one_by_one(messages)
+
+        async def deliver(messages: Sequence[QueuedMessage]) -> None:
+            for message in messages:
+                delivered.add(message.message_id)
+                await queues.ack(message)
+
+        courier = Courier(queues, "q", deliver, lease=SHORT, split=split)
+        for n in range(OWED):
+            await queues.publish("q", key=f"k{n}")
+        with pytest.raises(ValueError, match="cannot be read"):
+            await courier.deliver_due()
+        async with asyncio.timeout(20):
+            while len(delivered) < OWED:  # until the claims of the first are over
+                await courier.deliver_due()
+                await asyncio.sleep(0.05)
 
 
 @async_test

@@ -114,14 +114,15 @@ class Courier:
         if room < self._limit // 4:  # one claim for many is as cheap as for one
             return _BegunDelivery(set(), 0, is_full=True)
         self._claimed += room
-        taken: list[QueuedMessage] = []
+        parts: Sequence[Sequence[QueuedMessage]] = ()
         try:
             taken = await self._queues.take(self._queue, lease=self._lease, limit=room)
-        finally:
-            self._claimed -= room - len(taken)
-        if taken:
-            faults.point("outbox.after_take")
-        tasks = {self._start(part) for part in self._split(taken)}
+            if taken:
+                faults.point("outbox.after_take")
+            parts = self._split(taken)
+        finally:  # what is not delivered here is claimed again when its claim is over
+            self._claimed -= room - sum(map(len, parts))
+        tasks = {self._start(part) for part in parts}
         return _BegunDelivery(tasks, len(taken), is_full=len(taken) == room)
 
     def _start(self, messages: Sequence[QueuedMessage]) -> asyncio.Task[None]:
