@@ -60,9 +60,12 @@ async def test_vendor_that_is_down_for_a_moment_needs_no_person(
         assert len(await first_failures(hf)) == 1
     assert (len(vendor.charges), vendor.asked) == (1, 4)
     (line,) = told(caplog)
-    for part in ("run r", str(effect.effect_id), effect.key, "`holdfast effects resolve "):
+    raised, asked = "charge raised ConnectionError: lost the answer", "verify raised Connection"
+    named = (str(effect.effect_id), effect.key, "`holdfast effects resolve ")
+    for part in ("run r", *named, raised, asked):
         assert part in line.getMessage()
-    assert line.exc_info is None
+    assert [each for each in caplog.records if each.exc_info] == []
+    assert [each for each in caplog.records if "charge raised" in each.getMessage()] == [line]
 
 
 @async_test

@@ -62,9 +62,13 @@ class AskVerify(_StepOfEffect, frozen=True):
 
 
 class AskVerifyLater(_StepOfEffect, frozen=True):
-    """Choose when to ask `verify` again. Answer: the moment, or None if it is not asked again."""
+    """Choose when to ask `verify` again. Answer: the moment, or None if it is not asked again.
+
+    `error` is the text of what the call raised, if it was seen to end.
+    """
 
     reason: str
+    error: str | None = None
 
 
 class AskPerson(_StepOfEffect, frozen=True):
@@ -257,7 +261,7 @@ class EffectFlow(msgspec.Struct, frozen=True):
                 then = "then it is found out what became of it"
                 yield Postpone(begun, f"{begun.effect.tool} may still be running; {then}")
             case AskAgain(reason):
-                until = yield AskVerifyLater(begun, reason)
+                until = yield AskVerifyLater(begun, reason, error)
                 return (yield from self._leave_unknown(begun, error, reason, until))
             case undecided:
                 return (yield from self._leave_unknown(begun, error, undecided.reason))

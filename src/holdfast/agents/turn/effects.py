@@ -280,8 +280,9 @@ class TurnEffects:
                 return await self._wait_for_twin(call, begun)
             case flow.AskVerify():
                 return await self._ask_verify(call, step)
-            case flow.AskVerifyLater(begun, reason):
-                return self._ask_again_at(call, begun.effect, reason)
+            case flow.AskVerifyLater(begun, reason, error):
+                seen = "; ".join(filter(None, (error, reason)))
+                return self._ask_again_at(call, begun.effect, seen)
             case flow.Postpone(begun, note, until):
                 until = until or doubt.over_at(begun.effect, now=self._context.now())
                 raise Suspend(DelayExit(until, note))
@@ -397,8 +398,6 @@ class TurnEffects:
         self, call: TurnCall, asked: flow.AskVerify
     ) -> flow.VerifyAnswer | flow.Interrupted:
         effect, is_over = asked.begun.effect, asked.error is not None or asked.begun.is_over
-        if asked.cause is not None:
-            log.warning("%s raised, and may have happened", call.tool.name, exc_info=asked.cause)
         faults.point("tool.before_verify")
         try:
             verdict = await ask_verify(call.tool, call.arguments, effect.key)
@@ -406,6 +405,12 @@ class TurnEffects:
             return flow.Interrupted(error)
         is_over = is_over or effect.limit_at <= self._context.now()
         is_over = is_over and not is_under_way(effect.effect_id)
+        follows = doubt.judge(
+            verdict, call.tool.policy, error=asked.error, is_over=is_over, attempts=call.attempts
+        )
+        if asked.cause is not None and not isinstance(follows, doubt.AskAgain):
+            # Else one line says that, and all that a person needs.
+            log.warning("%s raised, and may have happened", call.tool.name, exc_info=asked.cause)
         return flow.VerifyAnswer(verdict, is_over, call.attempts)
 
     def _ask_again_at(self, call: TurnCall, effect: Effect, reason: str) -> int | None:
