@@ -13,7 +13,7 @@ import pytest
 import holdfast
 import holdfast.sync
 from holdfast import Approval, BlockedReason, HandoffPolicy, RecoveryPolicy, RunStatus, Settings
-from holdfast.errors import RunBlocked, ToolFailed
+from holdfast.errors import OutcomeUnknown, RunBlocked, ToolFailed
 from holdfast.kernel.runs import RunRow
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds
@@ -209,6 +209,25 @@ async def test_whoever_runs_an_agent_that_cancels_its_own_task_is_not_cancelled(
             assert await chat.send("hello") == "hello"
             with pytest.raises(RunBlocked, match="agent selfish cancelled its own task"):
                 await chat.send(how)
+
+
+@async_test
+async def test_unknown_outcome_of_another_store_is_counted_as_a_failure_of_the_agent(
+    store: str,
+) -> None:
+    entered = 0
+
+    @holdfast.agent
+    async def careless(run: holdfast.Run) -> None:
+        nonlocal entered
+        entered += 1
+        raise OutcomeUnknown("the answer of another store was lost")
+
+    async with holdfast.Holdfast(store, agents=[careless], settings=SOON) as hf:
+        async with asyncio.timeout(30):
+            with pytest.raises(RunBlocked, match="answer of another store"):
+                await hf.run(careless, run_id="r")
+        assert entered == 3
 
 
 @async_test

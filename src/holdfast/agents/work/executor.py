@@ -239,7 +239,8 @@ class Pass:
             return Ending(False)
         except HoldfastError as error:
             # A commit of unknown outcome is not the agent's fault: it is settled here.
-            if turn.gate.leaving is error or isinstance(error, OutcomeUnknown):
+            is_of_store = isinstance(error, OutcomeUnknown) and not self.held.stage.is_settled
+            if turn.gate.leaving is error or is_of_store:
                 raise
             return await self._broke(agent, error)
         except Exception as error:
@@ -363,9 +364,10 @@ class Pass:
         """Fail the run because its agent raised, unless its policy lets it be tried again.
 
         An exit says nothing about the run: it is tried again and then blocked under any policy.
+        Without a policy, so is a run whose code met an unknown outcome of something else.
         """
         policy = agent.rules.recovery
-        if policy is None and is_exit(error):
+        if policy is None and (is_exit(error) or isinstance(error, OutcomeUnknown)):
             policy = RecoveryPolicy()
         cause = None if policy is None else policy.cause_of(error)
         if policy is None or cause is None:

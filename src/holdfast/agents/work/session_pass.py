@@ -75,7 +75,8 @@ class SessionPass(Pass):
             return StoredReply(result=await run_agent(agent, turn, agent.arguments_for(content)))
         except HoldfastError as error:
             is_misuse = isinstance(error, MisuseError) and not isinstance(error, TurnDiverged)
-            if isinstance(error, OutcomeUnknown) or (turn.gate.leaving is error and not is_misuse):
+            is_of_store = isinstance(error, OutcomeUnknown) and not self.held.stage.is_settled
+            if is_of_store or (turn.gate.leaving is error and not is_misuse):
                 raise
             return await self._failed(error)
         except Exception as error:

@@ -124,6 +124,11 @@ class Stage:
         """Commit what is staged, by itself."""
         await self._writer.append()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the outcome of every commit of this run is known."""
+        return self._writer.is_settled
+
     async def settle(self) -> None:
         """Settle a commit whose answer was lost, if there is one."""
         if not self._writer.is_settled:
