@@ -113,6 +113,18 @@ def test_progress_resets_the_losses() -> None:
     assert isinstance(initiated, runs.RecoveryInitiated)
 
 
+def test_result_without_a_checkpoint_resets_the_losses() -> None:
+    drafts = leases.expire(
+        held_by("w3", alone("w1"), alone("w2")),
+        BEFORE,
+        rows(worker("w3")),
+        note="gone",
+        now=5,
+        has_results=True,
+    )
+    assert drafts[0].facts == runs.LeaseExpired("w3", 1, 5, 1, (alone("w3"),))
+
+
 def test_third_loss_in_a_row_blocks() -> None:
     drafts = leases.expire(
         held_by("w3", alone("w1"), alone("w2")),

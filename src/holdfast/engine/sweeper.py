@@ -285,5 +285,7 @@ def _expire_lease(context: Context, snapshot: Snapshot) -> LateDecision:
         as_it_died = msgspec.structs.replace(holder, held=watch.most_held(holder))
         workers = {**workers, holder.worker: as_it_died}
     newest = Point(*snapshot.newest)
-    drafts = leases.expire(run, newest, workers, note=note, now=snapshot.now)
+    drafts = leases.expire(
+        run, newest, workers, note=note, now=snapshot.now, has_results=snapshot.has_results
+    )
     return LateDecision(1, drafts, if_unmoved=lost)

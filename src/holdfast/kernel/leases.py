@@ -85,15 +85,22 @@ def trial_seconds(run: RunRow, lease_seconds: float) -> float:
 
 
 def expire(
-    run: RunRow, newest: Point, workers: Mapping[str, WorkerRow], *, note: str, now: int
+    run: RunRow,
+    newest: Point,
+    workers: Mapping[str, WorkerRow],
+    *,
+    note: str,
+    now: int,
+    has_results: bool = False,
 ) -> tuple[Draft, ...]:
     """Give a lost worker's run back; a run that keeps losing workers is blocked instead.
 
-    `workers` are the rows at this moment: a loss whose worker has beaten since is forgotten, except
-    in the pause before the next try. A worker without a row has ended well, so nothing speaks
-    against the run.
+    A checkpoint is progress, and so is the result of a step or a call that the lost worker has
+    recorded (`has_results`): the next one does not repeat it. `workers` are the rows at this
+    moment: a loss whose worker has beaten since is forgotten, except in the pause before the next
+    try. A worker without a row has ended well, so nothing speaks against the run.
     """
-    has_progress = newest.seq > run.lease_seq
+    has_progress = has_results or newest.seq > run.lease_seq
     before = () if has_progress else runs.losses_of(run)
     losses = standing(before, workers)
     attempts, lost = (0, 0) if has_progress else (run.attempts, run.lost)

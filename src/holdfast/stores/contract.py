@@ -99,7 +99,7 @@ class Snapshot(msgspec.Struct):
 
     `indexes` holds the run and the waits, groups, effects, signals, budget and reservations that
     were asked for. `holder` is None if the run's worker has no row: it has ended well. A sweep for
-    lost runs sees all `workers`.
+    lost runs sees all `workers`, and whether the run `has_results` recorded since it was leased.
     """
 
     position: Position
@@ -108,6 +108,7 @@ class Snapshot(msgspec.Struct):
     newest: AtCheckpoint
     holder: Holder | None
     workers: Mapping[str, WorkerRow] = {}
+    has_results: bool = False
 
     @property
     def run(self) -> RunRow | None:

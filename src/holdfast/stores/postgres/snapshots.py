@@ -37,6 +37,8 @@ class Rows(NamedTuple):
     awaiting: dict[str, list[Row]]
     """Of each run the open waits that its signals may resolve."""
     workers: dict[str, WorkerRow]
+    with_results: frozenset[str]
+    """Runs that have recorded a result since they were leased; looked for with the workers."""
 
 
 async def look(
@@ -57,7 +59,8 @@ async def look(
     signal_ids = {(write.run_id, id_) for write in late for id_ in write.signal_ids}
     names = {(write.run_id, name) for write in late for name in write.signal_names}
     # Where the journals end is read first: what a holder adds meanwhile makes us decide anew.
-    asked: dict[str, Row] = {"list_snapshots": (binary_arrays.texts(dict.fromkeys(run_ids)),)}
+    of_runs = binary_arrays.texts(dict.fromkeys(run_ids))
+    asked: dict[str, Row] = {"list_snapshots": (of_runs,)}
     if wait_ids:
         of_waits = binary_arrays.texts(wait_ids)
         asked |= {"list_waits_by_id": (of_waits,), "list_groups_of_waits": (of_waits,)}
@@ -69,7 +72,7 @@ async def look(
         asked["list_waits_for_signals"] = _columns(names)
     asked |= _asked_of_budgets(late)
     if with_workers:
-        asked["list_workers"] = ()
+        asked |= {"list_workers": (), "list_runs_with_results": (of_runs,)}
     takers = {write.taker.worker: write.taker for write in late if write.taker}
     statements: list[tuple[LiteralString, Row]] = [
         (SQL[name], (tenant, *row)) for name, row in asked.items()
@@ -127,6 +130,7 @@ def _rows_of(found: Mapping[str, list[Row]]) -> Rows:
         reservations={(row[1], row[2]): row for row in found.get("list_reservations_by_id", ())},
         awaiting=awaiting,
         workers={row[1]: SHAPES.worker.value(row) for row in found.get("list_workers", ())},
+        with_results=frozenset(run_id for (run_id,) in found.get("list_runs_with_results", ())),
     )
 
 
@@ -152,6 +156,7 @@ def snapshot_of(run_id: str, writes: Sequence[Late], rows: Rows, *, now: int) ->
         newest=newest,
         holder=holder,
         workers=rows.workers,
+        has_results=run_id in rows.with_results,
     )
 
 

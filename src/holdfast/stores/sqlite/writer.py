@@ -234,7 +234,9 @@ class SqliteWriter:
         tenant = writes[0].tenant
         self._renew_takers(writes)
         snapshot = self._snapshot(tenant, run_id, writes)
-        snapshot.workers = workers or {}
+        if workers is not None:
+            snapshot.workers = workers
+            snapshot.has_results = self._one("list_runs_with_results", (tenant, run_id)) is not None
         deciding = Deciding(snapshot, run_id)
         answers = [deciding.decide(write) for write in writes]
         stored_at = self._clock.now()

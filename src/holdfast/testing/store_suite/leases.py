@@ -5,6 +5,7 @@ from unittest import mock
 
 import pytest
 
+from holdfast.engine.effects import EffectRequest
 from holdfast.engine.waits import WaitSpec
 from holdfast.errors import Fenced, LeaseHeld, SchemaMismatch
 from holdfast.kernel import journal
@@ -135,6 +136,46 @@ class LeasesSuite:
                 await held.checkpoint()
                 assert await outlive(hf, clock, lease_seconds=30) == 1
             assert (await hf.runs.get("a")).attempts == 1
+
+    @pytest.mark.parametrize("result", ["step", "call"])
+    @async_test
+    async def test_recorded_result_resets_the_count_of_lost_workers(
+        self, backend: Backend, result: str
+    ) -> None:
+        """The next worker does not repeat what has a result: it comes further each time."""
+        clock = ManualClock()
+        async with backend.open(clock=clock, settings=Settings(lease_seconds=30)) as hf:
+            await hf.runs.create("a")
+            for n in range(4):
+                held = await hf.another_worker().leases.next()
+                assert held is not None
+                if result == "step":
+                    await held.record("step", n)
+                else:
+                    request = EffectRequest(tool="charge", args={"cents": n}, limit_seconds=30)
+                    (begun,) = await held.begin_effects([request])
+                    await held.finish_effect(begun, "charged")
+                assert await outlive(hf, clock, lease_seconds=30) == 1
+            run = await hf.runs.get("a")
+            assert (run.status, run.attempts, run.lost) == (RunStatus.READY, 1, 1)
+
+    @async_test
+    async def test_intents_and_earlier_results_do_not_reset_the_count_of_lost_workers(
+        self, backend: Backend
+    ) -> None:
+        clock = ManualClock()
+        async with backend.open(clock=clock, settings=Settings(lease_seconds=30)) as hf:
+            await hf.runs.create("a")
+            for n in range(3):
+                held = await hf.another_worker().leases.next()
+                assert held is not None
+                if n == 0:
+                    await held.record("step", n)
+                request = EffectRequest(tool="charge", args={"cents": n}, limit_seconds=30)
+                await held.begin_effects([request])
+                assert await outlive(hf, clock, lease_seconds=30) == 1
+                clock.advance(4)  # it is tried after a pause if this happens again
+            assert (await hf.runs.get("a")).blocked_reason == "breaker"
 
     @async_test
     async def test_released_run_waits_for_its_delay(self, backend: Backend) -> None:

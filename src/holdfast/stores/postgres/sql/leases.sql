@@ -47,6 +47,16 @@ DELETE FROM workers WHERE tenant = $1 AND worker = $2;
 -- A worker that was lost long ago, unless it has beaten since it was looked at.
 DELETE FROM workers WHERE tenant = $1 AND worker = $2 AND beats = $3;
 
+-- name: list_runs_with_results
+-- Those of the runs in which the result of a step or of a call was recorded since they were leased.
+SELECT r.run_id
+FROM runs r
+WHERE r.tenant = $1 AND r.run_id = ANY ($2)
+  AND EXISTS (SELECT 1
+              FROM journal j
+              WHERE j.tenant = r.tenant AND j.run_id = r.run_id AND j.seq > r.lease_seq
+                AND j.kind IN ('STEP_RECORDED', 'EFFECT_COMPLETED'));
+
 -- name: list_workers
 -- All workers, with the number of runs each holds.
 SELECT w.tenant, w.worker, w.started_at, w.expires_at, w.lease, w.beats, w.host, w.boot_id,

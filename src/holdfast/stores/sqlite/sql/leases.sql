@@ -53,6 +53,17 @@ SELECT expires_at, beats
 FROM workers
 WHERE tenant = ?1 AND worker = ?2;
 
+-- name: list_runs_with_results
+-- The run, if the result of a step or of a call was recorded in it since it was leased. PostgreSQL
+-- asks for many runs at once.
+SELECT r.run_id
+FROM runs r
+WHERE r.tenant = ?1 AND r.run_id = ?2
+  AND EXISTS (SELECT 1
+              FROM journal j
+              WHERE j.tenant = r.tenant AND j.run_id = r.run_id AND j.seq > r.lease_seq
+                AND j.kind IN ('STEP_RECORDED', 'EFFECT_COMPLETED'));
+
 -- name: list_workers
 -- All workers, with the number of runs each holds.
 SELECT w.tenant, w.worker, w.started_at, w.expires_at, w.lease, w.beats, w.host, w.boot_id,
