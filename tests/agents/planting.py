@@ -23,7 +23,8 @@ class Garden:
         self.is_broken = True
         self.crash_in = -1
         self.crashed: list[str] = []
-        self.started: set[str] = set()
+        self.started: dict[tuple[str, str], str] = {}
+        """The run that each place of each run has started last: one before it was given up."""
         self.hf: Any = None
         policies: dict[str, dict[str, Any]] = {
             "args": {},
@@ -105,7 +106,7 @@ class Garden:
                 own = f"{run.run_id}-{place}" if how == "own id" else None
                 program = [[["ask", "below"]]] * (how == "asks") + [[["pay", policy, what]]]
                 handle = await self.hf.start(self.node, program, parent=run.run_id, run_id=own)
-                self.started.add(handle.run_id)
+                self.started[run.run_id, place] = handle.run_id
             case ["peer", below]:
                 assert await run.peer(self.node, below) == len(below)
             case ["both", one, other]:

@@ -67,7 +67,7 @@ class Case:
                 await work(hf)
             self.garden.is_broken = False
             await self._finish(hf, runs)
-            started = [await self._is_whole(hf, run_id) for run_id in self.garden.started]
+            started = [await self._is_whole(hf, run_id) for run_id in self.garden.started.values()]
             ends = any([await self._is_whole(hf, run_id) for run_id in runs])
             self.is_whole = ends and all(started)
             await self._clean(hf)
