@@ -31,6 +31,8 @@ POINTS: Final = (
     "outbox.after_take",
     "outbox.after_delivery",
     "outbox.after_ack",
+    "outbox.before_reply",
+    "outbox.after_reply",
     "relay.before_publish",
     "relay.after_publish",
     "receiver.before_commit",

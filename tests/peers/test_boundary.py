@@ -263,6 +263,7 @@ async def test_timeout_is_the_result_of_its_own_call_and_resumes_when_all_are_in
         clock.advance(60)  # nobody has taken them yet
         assert await hf.waits.expire_due() == 0
         await hf.runs.open(calls["peer_silent"])
+        clock.advance(1)  # that it was taken is said a moment later
         await hf.leases.outbox.deliver()
         clock.advance(6)
         assert await hf.waits.expire_due() == 1

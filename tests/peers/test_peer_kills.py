@@ -17,15 +17,16 @@ from tests.peers.sweeping import ExchangeSweep, PeerSweep, Side
 
 COMMITS = ["batch.before_begin", "batch.before_commit", "batch.after_commit"]
 OUTBOX = ["outbox.before_take", "outbox.after_take", "outbox.after_delivery", "outbox.after_ack"]
+REPLIES = ["outbox.before_reply", "outbox.after_reply"]
 RELAY = ["relay.before_publish", "relay.after_publish"]
 RECEIVER = ["receiver.before_commit", "receiver.after_commit"]
-POINTS = [*COMMITS, *OUTBOX, "tool.after_call"]
+POINTS = [*COMMITS, *OUTBOX, *REPLIES, "tool.after_call"]
 CHAOS_SKIPS = range(24)
 STOPS = [("batch.before_begin", 3), ("batch.after_commit", 3)] * 5
 FROZEN = 2  # are enough: some are in the way of everybody, by chance, and are killed
 CHAOS_STOPS = [
     (point, skip)
-    for point in ("batch.before_begin", "batch.after_commit", *OUTBOX)
+    for point in ("batch.before_begin", "batch.after_commit", *OUTBOX, *REPLIES)
     for skip in range(12)
 ]
 LIMIT_SECONDS = 300.0

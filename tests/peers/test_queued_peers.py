@@ -13,6 +13,7 @@ import holdfast
 from holdfast import Settings
 from holdfast.clock import MICROSECONDS
 from holdfast.errors import PeerTimedOut
+from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import advance, start
 
@@ -65,13 +66,15 @@ async def test_time_limit_begins_when_a_worker_takes_the_peer(store: str) -> Non
     async def caller(run: holdfast.Run) -> str:
         return await run.peer(waiting, "a", timeout=60, queue_timeout=3600)
 
-    async with holdfast.Holdfast(store, agents=[caller, waiting]) as hf:
+    clock = ManualClock()
+    async with holdfast.Holdfast(store, agents=[caller, waiting], clock=clock) as hf:
         await start(hf, caller)
         await advance(hf, "r")
         (queued,) = await hf.waits.of_run("r")
         assert queued.deadline - queued.opened_at == pytest.approx(3600 * MICROSECONDS, rel=0.01)
         held = await hf.runs.open(queued.wait_id)
-        # Whoever dies here has begun the time: what tells of it is stored with the lease.
+        # Whoever dies here has begun the time: what says so is stored with the lease.
+        clock.advance(1)
         await hf.leases.outbox.deliver()
         (taken,) = await hf.waits.of_run("r")
         assert taken.deadline - hf._context.now() <= 60 * MICROSECONDS

@@ -14,8 +14,8 @@ from tests.processes import Child
 from tests.workflows.killing import KILLED, Scene
 
 COMMITS = [point for point in faults.POINTS if point.startswith(("batch.", "commit."))]
-OUTBOX = ["outbox.after_take", "outbox.after_delivery", "outbox.after_ack"]
-CALLS = ["tool.before_call", "tool.after_call", "tool.before_verify", "model.after_call", *OUTBOX]
+REPLIES = ["outbox.before_reply", "outbox.after_reply"]
+CALLS = ["tool.before_call", "tool.after_call", "tool.before_verify", "model.after_call", *REPLIES]
 MIGRATIONS = ["migration.before_commit", "migration.after_commit"]
 ELSEWHERE = {
     "reindex.before_commit",
@@ -23,6 +23,9 @@ ELSEWHERE = {
     "budget.after_reserve",
     "budget.before_settle",
     "outbox.before_take",
+    "outbox.after_take",
+    "outbox.after_delivery",
+    "outbox.after_ack",
     "relay.before_publish",
     "relay.after_publish",
     "receiver.before_commit",

@@ -15,8 +15,16 @@ from holdfast.engine.writing.commits import ChildRun
 from holdfast.errors import IllegalMove, IntegrityError, MisuseError, WaitNotFound
 from holdfast.kernel import handoffs, indexes, journal, peers, runs, waits
 from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.messages import OWED_TOPICS
 from holdfast.kernel.waits import FIXED_KINDS, Answer, Wait, WaitStatus
-from holdfast.stores.contract import ClaimWait, ExtendWait, LateDecision, NoteDuplicate, Snapshot
+from holdfast.stores.contract import (
+    ClaimWait,
+    ExtendWait,
+    ForgetMessages,
+    LateDecision,
+    NoteDuplicate,
+    Snapshot,
+)
 from holdfast.telemetry import log
 
 CLAIM_SECONDS = 60.0
@@ -122,7 +130,9 @@ def _facts(spec: WaitSpec, now: int) -> waits.WaitFacts:
         patience = max(0, deadline - began_at)
         if spec.deadline is None and (spec.peer_run or peers.queue_at(spec.address)):
             queue = spec.queue_timeout_seconds
-            deadline = 0 if queue is None else now + clock.seconds(queue)
+            # The sign that it was taken comes later than the take.
+            grace = peers.TAKEN_MICROSECONDS
+            deadline = 0 if queue is None else now + clock.seconds(queue) + grace
     wait_id = names.check(spec.wait_id, what="wait id") if spec.wait_id else str(ids.uuid7())
     kind = names.check(spec.kind, what="a wait's kind")
     name = spec.name and names.check(spec.name, what="a wait's name")
@@ -163,11 +173,11 @@ class Waits:
         who was first.
         """
         body = codec.encode(value, name="value")
-        return await self._settle(wait_id, WaitStatus.RESOLVED, body=body, by=by)
+        return await settle(self._context, wait_id, WaitStatus.RESOLVED, body=body, by=by)
 
     async def cancel(self, wait_id: str, *, by: str = "") -> Answer:
         """Cancel a wait; it counts as one that will not be resolved."""
-        return await self._settle(wait_id, WaitStatus.CANCELLED, by=by)
+        return await settle(self._context, wait_id, WaitStatus.CANCELLED, by=by)
 
     async def extend(
         self,
@@ -233,44 +243,64 @@ class Waits:
         """Expire open waits whose deadline has passed, earliest first. Returns how many."""
         return await sweeper.expire_due_waits(self._context, limit=limit)
 
-    async def _settle(
-        self, wait_id: str, status: WaitStatus, *, body: bytes = b"", by: str
-    ) -> Answer:
-        names.check(wait_id, what="wait id")
-        actor = by and names.check(by, what="by")
 
-        def decide(snapshot: Snapshot) -> LateDecision:
-            known = _known(snapshot, wait_id)
-            group = _group(snapshot, known)
-            if known.status is not WaitStatus.OPEN:
-                return LateDecision(_answer(known, group), touches=(NoteDuplicate(wait_id),))
-            if known.kind == handoffs.WAIT_KIND:
-                raise IllegalMove(
-                    f"wait {wait_id} is a handoff of run {known.run_id}: acknowledge or refuse that"
-                )
-            assert snapshot.run is not None, "a wait has a run"
-            drafts = waits.settle(snapshot.run, known, group, status, body=body)
-            answer = Answer(
-                wait_id=wait_id,
-                accepted=True,
-                status=status,
-                settled_by=actor or self._context.worker,
-                settled_at=snapshot.now,
-                result_seq=snapshot.position.seq + 1,
-                completed=group.resolved + group.failed + 1,
-                total=group.total,
-            )
-            return LateDecision(answer, drafts)
+async def settle(
+    context: Context,
+    wait_id: str,
+    status: WaitStatus,
+    *,
+    body: bytes = b"",
+    by: str = "",
+    run_id: str = "",
+    forgets: tuple[str, ...] = (),
+) -> Answer:
+    """Settle a wait exactly once. `run_id` is its run, if that is known.
 
-        answer: Answer = await self._context.decide_late("", decide, by=actor, wait_ids=(wait_id,))
-        if not answer.accepted:
-            log.warning(
-                "wait %s was %s by %s before: what came now is counted and ignored",
-                wait_id,
-                answer.status,
-                answer.settled_by,
+    The messages of the outbox that this `forgets` are deleted in the same commit. Another delivery
+    of the same reply is then no second answer.
+    """
+    names.check(wait_id, what="wait id")
+    actor = by and names.check(by, what="by")
+    forgetting = (ForgetMessages(forgets),) if forgets else ()
+
+    def is_same(known: Wait | Answer) -> bool:
+        return bool(forgets) and (known.status, known.settled_by) == (status, actor)
+
+    def decide(snapshot: Snapshot) -> LateDecision:
+        known = _known(snapshot, wait_id)
+        group = _group(snapshot, known)
+        if known.status is not WaitStatus.OPEN:
+            counting = () if is_same(known) else (NoteDuplicate(wait_id),)
+            return LateDecision(_answer(known, group), touches=(*counting, *forgetting))
+        if known.kind == handoffs.WAIT_KIND:
+            raise IllegalMove(
+                f"wait {wait_id} is a handoff of run {known.run_id}: acknowledge or refuse that"
             )
-        return answer
+        assert snapshot.run is not None, "a wait has a run"
+        drafts = waits.settle(snapshot.run, known, group, status, body=body)
+        answer = Answer(
+            wait_id=wait_id,
+            accepted=True,
+            status=status,
+            settled_by=actor or context.worker,
+            settled_at=snapshot.now,
+            result_seq=snapshot.position.seq + 1,
+            completed=group.resolved + group.failed + 1,
+            total=group.total,
+        )
+        return LateDecision(answer, drafts, forgetting)
+
+    answer: Answer = await context.decide_late(
+        run_id, decide, by=actor, wait_ids=(wait_id,), topics=OWED_TOPICS
+    )
+    if not answer.accepted and not is_same(answer):
+        log.warning(
+            "wait %s was %s by %s before: what came now is counted and ignored",
+            wait_id,
+            answer.status,
+            answer.settled_by,
+        )
+    return answer
 
 
 def _known(snapshot: Snapshot, wait_id: str) -> Wait:

@@ -35,6 +35,10 @@ _QUEUE: Final = "queue:"
 _CALL: Final = "call:"
 _WORKING_MICROSECONDS: Final = 250_000
 """Of the checkpoints within this time one is a sign of life."""
+TAKEN_MICROSECONDS: Final = 250_000
+"""How long after it was taken a run gives its first sign of life: many have ended by then."""
+_OWN_MICROSECONDS: Final = 250_000
+"""For how long a reply is left to the process that completed the run: it needs no claim."""
 FOR_PEOPLE: Final = frozenset({QUESTION, "approval"})
 
 
@@ -86,14 +90,17 @@ def owed(run: RunRow | None, entry: Entry, facts: Any) -> list[AddMessage]:
         case waits.Closed(wakes=True) if run is not None and run.reply_to:
             return [_owe(entry, "alive", run.reply_to, run.run_id, f"alive/{entry.seq}")]
         case runs.RunLeased() if run is not None and run.reply_to:
-            return [_sign(entry, run, "taken", f"taken/{entry.seq}")]
+            sign = _sign(entry, run, "taken", f"taken/{entry.seq}")
+            return [_put_off(sign, TAKEN_MICROSECONDS)]
         case checkpoints.CheckpointCreated() if run is not None and run.reply_to:
             name = f"working/{entry.at // _WORKING_MICROSECONDS}"
             return [_sign(entry, run, "working", name)]
         case runs.AgentHandoff(handoff_id):
             return [_owe(entry, "handoff", STORE, handoff_id)]
         case runs.RunFinished() if run is not None and run.reply_to:
-            return [_owe(entry, "reply", run.reply_to, run.run_id)]
+            reply = _owe(entry, "reply", run.reply_to, run.run_id)
+            is_here = run.reply_to == STORE and entry.kind == Kind.RUN_COMPLETED
+            return [_put_off(reply, _OWN_MICROSECONDS) if is_here else reply]
         case _:
             return []
 
@@ -124,6 +131,16 @@ def _sign(entry: Entry, run: RunRow, kind: str, name: str) -> AddMessage:
     """
     message = _owe(entry, kind, run.reply_to, run.run_id, name).message
     return AddMessage(msgspec.structs.replace(message, ordering=""))
+
+
+def _put_off(owed: AddMessage, delay: int) -> AddMessage:
+    due_at = owed.message.due_at + delay
+    return AddMessage(msgspec.structs.replace(owed.message, due_at=due_at))
+
+
+def messages_of_reply(run_id: str, lease_seq: int) -> tuple[str, ...]:
+    """The ids of the messages that the reply of a run settles: its own, and that it was taken."""
+    return (f"{run_id}/reply", f"{run_id}/taken/{lease_seq}")
 
 
 def _owe(entry: Entry, kind: str, address: str, subject: str, name: str = "") -> AddMessage:

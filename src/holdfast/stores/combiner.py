@@ -16,11 +16,11 @@ from holdfast.kernel.indexes import AddWait, CloseGroup, CloseRunWaits
 from holdfast.kernel.messages import OWED_TOPICS, AddMessage, MessageStatus
 from holdfast.stores.contract import (
     DEADLINES,
-    EVERYBODY,
     JOURNAL,
     Beat,
     Commit,
     Conflict,
+    FoundRun,
     Late,
     MoveMessage,
     NoteBlockedLoop,
@@ -162,7 +162,7 @@ class Combiner:
         else:
             self._telemetry.count(BATCH_COMMITTED, len(batch))
             for submitted, answer in zip(batch, answers, strict=True):
-                _answer(submitted.answer, answer)
+                _answer(submitted.answer, answer.answer if isinstance(answer, FoundRun) else answer)
             # Announce the topics after the callers resume: topics are hints, and may be late.
             self._loop.call_soon(self._tell, batch, answers)
         if not is_full or answers is None:
@@ -217,10 +217,9 @@ def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
             return ("ready", JOURNAL, *OWED_TOPICS, *topics) if answer else ()
         case Commit():
             return _topics_of_commit(write)
-        case Late(run_id=""):
-            return (EVERYBODY,)
-        case _:
-            return (f"run:{write.run_id}", "ready", JOURNAL, *write.topics)
+        case Late():
+            run_id = answer.run_id if isinstance(answer, FoundRun) else write.run_id
+            return (f"run:{run_id}", "ready", JOURNAL, *write.topics)
 
 
 def _topics_of_commit(commit: Commit) -> tuple[str, ...]:

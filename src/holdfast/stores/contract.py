@@ -146,7 +146,13 @@ class ClaimWait(msgspec.Struct, frozen=True, gc=False):
     until: int
 
 
-Touch = ExtendWait | NoteDuplicate | ClaimWait
+class ForgetMessages(msgspec.Struct, frozen=True, gc=False):
+    """Forget messages of the outbox that the same write delivers, or makes unnecessary."""
+
+    message_ids: tuple[str, ...]
+
+
+Touch = ExtendWait | NoteDuplicate | ClaimWait | ForgetMessages
 
 
 class LostWorker(NamedTuple):
@@ -172,9 +178,6 @@ class LateDecision(msgspec.Struct, frozen=True):
 
 Decide = Callable[[Snapshot], LateDecision]
 
-
-EVERYBODY: Final = "*"
-"""The topic of a write that may concern anybody."""
 
 DEADLINES: Final = "deadlines"
 """The topic of a write that sets a deadline, for those who sleep until the next one."""
@@ -206,6 +209,18 @@ class Late(msgspec.Struct, frozen=True):
     has_budget: bool = False
     topics: tuple[str, ...] = ()
     taker: WorkerRow | None = None
+
+    def answered(self, run_id: str, answer: Any) -> Any:
+        """What a backend answers to this write, which turned out to be for that run."""
+        is_found = not self.run_id and not isinstance(answer, BaseException)
+        return FoundRun(run_id, answer) if is_found else answer
+
+
+class FoundRun(NamedTuple):
+    """The answer to a `Late` that names no run, with the run that the store found for it."""
+
+    run_id: str
+    answer: Any
 
 
 class Sweep(msgspec.Struct, frozen=True):

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Final
 from zlib import crc32
 
-EVERYBODY: Final = "*"
 SLOTS: Final = 1024
 
 
@@ -32,9 +31,6 @@ class LocalWakeups:
 
     def notify(self, topics: Iterable[str]) -> None:
         for topic in topics:
-            if topic == EVERYBODY:
-                self.notify_all()
-                return
             self.notify_slot(slot_of(topic))
 
     def notify_all(self) -> None:

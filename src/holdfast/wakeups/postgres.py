@@ -14,12 +14,11 @@ import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor, conninfo
 
 from holdfast.telemetry import log
-from holdfast.wakeups.local import EVERYBODY, SLOTS, LocalWakeups, slot_of
+from holdfast.wakeups.local import SLOTS, LocalWakeups, slot_of
 
 CHANNEL: Final = "holdfast"
 _COALESCE_SECONDS: Final = 0.01
 _LONGEST_PAUSE_SECONDS: Final = 5.0
-_ALL: Final = "*"
 _NEED_NOT_BE_ON_DISK: Final = "SET synchronous_commit = off"
 _LISTEN: Final = f"LISTEN {CHANNEL}"
 _NOTIFY: Final = "SELECT pg_notify($1, $2)"
@@ -59,7 +58,7 @@ class PostgresWakeups(LocalWakeups):
             # Whatever gathers until then goes in one message.
             loop = asyncio.get_running_loop()
             loop.call_at(max(loop.time(), self._tell_at), self._word.set)
-        self._unsent |= {_ALL if topic == EVERYBODY else str(slot_of(topic)) for topic in topics}
+        self._unsent |= {str(slot_of(topic)) for topic in topics}
 
     async def _keep_listening(self) -> None:
         pause = 0.05

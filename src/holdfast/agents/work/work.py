@@ -43,7 +43,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel import leases as kernel_leases
 from holdfast.kernel.journal import Draft
-from holdfast.kernel.peers import CANCELS
+from holdfast.kernel.peers import CANCELS, STORE
 from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.telemetry import log
 
@@ -209,10 +209,14 @@ class Work:
     async def _play(self, working: Pass) -> Ending:
         """Run a pass. Then keep the state of a waiting run, and deliver a reply or handoff."""
         CURRENT_RUN.set(working.run_id)
+        lease_seq = working.lease_seq
         ending = await working.play()
-        if working.held.run.status is RunStatus.WAITING:
+        run = working.held.run
+        if run.status is RunStatus.WAITING:
             self._leases.warm.keep(working.run_id, working.held.saver.parts)
-        if working.held.run.reply_to or working.held.run.handoff:
+        if run.status is RunStatus.COMPLETED and run.reply_to == STORE:
+            await self._leases.outbox.deliver_reply(working.held, lease_seq)
+        elif run.reply_to or run.handoff:
             await self._leases.outbox.deliver_if_due()
         return ending
 

@@ -71,13 +71,18 @@ class Purse:
         self._free_at: int | None = None
         """The writer's `budget_seq` when the store had no budget; None if it had one, or was not
         asked."""
+        self._may_have_lost = True
+        """Whether calls of the run may have reserved something that is not settled."""
         self._warned: set[tuple[str, int]] = set()
 
     def know_journal(self, entries: Sequence[Entry]) -> None:
         """Use what a run's entries say, if they are all there: without a budget none is read."""
-        is_whole = bool(entries) and entries[0].seq == 1
-        if is_whole and all(entry.kind != Kind.BUDGET_SET for entry in entries):
+        if not entries or entries[0].seq != 1:
+            return
+        kinds = [entry.kind for entry in entries]
+        if Kind.BUDGET_SET not in kinds:
             self._free_at = self._writer.budget_seq
+        self._may_have_lost = kinds.count(Kind.RUN_LEASED) > 1
 
     async def set_first(self, limits: Limits, *, note: str) -> bool:
         """Give the run a budget unless it has one; False if it has."""
@@ -198,7 +203,9 @@ class Purse:
         lost: list[tuple[Reservation, Recorded]] = []
         recorded = dict(paid)
         run = self._writer.run
-        for left in () if self._is_known_free else await reservations_by(self._context, run):
+        has_left = self._may_have_lost and not self._is_known_free
+        self._may_have_lost = True
+        for left in await reservations_by(self._context, run) if has_left else ():
             cost = recorded.get(left.reservation_id)
             if cost is None or left.run_id == run_id:
                 cost = self._lose(left, agent=agent, version=version)

@@ -124,10 +124,10 @@ class Leases:
         """
         await self._drain_spool()
         pause = await self.sweeper.sweep_if_due()
-        await self.outbox.deliver_if_due()
+        due_in = await self.outbox.deliver_if_due()
         if not self._taking:  # a run that is being leased looks orphaned
             await self.orphans.give_back()
-        return pause
+        return pause if due_in is None else min(pause, due_in)
 
     async def renew(self) -> None:
         """Renew this worker's row for another lease.

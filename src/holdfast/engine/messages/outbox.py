@@ -11,16 +11,18 @@ from typing import Final
 import msgspec
 
 from holdfast import faults
+from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.messages import peers
 from holdfast.engine.messages.courier import Courier
 from holdfast.engine.messages.queues import Queues
-from holdfast.engine.messages.replies import PeerReply, intact_entry, reply_of
+from holdfast.engine.messages.replies import PeerReply, intact_entry, reply_of, reply_of_held
 from holdfast.engine.waits import Waits
 from holdfast.errors import HoldfastError, MisuseError, UnavailableError, WaitNotFound
 from holdfast.kernel import indexes
 from holdfast.kernel.messages import OUTBOX, QueuedMessage
-from holdfast.kernel.peers import Note, call_at
+from holdfast.kernel.peers import Note, call_at, messages_of_reply
 from holdfast.telemetry import log
 
 _TRIES: Final = 10
@@ -71,14 +73,40 @@ class Outbox:
         """Deliver everything that is due now. Returns the number of messages."""
         return await self._courier.deliver_due()
 
-    async def deliver_if_due(self) -> None:
-        """Deliver as above, without a write if nothing is due; failures are retried later."""
+    async def deliver_if_due(self) -> float | None:
+        """Deliver as above, without a write if nothing is due; failures are retried later.
+
+        Returns the seconds until a message becomes due; None if there is none, or it is not known.
+        """
         try:
             due_at = await self._context.store.messages.next_due_at(OUTBOX, 0)
-            if due_at is not None and due_at <= self._context.now():
+            if due_at is not None and due_at > self._context.now():
+                return (due_at - self._context.now()) / MICROSECONDS
+            if due_at is not None:
                 await self.deliver()
         except HoldfastError as error:
             log.warning("what runs owe each other was not delivered yet: %s", error)
+        return None
+
+    async def deliver_reply(self, held: LeasedRun, lease_seq: int) -> None:
+        """Deliver the reply of a run that this process has just completed, without claiming it.
+
+        If that fails, the message is delivered like any other when it is due.
+        """
+        run = held.run
+        forgets = messages_of_reply(run.run_id, lease_seq)
+        faults.point("outbox.before_reply")
+        try:
+            await peers.answer(
+                self._context,
+                run.run_id,
+                reply_of_held(held),
+                caller_id=run.parent_id,
+                forgets=forgets,
+            )
+        except HoldfastError as error:
+            log.debug("the reply of run %s is delivered later: %s", run.run_id, error)
+        faults.point("outbox.after_reply")
 
     async def keep_delivering(self) -> None:
         """Deliver what becomes due, until this is cancelled."""

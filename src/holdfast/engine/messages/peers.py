@@ -11,17 +11,17 @@ from holdfast.engine.context import Context
 from holdfast.engine.messages.queues import Queues
 from holdfast.engine.messages.replies import PeerReply, intact_entry, reply_of
 from holdfast.engine.reading.journal import body_of
-from holdfast.engine.waits import Waits
+from holdfast.engine.waits import Waits, settle
 from holdfast.engine.writing import unheld_runs
 from holdfast.engine.writing.sizes import check_size
 from holdfast.errors import BodyErased, IntegrityError, MisuseError, RunExists, WaitNotFound
 from holdfast.kernel import runs, waits
 from holdfast.kernel.journal import Draft, Kind
-from holdfast.kernel.messages import OUTGOING
+from holdfast.kernel.messages import OUTGOING, OWED_TOPICS
 from holdfast.kernel.peers import CANCELS, FOR_PEOPLE, STORE, at_call, call_of, queue_at
 from holdfast.kernel.runs import RunRow
 from holdfast.kernel.waits import Wait, WaitStatus
-from holdfast.stores.contract import ExtendWait, LateDecision, Snapshot
+from holdfast.stores.contract import DEADLINES, ExtendWait, LateDecision, Snapshot
 
 _DEEPEST: Final = 64
 _LONGEST_REPORT: Final = 64 * 1024
@@ -30,17 +30,34 @@ _FOR_A_PERSON: Final = 30 * 86_400 * 1_000_000
 """How long a caller waits for a peer that waits for a person without a deadline."""
 
 
-async def answer(context: Context, wait_id: str, reply: PeerReply) -> bool:
+async def answer(
+    context: Context,
+    wait_id: str,
+    reply: PeerReply,
+    *,
+    caller_id: str = "",
+    forgets: tuple[str, ...] = (),
+) -> bool:
     """Resolve a wait, and all that joined it, with its peer's reply; False if it was late.
 
-    A peer that stopped after its caller sends no reply. Raises WaitNotFound.
+    A peer that stopped after its caller sends no reply. The messages of the reply that this
+    `forgets` are deleted with the wait's own answer. Raises WaitNotFound.
     """
     of = Waits(context)
     for joined in await context.store.waits.for_call(at_call(wait_id)):
         await of.resolve(joined.wait_id, reply, by=wait_id)
     if reply.status == "cancelled" and (await of.get(wait_id)).status is not WaitStatus.OPEN:
         return False
-    return (await of.resolve(wait_id, reply, by=wait_id)).accepted
+    settled = await settle(
+        context,
+        wait_id,
+        WaitStatus.RESOLVED,
+        body=codec.encode(reply, name="value"),
+        by=wait_id,
+        run_id=caller_id,
+        forgets=forgets,
+    )
+    return settled.accepted
 
 
 async def join(context: Context, of: Waits, wait_id: str, call: str) -> None:
@@ -101,7 +118,7 @@ async def _last_until(context: Context, wait_id: str, deadline: int) -> None:
             return LateDecision(None)
         return LateDecision(None, touches=(ExtendWait(wait_id, deadline, wait.progress_at),))
 
-    await context.decide_late("", decide, wait_ids=(wait_id,))
+    await context.decide_late("", decide, wait_ids=(wait_id,), topics=(DEADLINES,))
 
 
 async def is_awaited(context: Context, call: str) -> bool:
@@ -242,7 +259,8 @@ async def pass_on_question(
         until = max(deadline or snapshot.now + _FOR_A_PERSON, snapshot.now) + call.patience
         return LateDecision(None, (draft,), (ExtendWait(wait_id, until, snapshot.now),))
 
-    await context.decide_late("", decide, wait_ids=(wait_id, question_id))
+    topics = (DEADLINES, *OWED_TOPICS)
+    await context.decide_late("", decide, wait_ids=(wait_id, question_id), topics=topics)
 
 
 async def withdraw_questions(of: Waits, wait_id: str) -> None:
@@ -277,7 +295,7 @@ async def _hear(
             deadline = later if is_exact or not wait.progress_at else max(later, deadline)
         return LateDecision(wait, touches=(ExtendWait(wait_id, deadline, snapshot.now, shown),))
 
-    return await context.decide_late("", decide, wait_ids=(wait_id,))
+    return await context.decide_late("", decide, wait_ids=(wait_id,), topics=(DEADLINES,))
 
 
 async def send_progress(context: Context, run: RunRow, said: object) -> None:

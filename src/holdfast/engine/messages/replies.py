@@ -4,7 +4,9 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
+from holdfast import codec
 from holdfast.engine.context import Context
+from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.reading.journal import body_of
 from holdfast.engine.reading.versions import load_newest
 from holdfast.errors import IntegrityError
@@ -45,6 +47,17 @@ async def reply_of(context: Context, run_id: str, seq: int) -> PeerReply:
         error="" if ending == "completed" else indexes.facts_of(entry).note,
         artifacts=cast("list[Any]", state.decode_part(ARTIFACTS, [])),
         flags=cast("dict[str, Any]", state.decode_part(FLAGS, {})),
+    )
+
+
+def reply_of_held(held: LeasedRun) -> PeerReply:
+    """Return the reply of a run that its holder has just completed."""
+    parts = held.saver.parts
+    return PeerReply(
+        status="completed",
+        value=codec.decode(held.result),
+        artifacts=cast("list[Any]", parts.decode_part(ARTIFACTS, [])),
+        flags=cast("dict[str, Any]", parts.decode_part(FLAGS, {})),
     )
 
 

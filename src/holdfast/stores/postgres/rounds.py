@@ -17,6 +17,7 @@ from holdfast.stores.contract import (
     ClaimWait,
     Commit,
     ExtendWait,
+    ForgetMessages,
     Late,
     LostWorker,
     NoteBlockedLoop,
@@ -96,7 +97,7 @@ class OutsideRound:
             if task.is_swept:
                 answers[task.asker].append((run_id, answer))
             else:
-                answers[task.asker] = answer
+                answers[task.asker] = task.late.answered(run_id, answer)
 
     def conflicting(self) -> dict[int, OutsideWrite]:
         """The writes that must be decided anew. A sweep comes again by itself."""
@@ -297,6 +298,15 @@ class OutsideRound:
         if repeated:
             row = (self._tenant, binary_arrays.texts(repeated))
             await connection.execute(SQL["note_duplicate"], row)
+        forgotten = [
+            message_id
+            for touch in touches
+            if isinstance(touch, ForgetMessages)
+            for message_id in touch.message_ids
+        ]
+        if forgotten:
+            row = (self._tenant, binary_arrays.texts(forgotten))
+            await connection.execute(SQL["forget_owed"], row)
         for touch in touches:
             if isinstance(touch, ExtendWait):
                 row = (self._tenant, *msgspec.structs.astuple(touch))

@@ -25,6 +25,7 @@ from holdfast.stores.contract import (
     Commit,
     Conflict,
     ExtendWait,
+    ForgetMessages,
     Holder,
     Late,
     MoveMessage,
@@ -132,8 +133,8 @@ class SqliteWriter:
                     pass
         for run_id, writes in late.items():
             results = self._decide_for_run(run_id, [write for _, write in writes])
-            for (index, _), result in zip(writes, results, strict=True):
-                answers[index] = result
+            for (index, write), result in zip(writes, results, strict=True):
+                answers[index] = write.answered(run_id, result)
         for index, write in enumerate(batch):
             match write:
                 case Sweep():
@@ -386,6 +387,9 @@ class SqliteWriter:
                 self._execute(SQL["claim_open_wait"], (tenant, wait_id, by, until))
             case NoteDuplicate(wait_id):
                 self._execute(SQL["note_duplicate"], (tenant, wait_id))
+            case ForgetMessages(message_ids):
+                for message_id in message_ids:
+                    self._execute(SQL["forget_owed"], (tenant, message_id))
 
     def _one(self, name: str, row: Row) -> Row | None:
         return self._execute(SQL[name], row).fetchone()

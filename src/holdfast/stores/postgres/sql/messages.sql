@@ -95,6 +95,11 @@ SELECT queue, message_id FROM forgotten
 UNION ALL
 SELECT queue, message_id FROM moved;
 
+-- name: forget_owed
+-- Delete messages of the outbox that are delivered in the same transaction.
+DELETE FROM messages
+WHERE tenant = $1 AND queue = 'outbox' AND message_id = ANY ($2) AND status = 'ready';
+
 -- name: get_message
 -- One message of a queue.
 SELECT tenant, queue, message_id, ordering, headers, body, created_at, due_at, attempts, worker,
