@@ -76,6 +76,20 @@ async def test_run_whose_budget_is_spent_is_blocked_and_goes_on_when_raised(stor
 
 
 @async_test
+async def test_raised_budget_unblocks_its_run_in_the_same_commit(store: str) -> None:
+    """A process that died between the two would leave the run blocked."""
+    paid = Paid(0.4)
+    talker = paid.agent(1, reserve=Cost(usd=0.4))
+    async with holdfast.Holdfast(store, agents=[talker]) as hf:
+        with pytest.raises(RunBlocked):
+            await hf.run(talker, "go", run_id="r", budget=Budget(usd=0.1))
+        await hf.budgets.add("r", Budget(usd=1.0))
+        *_, raised, unblocked = await hf.journal.read("r")
+        assert (raised.kind, unblocked.kind) == ("BUDGET_SET", "RUN_UNBLOCKED")
+        assert raised.at == unblocked.at, "one commit"
+
+
+@async_test
 async def test_without_reservation_a_budget_is_exceeded_by_one_call_at_most(store: str) -> None:
     paid = Paid(0.4)
     talker = paid.agent(9, budget=Budget(usd=1.0))
@@ -179,6 +193,47 @@ async def test_turn_whose_first_call_of_a_model_failed_is_counted_by_the_next(st
         account = await hf.budgets.get("r")
         assert account is not None
         assert (len(asked), account.spent_turns) == (2, 1)
+        await whole(hf, "r")
+
+
+@async_test
+async def test_turn_with_a_call_that_was_cut_off_beside_one_that_failed_is_counted_once(
+    store: str,
+) -> None:
+    has_failed, limit = asyncio.Event(), asyncio.timeout(None)
+
+    async def slow() -> Message:
+        await has_failed.wait()
+        limit.reschedule(asyncio.get_running_loop().time())
+        await asyncio.sleep(60)
+        return Message.assistant("never")
+
+    async def fails() -> Message:
+        raise ConnectionError("overloaded")
+
+    async def reply() -> Message:
+        return Message.assistant("done", usage=Usage(usd=0.1))
+
+    @holdfast.agent(budget=Budget(turns=3))
+    async def talker(run: holdfast.Run) -> str:
+        async def cut_off() -> None:
+            with contextlib.suppress(TimeoutError):
+                async with limit:
+                    await run.model(slow)
+
+        async def failing() -> None:
+            with contextlib.suppress(ConnectionError):
+                await run.model(fails)
+            has_failed.set()
+
+        await run.gather(cut_off(), failing())
+        return (await run.model(reply)).text
+
+    async with holdfast.Holdfast(store, agents=[talker]) as hf:
+        assert await hf.run(talker, run_id="r") == "done"
+        account = await hf.budgets.get("r")
+        assert account is not None
+        assert account.spent_turns == 1
         await whole(hf, "r")
 
 
@@ -315,6 +370,28 @@ async def test_tools_that_cannot_be_afforded_are_not_issued_and_the_others_are(
         costs = await hf.budgets.costs("r")
         assert costs.by_call["tool:search"].usd_micros == 1_500_000
         assert costs.by_call["tool:read"].tokens == 7, "what was read and paid for is kept"
+        await whole(hf, "r")
+
+
+@async_test
+async def test_limit_that_is_exceeded_does_not_stop_a_call_that_takes_nothing_of_it(
+    store: str,
+) -> None:
+    @holdfast.tool(cost=Cost(usd=0.3), effect="idempotent")
+    async def search(n: int) -> str:
+        return f"found {n}"
+
+    @holdfast.agent(tools=[search])
+    async def agent(run: holdfast.Run) -> str:
+        await run.model(Paid(0.1, tokens=30).reply, [])
+        (message,) = await run.tools([ToolCall("c", "search", {"n": 1})])
+        return message.results[0].content
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        assert await hf.run(agent, run_id="r", budget=Budget(usd=1.0, tokens=25)) == "found 1"
+        account = await hf.budgets.get("r")
+        assert account is not None
+        assert (account.spent.tokens, account.spent_usd) == (30, 400_000)
         await whole(hf, "r")
 
 

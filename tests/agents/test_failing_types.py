@@ -11,7 +11,7 @@ from holdfast import BlockedReason, RecoveryPolicy, RunStatus
 from holdfast.agents.work import executor
 from holdfast.errors import PeerFailed, RunBlocked, RunFailed, UnsupportedValue
 from holdfast.testing.store_suite import async_test
-from tests.agents.crashing import kinds
+from tests.agents.crashing import advance, kinds, start
 from tests.agents.test_exits import QUICK, SOON, blocked
 
 
@@ -192,6 +192,31 @@ async def test_unexpected_error_in_a_pass_is_counted_and_blocks_the_run(
             *["RUN_LEASED", "RECOVERY_COMPLETED", "RECOVERY_INITIATED"],
             *["RUN_LEASED", "RECOVERY_COMPLETED", "RECOVERY_FAILED", "RUN_BLOCKED"],
         ]
+
+
+@async_test
+async def test_reply_is_not_asked_for_again_after_an_unexpected_error(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    async def reply() -> str:
+        asked.append(len(asked))
+        return "a reply"
+
+    @holdfast.agent(cadence=holdfast.every(turns=9))
+    async def asks(run: holdfast.Run) -> str:
+        return await run.model(reply)
+
+    async with holdfast.Holdfast(store, agents=[asks]) as hf:
+        await start(hf, asks)
+        with monkeypatch.context() as broken:
+            break_passes(broken, "end")
+            with pytest.raises(ZeroDivisionError):
+                await advance(hf, "r")
+        await advance(hf, "r")
+        assert await hf.runs.result("r") == "a reply"
+    assert len(asked) == 1
 
 
 @async_test

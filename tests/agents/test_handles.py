@@ -152,6 +152,43 @@ async def test_outcome_of_a_tool_is_recorded_although_its_run_was_cancelled(stor
 
 
 @async_test
+async def test_outcome_of_a_tool_is_recorded_though_a_step_is_lost_with_its_run(
+    store: str,
+) -> None:
+    charging, has_thought, cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @holdfast.tool
+    async def charge() -> str:
+        charging.set()
+        await cancelled.wait()
+        return "receipt"
+
+    async def think() -> str:
+        return "a thought"
+
+    @holdfast.agent(tools=[charge], cadence=holdfast.every(turns=9))
+    async def agent(run: holdfast.Run) -> list[str]:
+        async def thought() -> str:
+            await charging.wait()
+            found = await run.step(think)  # it waits for the next commit
+            has_thought.set()
+            return found
+
+        return [*await run.gather(run.call(charge), thought())]
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        task = asyncio.create_task(hf.run(agent, run_id="r"))
+        await has_thought.wait()
+        await hf.runs.cancel("r")
+        cancelled.set()
+        with pytest.raises(RunCancelled):
+            await task
+        assert "STEP_RECORDED" not in await kinds(hf, "r")
+        (effect,) = await hf.effects.of_run("r")
+        assert effect.status == "completed"
+
+
+@async_test
 async def test_pass_that_leaves_a_cancelled_run_is_not_interrupted_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

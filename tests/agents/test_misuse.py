@@ -118,6 +118,22 @@ async def test_state_of_another_type_is_refused_before_it_is_stored(store: str) 
 
 
 @async_test
+async def test_value_that_was_never_set_and_has_no_default_says_so(store: str) -> None:
+    @holdfast.agent
+    async def reads(run: holdfast.Run) -> str:
+        plan = run.value("plan", str)
+        with pytest.raises(
+            MisuseError, match=r"'plan' was never set; give run\.value\(\) a default"
+        ):
+            plan.get()
+        plan.set("first the roof")
+        return plan.get()
+
+    async with holdfast.Holdfast(store, agents=[reads]) as hf:
+        assert await hf.run(reads) == "first the roof"
+
+
+@async_test
 async def test_what_a_tool_raised_is_in_the_reason_and_in_the_log(
     store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -200,6 +216,17 @@ async def test_session_is_closed_once_and_keeps_its_metadata(store: str) -> None
         await chat.close()
         await chat.close()
         assert await chat.status() == "completed"
+
+
+@async_test
+async def test_message_cannot_have_the_id_that_ends_a_session(store: str) -> None:
+    async with holdfast.Holdfast(store, agents=[greet]) as hf:
+        chat = hf.session(greet, "alpha")
+        with pytest.raises(MisuseError, match=r"'holdfast\.close' is what ends a session"):
+            await chat.send("ann", id="holdfast.close")
+        with pytest.raises(RunNotFound):
+            await chat.status()
+        assert await chat.send("ann") == "ann ann"
 
 
 @async_test

@@ -13,9 +13,11 @@ import pytest
 import holdfast
 from holdfast import Key, Settings, sync
 from holdfast.clock import MICROSECONDS
+from holdfast.errors import OutcomeUnknown
+from holdfast.stores.contract import Commit
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
-from tests.agents.crashing import Crash, advance, start
+from tests.agents.crashing import Crash, advance, kinds, start
 from tests.agents.resting import until_it_waits
 from tests.agents.test_past import flip
 from tests.backends import Backend
@@ -311,3 +313,36 @@ async def test_thread_of_the_code_with_the_blocking_face_may_start_children(stor
             assert (await hf.runs.get(started)).parent_id == "r"
     finally:
         await asyncio.to_thread(blocking.__exit__, None, None, None)
+
+
+def lose_answers(hf: holdfast.Holdfast, run_id: str, *, count: int) -> None:
+    """Lose the next commits of a run, so that nobody knows whether they are stored."""
+    store: Any = hf._context.store
+    submit, lost = store.submit, list[Commit]()
+
+    async def submit_or_lose(write: Any) -> Any:
+        if isinstance(write, Commit) and write.run_id == run_id and len(lost) < count:
+            lost.append(write)
+            raise OutcomeUnknown("the connection was lost at COMMIT")
+        return await submit(write)
+
+    store.submit = submit_or_lose
+
+
+@async_test
+async def test_start_that_may_not_be_stored_is_no_failure_of_the_code(store: str) -> None:
+    office = Office()
+    delegate, losses = office.delegate, [2]  # the start, and what sends it again beside the code
+
+    async def delegate_and_lose(run: holdfast.Run) -> str:
+        if losses:
+            assert office.hf is not None
+            lose_answers(office.hf, run.run_id, count=losses.pop())
+        return await delegate(run)
+
+    office.delegate = delegate_and_lose  # type: ignore[method-assign]
+    async with office.open(store) as hf:
+        assert await hf.run(office.boss, "x", run_id="r") == "paid 1"
+        assert "RECOVERY_INITIATED" not in await kinds(hf, "r")
+        assert len(await hf.runs.list(agent="clerk")) == 1
+    assert len(office.paid) == 1

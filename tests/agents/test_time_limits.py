@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
 from collections.abc import AsyncGenerator
 
@@ -9,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Cost, Happened, Settings, ToolCall
-from holdfast.errors import OutcomeUnknown
+from holdfast.errors import OutcomeUnknown, RunFailed
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds
 
@@ -51,6 +52,28 @@ async def test_checkpoint_that_a_time_limit_ends_is_stored_all_the_same(store: s
             state = await hf.checkpoints.load(handle.run_id)
             assert state.parts["l"] == [f"{n}" for n in range(30)]
             assert "RECOVERY_INITIATED" not in await kinds(hf, handle.run_id)
+
+
+@async_test
+async def test_checkpoint_that_fails_after_its_time_limit_is_told_once(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run fails by it; asyncio does not log it as well, as an error that nobody has seen."""
+
+    @holdfast.agent
+    async def agent(run: holdfast.Run) -> str:
+        for n in range(3):
+            run.log("log", str).append(str(n) * 60_000)
+        async with limited(0):
+            await run.checkpoint()
+        return "never"
+
+    settings = Settings(max_body_bytes=100_000)
+    async with holdfast.Holdfast(store, agents=[agent], settings=settings) as hf:
+        with pytest.raises(RunFailed, match="max_body_bytes"):
+            await hf.run(agent)
+        gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 @async_test

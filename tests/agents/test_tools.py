@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from datetime import date
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -92,6 +93,28 @@ async def test_arguments_are_checked_before_anything_is_recorded(store: str) -> 
     assert bank.charges == []
 
 
+@async_test
+async def test_half_a_character_is_answered_as_any_wrong_argument(store: str) -> None:
+    """Some parsers of JSON let a model write one, and no date can be read from it."""
+    booked: list[date] = []
+
+    @holdfast.tool
+    async def book(day: date) -> str:
+        booked.append(day)
+        return "booked"
+
+    @holdfast.agent(tools=[book])
+    async def agent(run: holdfast.Run) -> str:
+        (message,) = await run.tools([ToolCall("1", "book", {"day": "\ud800"})])
+        return message.results[0].content
+
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        told = await hf.run(agent, run_id="r")
+        assert told.startswith("book was not called: its arguments are not valid")
+        assert "EFFECT_ISSUED" not in await kinds(hf, "r")
+    assert booked == []
+
+
 @pytest.mark.mission("S4-049", "S4-051", "S4-052")
 @async_test
 async def test_same_call_twice_in_a_run_is_one_operation_and_marked_as_a_replay(
@@ -172,6 +195,19 @@ async def test_declined_card_does_not_block_the_run_and_can_be_tried_again(store
 
 
 @async_test
+async def test_equal_calls_of_one_reply_are_declined_together(store: str) -> None:
+    bank = Bank()
+    bank.breaks_before = [Declined("insufficient funds")]
+    agent = shop(bank, not_done_on=(Declined,))
+    twice = [ToolCall("c1", "charge", {"cents": 5}), ToolCall("c2", "charge", {"cents": 5})]
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        found = results(await hf.run(agent, twice, run_id="r"))
+        assert found == [("charge raised Declined: insufficient funds", True)] * 2
+        assert (await kinds(hf, "r")).count("EFFECT_ISSUED") == 1
+    assert bank.charges == []
+
+
+@async_test
 async def test_exception_of_a_mutating_tool_is_unknown_until_verify_tells(store: str) -> None:
     bank = Bank()
     bank.breaks = [ConnectionError("lost the answer")]
@@ -216,6 +252,22 @@ async def test_crash_before_the_effect_is_repeated_only_after_its_time_limit(sto
         statuses = [effect.status for effect in await hf.effects.of_run("r")]
         assert statuses == ["not_done", "completed"]
     assert len(bank.charges) == 1
+
+
+@async_test
+async def test_call_of_a_lost_worker_is_left_alone_until_its_time_limit(store: str) -> None:
+    bank = Bank()
+    bank.breaks_before = [Crash()]
+    agent = shop(bank, verify=bank.find, limit_seconds=600.0)
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await start(hf, agent, CHARGE)
+        assert await advance(hf, "r") is None
+        assert await advance(hf, "r") is not None
+        run = await hf.runs.get("r")
+        (effect,) = await hf.effects.of_run("r")
+        assert (run.status, effect.status) == ("ready", "issued")
+        assert run.ready_at >= effect.limit_at - 1
+    assert bank.charges == []
 
 
 @pytest.mark.mission("S4-058")

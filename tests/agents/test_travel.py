@@ -453,6 +453,9 @@ async def test_travel_that_cannot_be_is_refused_and_writes_nothing(store: str) -
             await hf.runs.fork("r", 9, new_run_id="f")
         with pytest.raises(holdfast.errors.RunNotFound):
             await hf.runs.rewind("nobody", 0)
+        for verb in (hf.runs.fork, hf.runs.plan):
+            with pytest.raises(holdfast.errors.RunNotFound, match="there is no run 'nobody'"):
+                await verb("nobody", 0)
         with pytest.raises(holdfast.errors.RunExists):
             await hf.runs.fork("r", 1, new_run_id="r")
         assert [run.run_id for run in await hf.runs.list()] == ["r"]

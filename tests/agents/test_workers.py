@@ -229,6 +229,28 @@ async def test_heart_goes_on_beating_after_an_error_that_nobody_expected(store: 
 
 
 @async_test
+async def test_heart_beats_again_when_its_store_is_opened_again(store: str) -> None:
+    @holdfast.agent
+    async def nothing(run: holdfast.Run) -> str:
+        return "done"
+
+    hf = holdfast.Holdfast(store, agents=[nothing], settings=Settings(lease_seconds=0.6))
+    for _ in range(2):
+        async with hf:
+            worker = hf.new_worker()
+            task = asyncio.create_task(worker.run())
+            await hf.run(nothing)
+            (first,) = await hf.leases.workers()
+            now = first
+            async with asyncio.timeout(20):
+                while now.beats < first.beats + 2:
+                    await asyncio.sleep(0.02)
+                    (now,) = await hf.leases.workers()
+            worker.stop()
+            await task
+
+
+@async_test
 async def test_task_beside_the_runs_is_started_again_after_an_error(store: str) -> None:
     """Say, the delivery of messages: without it replies wait for ever."""
     begun: list[int] = []

@@ -15,6 +15,7 @@ from holdfast.errors import RunBlocked, StoreUnavailable
 from holdfast.kernel.records import Record
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
+from tests.agents.crashing import advance, start
 from tests.agents.ledger import Ledger
 from tests.handoff.frames import parse
 from tests.handoff.relays import STEPS, Seen, builder, handed
@@ -169,6 +170,26 @@ async def test_next_agent_is_selected_by_its_type(
         (handoff,) = await hf.handoffs.of_run("r")
     assert (handoff.status, handoff.to) == ("acknowledged", to)
     assert handoff.chosen_because.startswith(reason)
+
+
+@async_test
+async def test_next_context_is_not_sent_after_answers_that_have_come(store: str) -> None:
+    seen = Seen()
+
+    async def each(run: holdfast.Run, turn: int) -> None:
+        if turn == 1:
+            assert await run.ask("Which colour?", schema=str) == "red"
+
+    agent = builder(seen, turns=2, hand_over_at={1: ""}, each=each)
+    async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await start(hf, agent, "a house")
+        await advance(hf, "r")
+        (asked,) = await hf.approvals.list(run_id="r")
+        await hf.approvals.answer(asked.wait_id, "red", by="ann")
+        assert await hf.run(agent, "a house", run_id="r") == "2 parts of a house"
+    (prompt,) = seen.prompts
+    assert asked.wait_id not in prompt
+    assert "see whether there is an answer" not in prompt
 
 
 @pytest.mark.mission("S3-141")

@@ -18,6 +18,7 @@ from holdfast.errors import (
     OutcomeUnknown,
     StoreBusy,
     StoreClosed,
+    ValueTooLarge,
 )
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
@@ -269,6 +270,17 @@ async def test_refused_save_leaves_the_edits_as_they_were(store: str) -> None:
         run.append("log", "next")
         await run.checkpoint()
         assert (await hf.checkpoints.load("a")).parts == {"notes": ["kept"], "log": ["next"]}
+
+
+@async_test
+async def test_save_that_is_too_large_leaves_the_edits_as_they_were(store: str) -> None:
+    async with holdfast.open(store, settings=holdfast.Settings(max_body_bytes=10_000)) as hf:
+        run = await hf.runs.open("a")
+        run.append("notes", "kept")
+        with pytest.raises(ValueTooLarge, match="this checkpoint"):
+            await run.save({"log": ["x" * 4_000] * 5})
+        await run.checkpoint()
+        assert (await hf.checkpoints.load("a")).parts == {"notes": ["kept"]}
 
 
 @async_test

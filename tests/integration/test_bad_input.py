@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.errors import (
+    ConflictError,
     HoldfastError,
     IntegrityError,
     InvalidIdentifier,
@@ -195,6 +196,9 @@ async def test_impossible_names_are_refused_before_anything_is_written(
             await hf.waits.resolve(name)
         with pytest.raises(InvalidIdentifier):
             await hf.checkpoints.load(name)
+        for listing in (hf.checkpoints.history, hf.checkpoints.with_records):
+            with pytest.raises(InvalidIdentifier):
+                await listing(name)
         assert await hf.journal.read("a") == before
 
 
@@ -260,6 +264,29 @@ async def test_numbers_and_moments_that_cannot_be_are_misuse(store: str) -> None
             run.set("x", msgspec.Raw(b"\xc1"))
         with pytest.raises(holdfast.errors.EffectNotFound):
             await hf.effects.get("no id")
+        assert (await hf.runs.get("a")).status == "running"
+
+
+@async_test
+async def test_run_that_has_not_ended_has_no_result(store: str) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        with pytest.raises(ConflictError, match="run a is running; it has no result yet"):
+            await hf.runs.result("a")
+        await run.complete("done")
+        assert await hf.runs.result("a") == "done"
+
+
+@async_test
+async def test_group_without_waits_is_refused_and_the_run_stays_held(store: str) -> None:
+    """Nothing could ever end the group: the run would wait for ever."""
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        before = await hf.journal.read("a")
+        for mode in ("all", "any", 1):
+            with pytest.raises(MisuseError, match="a group needs at least one wait"):
+                await run.open_waits([], mode=mode, suspend=True)
+        assert await hf.journal.read("a") == before
         assert (await hf.runs.get("a")).status == "running"
 
 

@@ -934,6 +934,20 @@ async def test_registry_without_a_checkpointer_just_calls() -> None:
 
 
 @async_test
+async def test_key_of_a_call_that_no_session_records_names_the_call_and_no_run() -> None:
+    keys: list[Key] = []
+
+    @holdfast.tool(effect="read")
+    def look(*, key: Key) -> str:
+        keys.append(key)
+        return "seen"
+
+    await ToolRegistry([look]).adispatch("look", {}, "c1")
+    (key,) = keys
+    assert (key.run_id, key.call_id) == ("", "c1")
+
+
+@async_test
 async def test_long_result_is_cut_for_the_model_and_whole_on_record(store: str) -> None:
     @holdfast.tool(max_result_chars=10)
     def read_all() -> str:

@@ -150,6 +150,24 @@ async def test_commit_of_unknown_outcome_is_resent_unchanged(store: str, *, stor
         assert await hf.journal.verify("a") == []
 
 
+@pytest.mark.parametrize("stored", [True, False])
+@async_test
+async def test_request_of_unknown_outcome_that_is_made_again_is_stored_once(
+    store: str, *, stored: bool
+) -> None:
+    async with holdfast.open(store) as hf:
+        run = await hf.runs.open("a")
+        combiner = combiner_of(hf)
+        combiner._apply = FlakyApply(combiner._apply, stored=stored)
+        with pytest.raises(OutcomeUnknown):
+            await run.complete("answer")
+        await run.complete("answer")
+        assert await hf.runs.result("a") == "answer"
+        kinds = [entry.kind for entry in await hf.journal.read("a")]
+        assert kinds.count("RUN_COMPLETED") == 1
+        assert await hf.journal.verify("a") == []
+
+
 @async_test
 async def test_unknown_commit_stays_unknown_while_resending_it_fails(store: str) -> None:
     async with holdfast.open(store) as hf:
@@ -312,6 +330,25 @@ async def test_cancelled_waiters_do_not_keep_others_from_their_turn(store: str) 
         done = await asyncio.gather(*waiting, return_exceptions=True)
         assert sum(not isinstance(outcome, BaseException) for outcome in done) >= 11
         assert await hf.journal.verify("a") == []
+
+
+@async_test
+async def test_task_that_is_cancelled_while_it_waits_for_its_turn_ends_and_writes_nothing(
+    holder: Holder,
+) -> None:
+    async with holdfast.open(holder.url) as hf:
+        run = await hf.runs.open("a")
+        with holder.hold("before") as held:
+            writing = await held_up(run.record("step", 1), held)
+            waiting = asyncio.create_task(run.record("step", 2))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting], timeout=5)
+            assert waiting.cancelled()
+            held.release()
+            await writing
+        kinds = [entry.kind for entry in await hf.journal.read("a")]
+        assert kinds.count("STEP_RECORDED") == 1
 
 
 @async_test

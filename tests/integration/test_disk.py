@@ -29,7 +29,8 @@ from tests.workflows.checkpointing import state
 STORED = (
     "SELECT 'entry', run_id, seq, hex(link) FROM journal"
     " UNION ALL SELECT 'message', status, attempts, message_id FROM messages"
-    " UNION ALL SELECT 'wait', status, duplicates, wait_id FROM waits ORDER BY 1, 2, 3, 4"
+    " UNION ALL SELECT 'wait', status, duplicates, wait_id FROM waits"
+    " UNION ALL SELECT 'deadline', status, deadline, wait_id FROM waits ORDER BY 1, 2, 3, 4"
 )
 
 
@@ -49,6 +50,8 @@ async def acknowledgements(hf: holdfast.Holdfast) -> AsyncIterator[str]:
     yield "several commits are one batch"
     await run.open_waits([holdfast.WaitSpec(wait_id="w")], suspend=True)
     yield "a run waits"
+    await hf.waits.extend("w", timeout_seconds=60)
+    yield "a deadline is moved"
     await hf.waits.resolve("w", 1)
     yield "a wait is resolved"
     await hf.signals.send("a", "go", {}, id="s")

@@ -118,6 +118,24 @@ async def test_run_does_not_continue_by_a_group_that_was_made_closed(backend: Ba
 
 
 @async_test
+async def test_closed_group_of_which_the_journal_has_nothing_left_is_what_its_row_says(
+    backend: Backend,
+) -> None:
+    """The row of a group whose opening is on record must have its closing there, too."""
+    async with holdfast.open(backend.url) as hf:
+        await open_group(hf, 1)
+        await hf.waits.resolve("w0", "answer", by="ann")
+        late = await hf.waits.resolve("w0", "again")
+        assert (late.accepted, late.settled_by) == (False, "ann")
+        with backend.raw() as raw:
+            assert raw.execute("DELETE FROM journal WHERE kind = 'GROUP_CLOSED'") == 1
+            with pytest.raises(IndexCorrupted, match="differs from the entry that closed it"):
+                await hf.waits.resolve("w0", "again")
+            assert raw.execute("DELETE FROM journal WHERE kind = 'WAITS_OPENED'") == 1
+        assert await hf.waits.resolve("w0", "again") == late
+
+
+@async_test
 async def test_sweeper_rebuilds_a_group_and_expires_its_waits(backend: Backend) -> None:
     """Else it would find the same group first at every sweep."""
     async with holdfast.open(backend.url) as hf:

@@ -21,7 +21,7 @@ from tests.postgres import (
     save,
     until,
 )
-from tests.proxy import Proxy
+from tests.proxy import Group, Proxy
 
 
 @async_test
@@ -133,6 +133,32 @@ async def test_commit_is_not_acknowledged_before_the_standby_has_it(
 
 
 @async_test
+async def test_commit_waits_for_the_standby_again_though_its_session_lost_its_settings(
+    replicated: Replicated,
+) -> None:
+    """An operator ended the first wait, and the database says `synchronous_commit = off`."""
+    # A heartbeat would wait for the standby too.
+    patient = holdfast.Settings(busy_timeout_seconds=LIMIT_SECONDS, lease_seconds=600)
+    with PostgresRaw(replicated.url) as raw, PostgresRaw(replicated.url) as operator:
+        operator.execute(f"ALTER DATABASE {replicated.database} SET synchronous_commit = off")
+        async with holdfast.open(replicated.url, settings=patient) as hf:
+            run = await hf.runs.open("a")
+            for connection in pooled(hf):
+                connection.pgconn.exec_(b"RESET ALL")
+            stored = len(raw.entries())
+            with replicated.standby_away():
+                saving = asyncio.create_task(save(run, 1))
+                await until(lambda: bool(waiting_for_standby(raw)))
+                operator.rows("SELECT pg_cancel_backend(?)", waiting_for_standby(raw)[0])
+                await until(lambda: len(raw.entries()) > stored)
+                await until(lambda: bool(waiting_for_standby(raw)) or saving.done())
+                assert not saving.done()
+            await saving
+            with PostgresRaw(replicated.standby_url) as copy:
+                await until(lambda: copy.entries() == raw.entries())
+
+
+@async_test
 async def test_batch_whose_answer_was_lost_while_it_waits_for_the_standby_stays_unknown(
     replicated: Replicated,
 ) -> None:
@@ -152,3 +178,28 @@ async def test_batch_whose_answer_was_lost_while_it_waits_for_the_standby_stays_
                 assert (await run.checkpoint()).version == 1
                 await save(run, 2)
                 await check_whole(hf, run.run_id, [1, 2])
+
+
+@async_test
+async def test_replicas_are_asked_once_about_a_commit_whose_answer_was_lost(
+    postgres_url: str,
+) -> None:
+    """Each commit after it waits for them itself: to ask again would double the commits."""
+    asked: list[str] = []
+
+    def note(request: Group) -> bool:
+        asked.extend(words for words in request.words if "'replicated?'" in words)
+        return False
+
+    quiet = holdfast.Settings(lease_seconds=600)  # a heartbeat is a commit too
+    with Proxy(postgres_url) as proxy:
+        proxy.cut_requests(note)
+        async with holdfast.open(proxy.url(postgres_url), settings=quiet) as hf:
+            run = await hf.runs.open("a")
+            proxy.cut_at_commit()
+            await save(run, 1)
+            assert (proxy.cuts, len(asked)) == (1, 1)
+            await save(run, 2)
+            await save(run, 3)
+            assert len(asked) == 1
+            await check_whole(hf, "a", [1, 2, 3])

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import IndexCorrupted, IntegrityError
+from holdfast.testing.clocks import ManualClock, outlive
 from holdfast.testing.store_suite import async_test
 from tests.agents.resting import until_it_waits
 from tests.backends import Backend, Raw
@@ -138,3 +139,21 @@ async def test_damaged_proof_is_damage_of_the_journal_and_not_of_the_row(backend
         assert await hf.runs.get("ends") == truth
         problems = await hf.journal.verify("ends")
         assert {each.flaw for each in problems} == {"changed"}
+
+
+@async_test
+async def test_rebuilding_a_run_with_a_missing_entry_keeps_the_row_that_the_journal_confirms(
+    backend: Backend,
+) -> None:
+    """What the missing entry did to the run cannot be replayed, and later entries confirm it."""
+    clock, settings = ManualClock(), holdfast.Settings(lease_seconds=30)
+    async with holdfast.open(backend.url, clock=clock, settings=settings) as hf:
+        await hf.another_worker().runs.open("r")
+        assert await outlive(hf, clock, lease_seconds=30) == 1
+        await hf.runs.open("r")
+        before = await hf.runs.get("r")
+        assert before.lost == 1
+        with backend.raw() as raw:
+            assert raw.execute("DELETE FROM journal WHERE kind = 'LEASE_EXPIRED'") == 1
+        await hf.reindex("r")
+        assert await hf.runs.get("r") == before

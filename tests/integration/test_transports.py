@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import nats
 import pytest
+from nats.aio.msg import Msg
 from nats.js.api import RetentionPolicy, StreamConfig
 
 import holdfast
@@ -16,6 +19,7 @@ from holdfast.errors import InvalidSetting, MisuseError, StoreClosed, TransportU
 from holdfast.kernel.messages import OUTBOX, MessageStatus
 from holdfast.peers import Transport, open_transport
 from holdfast.peers.transports.jetstream_names import locate_nats, token
+from holdfast.peers.transports.store_queue import StoreQueue
 from holdfast.settings import Settings, shown_transport
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.nats import NatsServer, nats_server
@@ -85,6 +89,40 @@ async def test_broker_that_stays_away_is_told_of_and_nothing_is_lost(broker: Nat
     async with Consumer(transport, "inbox") as consumer:
         assert {(await consumer.next()).key for _ in range(2)} == {"one", "two"}
     await transport.close()
+
+
+@async_test
+async def test_request_that_is_refused_is_repeated_after_a_pause(broker: NatsServer) -> None:
+    transport = open_transport(f"{broker.url}?patience=2")
+    await transport.open()
+    client = await nats.connect(broker.url)
+    await client.jetstream().delete_stream("HOLDFAST")
+    asked: list[str] = []
+
+    async def refuse(message: Msg) -> None:
+        """Answer as a stream that has no leader."""
+        asked.append(message.subject)
+        await message.respond(b'{"error": {"code": 503, "err_code": 10008}}')
+
+    await client.subscribe("holdfast.queue.>", cb=refuse)
+    await client.flush()
+    with pytest.raises(TransportUnavailable, match="did not do what was asked in 2 s"):
+        await transport.publish("inbox", b"", key="one")
+    assert 2 <= len(asked) <= 20
+    await client.close()
+    await transport.close()
+
+
+@async_test
+async def test_request_under_way_when_the_transport_is_closed_says_so(broker: NatsServer) -> None:
+    transport = open_transport(broker.url)
+    await transport.open()
+    os.kill(broker.pid, signal.SIGSTOP)  # it answers nobody any more
+    publishing = asyncio.create_task(transport.publish("inbox", b"", key="one"))
+    await asyncio.sleep(0)
+    await transport.close()
+    with pytest.raises(StoreClosed, match="the transport was closed meanwhile"):
+        await publishing
 
 
 @async_test
@@ -230,6 +268,21 @@ async def test_earlier_message_of_an_ordering_holds_back_later_ones(backend: Bac
 
 
 @async_test
+async def test_message_that_is_held_back_is_not_due_before_the_claim_of_the_earlier_one_ends(
+    backend: Backend,
+) -> None:
+    """A consumer that waits for it would else ask again and again."""
+    clock = ManualClock()
+    async with holdfast.open(backend.url, clock=clock) as hf:
+        queues = queues_of(hf)
+        for key in ("a1", "a2"):
+            await queues.publish("q", key=key, ordering="a")
+        (taken,) = await queues.take("q", lease=10)
+        assert taken.message_id == "a1"
+        assert await queues.next_due("q") == clock.now() + seconds(10)
+
+
+@async_test
 async def test_delivery_that_was_lost_moves_nothing(backend: Backend) -> None:
     clock = ManualClock()
     async with holdfast.open(backend.url, clock=clock) as hf:
@@ -313,3 +366,27 @@ async def test_store_of_an_open_holdfast_carries_messages(backend: Backend) -> N
         await hf.runs.create("still open")
     with pytest.raises(MisuseError, match="none was given"):
         open_transport("store:")
+
+
+@async_test
+async def test_consumer_whose_store_is_closed_beneath_it_is_told(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        transport = open_transport("store:", context=hf._context)
+        await transport.open()
+    async with Consumer(transport, "q") as consumer:
+        with pytest.raises(StoreClosed):
+            await consumer.next()
+    await transport.close()
+
+
+@async_test
+async def test_transport_keeps_nothing_of_consumers_that_have_ended(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        transport = StoreQueue(hf._context)
+        await transport.open()
+        for key in ("one", "two"):
+            await transport.publish("q", b"", key=key)
+            async with Consumer(transport, "q", prefetch=2) as consumer:
+                assert await (await consumer.next()).ack()
+        assert transport._prefetched == {"q": []}
+        await transport.close()

@@ -63,6 +63,26 @@ async def test_parts_keep_their_kind_and_content_whatever_they_are_now(store: st
 
 
 @async_test
+async def test_value_that_is_larger_than_its_log_comes_back_from_a_separate_entry(
+    store: str,
+) -> None:
+    async with holdfast.open(store) as hf:
+        held = await hf.runs.open("r")
+        held.append("log", "first")
+        held.set("plan", "long " * 200)
+        await held.checkpoint()
+        held.splice("log", 0, 1, ["second"])
+        held.set("plan", "short")
+        await held.checkpoint()
+        await held.release()
+        await hf.runs.rewind("r", 1)
+        kinds = [entry.kind for entry in await hf.journal.read("r")]
+        assert kinds[-3:] == ["RUN_REWOUND", "STATE_VALUES", "CHECKPOINT_CREATED"]
+        state = (await hf.checkpoints.load("r")).parts
+        assert state == {"log": ["first"], "plan": "long " * 200}
+
+
+@async_test
 async def test_long_run_with_bases_goes_back_and_forth(store: str) -> None:
     chance = random.Random(7)
     async with holdfast.open(store) as hf:

@@ -197,3 +197,23 @@ async def test_wait_does_not_end_by_a_deadline_that_was_never_set(backend: Backe
         await hf.reindex("r")
         assert await hf.journal.verify("r") == []
         assert (await hf.waits.get("w1")).deadline > 1
+
+
+@async_test
+async def test_run_ends_though_a_forged_row_reopens_a_wait_whose_peer_is_told_already(
+    backend: Backend,
+) -> None:
+    async with holdfast.open(backend.url) as hf:
+        held = await hf.runs.open("r")
+        call = WaitSpec(kind="peer", name="n", wait_id="w", address="queue:elsewhere")
+        await held.open_waits([call], suspend=True)
+        await hf.waits.cancel("w", by="ann")
+        with backend.raw() as raw:
+            forged = "status = 'open', result_seq = 0, settled_by = '', settled_at = 0"
+            assert raw.execute(f"UPDATE waits SET {forged}") == 1
+            await hf.runs.cancel("r", by="ann")
+            assert (await hf.runs.get("r")).status == "cancelled"
+            owed = raw.rows("SELECT message_id FROM messages ORDER BY message_id")
+            assert owed == [("w/cancel",), ("w/request",)]
+        await hf.reindex("r")
+        assert await hf.journal.verify("r") == []

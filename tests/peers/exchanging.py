@@ -16,13 +16,13 @@ SOON = 60.0
 
 @asynccontextmanager
 async def served(
-    store: str, transport: str, agents: Sequence[Any], **settings: Any
+    store: str, transport: str, agents: Sequence[Any], *, concurrency: int = 8, **settings: Any
 ) -> AsyncIterator[holdfast.Holdfast]:
     """An open Holdfast with a worker for its agents."""
     settings.setdefault("wakeup_poll_seconds", 0.1)
     made = Settings(transport=transport, **settings)
     async with holdfast.Holdfast(store, agents=agents, settings=made) as hf:
-        worker = hf.new_worker()
+        worker = hf.new_worker(concurrency=concurrency)
         working = asyncio.create_task(worker.run())
         try:
             yield hf

@@ -15,7 +15,7 @@ from holdfast.peers import envelopes, open_transport
 from holdfast.peers.envelopes import AliveEnvelope, CancelEnvelope, ReplyEnvelope, RequestEnvelope
 from holdfast.peers.relay import Relay
 from holdfast.testing.store_suite import async_test
-from tests.backends import SQLiteBackend
+from tests.backends import Backend, SQLiteBackend
 from tests.peers.exchanging import SOON, served, until
 
 
@@ -379,6 +379,37 @@ async def test_only_a_run_that_was_woken_says_that_it_waits_for_no_person(
 
 
 @async_test
+async def test_reply_that_can_never_be_sent_fails_the_call_it_is_for(
+    backend: Backend, transport: str
+) -> None:
+    async with holdfast.open(backend.url) as hf, asyncio.timeout(SOON):
+        between = open_transport(transport)
+        await between.open()
+        outgoing = Queues(hf._context)  # pyright: ignore[reportPrivateUsage] - runs fill it
+        headers = {"kind": "reply", "address": "queue:caller", "subject": "lost", "seq": "1"}
+        await outgoing.publish(OUTGOING, b"", key="one", headers=headers, ordering="lost")
+        with backend.raw() as raw:
+            assert raw.execute("UPDATE messages SET attempts = 19") == 1, "one try is left"
+        relay = Relay(hf._context, between, reply_to="queue:here")  # pyright: ignore[reportPrivateUsage] - as a worker does
+        sending = asyncio.create_task(relay.keep_sending())
+        arriving = between.consume("caller", lease=60)
+        told = envelopes.decode((await anext(arriving)).body)
+        assert isinstance(told, ReplyEnvelope)
+        assert (told.wait_id, told.reply.status) == ("lost", "failed")
+        assert "its reply could not be delivered: entry 1 of run lost" in told.reply.error
+        await arriving.aclose()
+
+        async def is_dead() -> Any:
+            return await outgoing.dead_letters(OUTGOING)
+
+        (dead,) = await until(is_dead)
+        assert dead.message_id == "one"
+        sending.cancel()
+        await asyncio.wait([sending])
+        await between.close()
+
+
+@async_test
 async def test_answers_and_cancels_find_the_store_that_has_the_run(
     store: str, elsewhere: str, transport: str, tmp_path: Path
 ) -> None:
@@ -460,6 +491,52 @@ async def test_tasks_that_wait_for_their_boundary_hold_up_nobody(
             return not hf._work._passes  # pyright: ignore[reportPrivateUsage] - what is worked on here
 
         assert await until(none_is_left)
+
+
+@async_test
+async def test_task_for_which_a_worker_has_no_room_is_given_back_and_comes_later(
+    store: str, elsewhere: str, transport: str
+) -> None:
+    begun: list[int] = []
+    is_begun, may_end = asyncio.Event(), asyncio.Event()
+
+    @holdfast.agent(cadence="boundary")
+    async def slow(run: holdfast.Run, number: int) -> int:
+        begun.append(number)
+        is_begun.set()
+        await may_end.wait()
+        return number
+
+    @holdfast.agent
+    async def asker(run: holdfast.Run, number: int) -> int:
+        return await run.peer("slow", number)
+
+    def given_back() -> int:
+        with SQLiteBackend(Path(transport.removeprefix("sqlite:///"))).raw() as raw:
+            sql = "SELECT count(*) FROM messages WHERE note = 'there was no room for it'"
+            ((count,),) = raw.rows(sql)
+        return count
+
+    between = open_transport(transport)
+    await between.open()
+    async with (
+        served(elsewhere, transport, [asker]) as theirs,
+        served(store, transport, [slow], concurrency=1),
+    ):
+        handles = [await theirs.start(asker, 0)]
+        await asyncio.wait_for(is_begun.wait(), SOON)
+        handles += [await theirs.start(asker, number) for number in (1, 2)]
+
+        async def have_all_come() -> bool:
+            return len(begun) + given_back() >= 3
+
+        try:
+            assert await until(have_all_come)
+            assert begun == [0]
+        finally:
+            may_end.set()
+        assert [await handle.result(timeout=30) for handle in handles] == [0, 1, 2]
+    await between.close()
 
 
 @async_test

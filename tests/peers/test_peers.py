@@ -332,6 +332,24 @@ async def test_model_calls_peers_as_tools_and_an_error_of_one_does_not_hang_the_
         assert "arguments are not valid" in results[3].content
 
 
+@async_test
+async def test_permission_may_refuse_the_call_of_a_peer(store: str) -> None:
+    def permit(tool: holdfast.Tool[..., Any], args: Any) -> Any:
+        return "ask in the morning" if tool.name == "peer_research" else None
+
+    call = ToolCall("1", "peer_research", {"question": "gold"})
+    model = replies(Message.assistant("", tool_calls=[call]), Message.assistant("done"))
+    asker = holdfast.AgentLoop(model, peers=[research], permission=permit, name="asker")
+    async with holdfast.Holdfast(store, agents=[asker, research]) as hf:
+        assert await hf.run(asker, "go", run_id="r", timeout=30) == "done"
+        assert await hf.waits.of_run("r") == []
+        talk = (await hf.checkpoints.load("r"))["transcript"]
+        messages = [msgspec.convert(each, Message) for each in talk]
+        (result,) = [result for message in messages for result in message.results]
+        assert result.is_error
+        assert result.content == "peer_research was not called: ask in the morning"
+
+
 @pytest.mark.mission("S0-079", "S0-098")
 @async_test
 async def test_sign_of_life_moves_the_deadline_of_all_callers_above(store: str) -> None:
@@ -561,6 +579,28 @@ async def test_known_peer_is_helped_beside_many_that_nobody_serves(store: str) -
     async with holdfast.Holdfast(store, agents=[caller, research]) as hf:
         answers = await hf.run(caller, timeout=60)
         assert answers == [*["nobody"] * 20, "found 20"]
+
+
+@async_test
+async def test_whoever_waits_for_a_caller_works_on_some_of_its_peers_at_a_time(store: str) -> None:
+    may_end = asyncio.Event()
+
+    @holdfast.agent
+    async def slow(run: holdfast.Run, number: int) -> int:
+        await may_end.wait()
+        return number
+
+    @holdfast.agent
+    async def caller(run: holdfast.Run) -> list[int]:
+        return [*await run.gather(*(run.peer(slow, n) for n in range(20)))]
+
+    async with holdfast.Holdfast(store, agents=[caller, slow]) as hf:
+        await start(hf, caller)
+        await advance(hf, "r")
+        await hf._work.help_peers(await hf.runs.get("r"))
+        assert len(hf._work._passes) == 16
+        may_end.set()
+        assert await hf.run(caller, run_id="r", timeout=60) == list(range(20))
 
 
 @async_test

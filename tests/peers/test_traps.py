@@ -12,11 +12,19 @@ import pytest
 import holdfast
 from holdfast import codec
 from holdfast.compat.mesh import CheckpointService, TaskExecutionContext
-from holdfast.errors import Fenced, LeaseHeld, MisuseError, RunEnded, WaitExists
+from holdfast.errors import (
+    Fenced,
+    LeaseHeld,
+    MisuseError,
+    OutcomeUnknown,
+    RunEnded,
+    WaitExists,
+)
 from holdfast.testing import ManualClock
 from holdfast.testing.clocks import outlive
 from holdfast.testing.store_suite import async_test
 from tests.backends import Backend
+from tests.integration.test_commits import FlakyApply, combiner_of
 from tests.peers.tasks import REFERENCE, add_calls, call, sub_task, task
 
 AGENT = "Orchestrator"
@@ -533,6 +541,21 @@ async def test_zombie_cannot_overwrite_a_pause_of_who_went_on(
         with pytest.raises(Fenced):
             await service.checkpoint_task(zombie, AGENT)
         assert (await restored(other)).run_based_response_buffer == "so far and on"
+
+
+@async_test
+async def test_pause_whose_answer_was_lost_can_be_repeated(store: str, clock: ManualClock) -> None:
+    async with opened(store, clock) as (hf, service):
+        await service.checkpoint_task(task(calls=0), AGENT)
+        back = await restored(service)
+        back.append_to_run_based_buffer(" and more")
+        combiner = combiner_of(hf)
+        combiner._apply = FlakyApply(combiner._apply, stored=True)
+        with pytest.raises(OutcomeUnknown):
+            await service.checkpoint_task(back, AGENT)
+        await service.checkpoint_task(back, AGENT)
+        assert [c.version for c in await hf.checkpoints.history("task-1")] == [2, 1]
+        assert (await restored(service)).run_based_response_buffer == "so far and more"
 
 
 @pytest.mark.mission("S0-089")

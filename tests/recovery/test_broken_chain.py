@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import WaitSpec
+from holdfast import Settings, WaitSpec
 from holdfast.errors import HoldfastError, IllegalMove, JournalCorrupted, LeaseHeld, RunBlocked
 from holdfast.kernel import indexes
 from holdfast.records import CheckpointService
@@ -59,6 +59,26 @@ async def test_broken_chain_is_told_and_nothing_is_done(backend: Backend, name: 
         events = hf.events("start")
         fed = [(await anext(events)).kind for _ in entries]
         assert fed[-2:] == ["CHECKPOINT_CORRUPTED", "RUN_BLOCKED"]
+
+
+@async_test
+async def test_entry_is_missing_though_another_tenant_has_one_of_that_number(
+    backend: Backend,
+) -> None:
+    others = Settings(tenant="others")
+    async with holdfast.open(backend.url) as hf, holdfast.open(backend.url, settings=others) as hg:
+        mine, theirs = CheckpointService(hf), CheckpointService(hg)
+        for _ in range(3):
+            await mine.create_checkpoint("task", "a", {})
+            await theirs.create_checkpoint("task", "a", {})
+        with backend.raw() as raw:
+            gone = "DELETE FROM journal WHERE tenant = 'default' AND seq = 3"
+            assert raw.execute(gone) == 1
+        with pytest.raises(JournalCorrupted, match="entry 3 is missing"):
+            await mine.get_latest_checkpoint("task")
+        latest = await theirs.get_latest_checkpoint("task")
+        assert latest is not None
+        assert latest.run_version == 3
 
 
 @pytest.mark.mission("S3-180", "S3-181")

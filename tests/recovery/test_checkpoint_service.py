@@ -1,6 +1,8 @@
 """Checkpoints that tell of the work: every operation of seed 003 on both stores."""
 
+import asyncio
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import sync
+from holdfast.engine.writing.unheld_runs import append_at_head
 from holdfast.errors import (
     CheckpointConflict,
     CheckpointFinal,
@@ -23,6 +26,8 @@ from holdfast.errors import (
     ValueTooLarge,
 )
 from holdfast.kernel import indexes
+from holdfast.kernel.journal import Draft, Kind
+from holdfast.kernel.records import LinkedTo
 from holdfast.records import (
     CheckpointQuery,
     CheckpointService,
@@ -41,6 +46,7 @@ from holdfast.records import (
     hash_of,
 )
 from holdfast.settings import Settings
+from holdfast.stores.reads import RunAtHead
 from holdfast.sync.records import CheckpointService as BlockingService
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite import async_test
@@ -284,6 +290,29 @@ async def test_checkpoints_are_linked_over_tasks_and_never_in_a_circle(backend: 
         assert await hf.journal.verify("two") == []
 
 
+@async_test
+async def test_link_to_a_circle_that_a_race_has_closed_is_made(backend: Backend) -> None:
+    """Two writers that link two tasks to each other at once do not see each other's link."""
+    async with holdfast.open(backend.url) as hf:
+        service = CheckpointService(hf)
+        one, two, three = [
+            (await service.create_checkpoint(task, "a", {})).checkpoint_id
+            for task in ("one", "two", "three")
+        ]
+        for parent, task, child in ((one, "two", two), (two, "one", one)):
+            linked = Draft(Kind.CHECKPOINT_LINKED, LinkedTo(UUID(parent), UUID(child), 1))
+
+            async def plan(head: RunAtHead, now: int, linked: Draft = linked) -> Sequence[Draft]:
+                return [linked]
+
+            await append_at_head(hf._context, task, plan)
+        async with asyncio.timeout(30):
+            await service.link_checkpoints(one, three)
+        found = await service.get_checkpoint(three)
+        assert found is not None
+        assert found.parent_id == one
+
+
 @pytest.mark.mission("S3-050", "S3-098", "S3-127", "S3-128", "S3-176")
 @async_test
 async def test_history_is_read_in_pages(backend: Backend) -> None:
@@ -340,15 +369,28 @@ async def test_conflict_names_who_was_first(backend: Backend) -> None:
 
 
 @async_test
+async def test_writer_that_is_refused_is_not_tried_again(backend: Backend) -> None:
+    """The error of a second try would stand in the traceback after the one of the first."""
+    async with holdfast.open(backend.url) as hf:
+        service = CheckpointService(hf)
+        await service.create_checkpoint("task", "a", {})
+        with pytest.raises(CheckpointConflict) as refused:
+            await service.create_checkpoint("task", "b", {}, expected_latest="")
+        assert refused.value.__context__ is None
+
+
+@async_test
 async def test_task_that_somebody_works_on_is_theirs(backend: Backend) -> None:
     async with holdfast.open(backend.url) as hf, holdfast.open(backend.url) as other:
         service = CheckpointService(other)
         made = await service.create_checkpoint("task", "a", {})
+        another = await service.create_checkpoint("another", "a", {})
         held = await hf.runs.open("task")
         for attempt in (
             service.create_checkpoint("task", "a", {}),
             service.update_checkpoint(made.checkpoint_id, {"metrics": {"tools_invoked": 1}}),
             service.finalize_checkpoint(made.checkpoint_id, "complete"),
+            service.link_checkpoints(another.checkpoint_id, made.checkpoint_id),
         ):
             with pytest.raises(LeaseHeld, match=hf.worker):
                 await attempt
@@ -362,7 +404,7 @@ async def test_task_that_somebody_works_on_is_theirs(backend: Backend) -> None:
         assert (await other.checkpoints.load("task"))["note"] == 1
         held = await hf.runs.open("task")
         await held.complete()
-        with pytest.raises(RunEnded):
+        with pytest.raises(RunEnded, match="task is completed: it takes no more checkpoints"):
             await service.create_checkpoint("task", "a", {})
         await service.finalize_checkpoint(made.checkpoint_id, "complete")
         assert await hf.journal.verify("task") == []
@@ -503,6 +545,19 @@ async def test_pages_of_a_search_stay_while_new_ones_come(backend: Backend) -> N
                 query = msgspec.structs.replace(query, cursor=found.cursor)
             assert [each for each in walked if each in wanted] == list(reversed(wanted))
             assert len(walked) == len(set(walked))
+
+
+@async_test
+async def test_page_that_has_all_that_is_left_has_no_cursor(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        service = CheckpointService(hf)
+        for _ in range(4):
+            await service.create_checkpoint("task", "a", {})
+        first = await service.search_checkpoints({"limit": 2})
+        second = await service.search_checkpoints({"limit": 2, "cursor": first.cursor})
+        assert [each.run_version for each in first.checkpoints] == [4, 3]
+        assert [each.run_version for each in second.checkpoints] == [2, 1]
+        assert (second.cursor, second.damaged) == ("", ())
 
 
 @pytest.mark.mission("S3-110", "S3-156")

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConflictError, Fenced
-from holdfast.records import CheckpointService, StoredRecord
+from holdfast.records import CheckpointService, StoredRecord, owners
 from holdfast.testing import ManualClock
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import advance
@@ -280,3 +280,22 @@ async def test_fork_of_a_task_that_was_handed_over_is_open(backend: Backend) -> 
         await hf.runs.fork("t", 1, new_run_id="fork")
         for agent in ("ann", "cid"):
             await task.service.create_checkpoint("fork", agent, {})
+
+
+@async_test
+async def test_owners_of_few_tasks_are_remembered_and_of_others_read_again(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "_REMEMBERED", 2)
+    async with holdfast.open(backend.url) as hf:
+        service = CheckpointService(hf)
+        remembered = service._writing._owners._known  # pyright: ignore[reportPrivateUsage] - memory has no other face
+        for task in ("one", "two", "three"):
+            made = await service.create_checkpoint(task, "ann", {})
+            await service.initiate_handoff(made.checkpoint_id, by="ann")
+            await service.acknowledge_handoff(made.checkpoint_id, "bob")
+            await service.create_checkpoint(task, "bob", {})
+        assert list(remembered) == ["two", "three"]
+        with pytest.raises(Fenced, match="it is of bob now"):
+            await service.create_checkpoint("one", "ann", {})
+        assert list(remembered) == ["three", "one"]

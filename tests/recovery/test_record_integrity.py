@@ -196,3 +196,25 @@ async def test_row_that_leads_to_another_record_is_found(backend: Backend) -> No
             assert raw.execute("DELETE FROM checkpoints") == 1
         with pytest.raises(IndexCorrupted):
             await service.create_checkpoint("task", "a", {})
+
+
+@async_test
+async def test_forged_row_of_a_revision_does_not_stop_an_update(backend: Backend) -> None:
+    async with holdfast.open(backend.url) as hf:
+        service = CheckpointService(hf)
+        made = await service.create_checkpoint("task", "a", EVERYTHING)
+        with backend.raw() as raw:
+            columns, forged = "tenant, run_id, version, revision, seq", "'default', 'task', 1, 2, 9"
+            assert raw.execute(f"INSERT INTO revisions ({columns}) VALUES ({forged})") == 1
+        for count in (1, 2):
+            partial = {"metrics": {"tools_invoked": count}}
+            updated = await service.update_checkpoint(made.checkpoint_id, partial)
+            assert updated.revision == count + 1
+        assert await service.get_checkpoint(made.checkpoint_id) == updated
+        with pytest.raises(IndexCorrupted, match="leads to entry 9 for revision 2"):
+            await service.get_checkpoint(made.checkpoint_id, revision=2)
+        await hf.reindex("task")
+        second = await service.get_checkpoint(made.checkpoint_id, revision=2)
+        assert second is not None
+        assert second.metrics.tools_invoked == 1
+        assert await hf.journal.verify("task") == []

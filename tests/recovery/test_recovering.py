@@ -628,3 +628,17 @@ async def test_run_that_a_person_recovers_has_all_its_tries_again(
                 await hf.run(agent, 1, run_id="r", timeout=30)
             await hf.recoveries.execute("r", by="ann")
     assert len(tries) == 6
+
+
+@async_test
+async def test_run_that_a_person_unblocks_has_all_its_tries_again(
+    store: str, tmp_path: Path
+) -> None:
+    failing = Failing(0, 6)
+    agent = worker_of(Ledger(tmp_path / "ledger"), fail=failing)
+    async with holdfast.Holdfast(store, agents=[agent], settings=SOON) as hf:
+        for left in (3, 0):
+            with pytest.raises(RunBlocked, match="3 tries failed without progress"):
+                await hf.run(agent, 1, run_id="r", timeout=30)
+            assert failing.left == left
+            await hf.runs.unblock("r", by="ann")

@@ -100,6 +100,17 @@ def test_turns_and_tokens_that_a_call_does_not_take_are_not_in_its_way() -> None
     assert budgets.lacking(account, model, at=0) == ["tokens", "turns"]
 
 
+def test_folded_commit_asks_for_no_room_in_what_its_calls_do_not_take() -> None:
+    """Where a limit is exceeded, there would be no room for nothing either."""
+    record = budget_draws.untouched()
+    tool = Reserved("a", "r", "tool:t", Amounts(9))
+    for change in budgets.changes_of("t", "r", 2, 0, tool):
+        if isinstance(change, budgets.DrawBudget):
+            budget_draws.fold(record, change)
+    asked = {name: record[name] for name in ("needs_usd", "needs_tokens", "needs_turns")}
+    assert asked == {"needs_usd": 9, "needs_tokens": None, "needs_turns": None}
+
+
 def test_time_is_over_at_its_limit() -> None:
     account = budgets.opened("t", "r", Limits(microseconds=100), seq=1, at=50)
     call = Reserved("a", "r", "tool:t", Amounts())

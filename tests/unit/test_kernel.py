@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import codec
-from holdfast.errors import IllegalMove, IntegrityError, JournalCorrupted, RunEnded
+from holdfast.codec import Ref
+from holdfast.errors import IllegalMove, IntegrityError, JournalCorrupted, MisuseError, RunEnded
 from holdfast.kernel import checkpoints, edits, effects, indexes, journal, runs, waits
 from holdfast.kernel.checkpoints import END, Delta, Splice
 from holdfast.kernel.journal import ORIGIN, Draft, Kind, NoFacts, Origin, Position
 from holdfast.kernel.runs import RunRow, RunStatus
-from holdfast.kernel.state import Parts
+from holdfast.kernel.state import Parts, diff
 
 HERE = Origin("default", "a", "tester", 1_000_000)
 
@@ -74,6 +75,28 @@ def test_a_group_closes_once_and_as_early_as_can_be(need: int, outcomes: list[bo
     else:
         first = next(n for n in range(1, total + 1) if total - (n - resolved_by[n - 1]) < need)
         assert closed_at == (first, waits.GroupStatus.FAILED)
+
+
+def test_wait_is_due_from_its_deadline_on_while_it_is_open_and_nobody_has_claimed_it() -> None:
+    wait = waits.Wait(
+        tenant="t",
+        wait_id="w",
+        run_id="a",
+        group_id="g",
+        kind="reply",
+        name="",
+        deadline=10,
+        status=waits.WaitStatus.OPEN,
+        opened_seq=1,
+        opened_at=0,
+        claimed_until=12,
+    )
+    assert [waits.is_due(wait, now) for now in (9, 10, 11, 12)] == [False, False, False, True]
+    unclaimed = msgspec.structs.replace(wait, claimed_until=0)
+    assert [waits.is_due(unclaimed, now) for now in (9, 10)] == [False, True]
+    assert not waits.is_due(msgspec.structs.replace(unclaimed, deadline=0), 10)
+    settled = msgspec.structs.replace(unclaimed, status=waits.WaitStatus.RESOLVED)
+    assert not waits.is_due(settled, 10)
 
 
 def test_effect_outcomes_are_final() -> None:
@@ -167,6 +190,15 @@ def test_common_changes_write_what_is_new(old: list[Any], new: list[Any], writte
     assert sum(len(items) for _, _, items in splices) == written
 
 
+def test_log_is_not_begun_under_the_name_of_a_value_that_is_not_saved_yet() -> None:
+    changes = edits.Edits(Parts(), max_bytes=100)
+    changes.set("plan", 1)
+    with pytest.raises(MisuseError, match="'plan' is a value, not a log"):
+        changes.append("plan", [2])
+    delta, _ = changes.split(1)
+    assert delta == Delta({}, {"plan": raws([1])[0]}, [])
+
+
 def test_a_change_that_reaches_beyond_a_log_is_refused_when_folded() -> None:
     parts = Parts()
     parts.apply(
@@ -192,6 +224,34 @@ def test_what_is_replaced_or_dropped_is_not_alive_any_more() -> None:
     parts.apply(Delta({}, {"a": raws([1])[0]}, []), at=Position(3, b""), version=3, size=1)
     parts.apply(Delta({}, {}, ["b", "log"]), at=Position(4, b""), version=4, size=0)
     assert parts.live_bytes == 1
+
+
+def test_body_of_a_result_is_kept_until_no_item_or_value_names_it() -> None:
+    parts = Parts()
+    (name,) = raws([Ref(1)])
+    parts.recorded[1] = codec.encode("a result")
+    first = Delta({"log": [Splice(END, 0, [name])]}, {"value": name}, [])
+    parts.apply(first, at=Position(2, b""), version=1, size=1)
+    parts.apply(Delta({}, {}, ["value"]), at=Position(3, b""), version=2, size=1)
+    assert (parts.named_entries(), parts.decode()) == ({1}, {"log": ["a result"]})
+    parts.apply(Delta({"log": [Splice(0, 1, [])]}, {}, []), at=Position(4, b""), version=3, size=1)
+    assert (parts.named_entries(), parts.bodies) == (set(), {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_empty"),
+    [
+        ({"log": [1], "plan": 2}, {"log": [1], "plan": 2}, True),
+        ({}, {"plan": 2}, False),
+        ({"plan": 2}, {}, False),
+        ({"plan": 2}, {"plan": 3}, False),
+        ({"log": [1]}, {"log": [1, 2]}, False),
+    ],
+)
+def test_diff_is_empty_between_equal_states_only(
+    before: dict[str, Any], after: dict[str, Any], is_empty: bool
+) -> None:
+    assert diff(before, after).is_empty is is_empty
 
 
 @pytest.mark.parametrize("status", RunStatus)

@@ -212,6 +212,13 @@ def test_url_that_is_none_is_refused_without_its_password() -> None:
     assert "secret" not in str(refused.value)
 
 
+def test_lock_is_waited_for_only_briefly_after_one_was_waited_for_in_vain() -> None:
+    connections = ConnectionPool("postgresql://host/db", Settings(busy_timeout_seconds=60))
+    assert connections.lock_timeout == "60000ms"
+    connections.hurry()
+    assert connections.lock_timeout == "100ms"
+
+
 @pytest.mark.mission("S1-077")
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
 def test_both_schemes_name_postgresql(scheme: str) -> None:

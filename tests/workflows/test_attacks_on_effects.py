@@ -49,6 +49,16 @@ async def test_a_command_that_was_cut_off_in_vain_is_run_again(tmp_path: Path) -
 
 
 @async_test
+async def test_a_command_that_exits_with_an_error_is_not_verified(tmp_path: Path) -> None:
+    """It ended by itself, so it has failed: `verify` is for one that was cut off."""
+    made = block("Shell", command="echo partly; exit 3", verify="echo asked > asked")
+    found = (await carry_out(HERE, tmp_path, made)).blocks["it"]
+    assert (found.status, found.error) == ("failed", "the command exited with 3")
+    assert found.outputs == {"stdout": "partly\n", "stderr": "", "exit_code": 3}
+    assert not (tmp_path / "asked").exists()
+
+
+@async_test
 async def test_doubt_about_a_command_that_was_cut_off_is_a_persons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

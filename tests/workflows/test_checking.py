@@ -235,6 +235,36 @@ def test_mistake_of_an_input_is_found(spec: Any, where: str, reason: str) -> Non
     assert (problem.where, reason in problem.reason) == (where, True)
 
 
+@pytest.mark.parametrize(
+    ("spec", "suggestion"),
+    [
+        ({"default": 5}, "put it in quotes"),
+        ({"choices": [1.5]}, "put it in quotes"),
+        ({"default": True}, ""),
+        ({"type": "bool", "default": 5}, ""),
+    ],
+)
+def test_only_a_number_that_should_be_a_text_is_to_be_put_in_quotes(
+    spec: Any, suggestion: str
+) -> None:
+    (problem,) = problems_of(Workflow(name="a", inputs={"x": spec}), types=TYPES)
+    assert problem.suggestion == suggestion
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (2**64 - 1, "the number 18446744073709551615"),
+        (2**64, "a huge number"),
+        (-(2**64), "a huge number"),
+    ],
+)
+def test_a_number_of_more_than_64_bits_is_not_written_out(number: int, shown: str) -> None:
+    made = Workflow(name="a", inputs={"x": Input(default=number)})
+    (problem,) = problems_of(made, types=TYPES)
+    assert problem.reason == f"input x: its default is {shown}, not of type str"
+
+
 def test_every_circle_is_named_whole() -> None:
     def block(name: str, *needs: str) -> Block:
         return Block(id=name, type="Own", depends_on=list(needs))

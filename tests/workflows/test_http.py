@@ -106,6 +106,16 @@ async def test_bodies_are_bounded_and_what_is_no_json_is_a_text(tmp_path: Path, 
     assert "json" not in broken.outputs
 
 
+@async_test
+async def test_json_of_more_than_16_megabytes_is_not_read(tmp_path: Path, web: Web) -> None:
+    """What it holds would be stored whole; the ends of its text are kept as those of any other."""
+    found = await result(HERE, tmp_path, http(f"{web.url}/huge"))
+    assert (found.status, found.outputs["status"]) == ("completed", 200)
+    assert found.outputs["headers"]["content-type"] == "application/json"
+    assert "bytes are left out here" in found.outputs["body"]
+    assert "json" not in found.outputs
+
+
 @pytest.mark.parametrize(
     ("inputs", "reason"),
     [

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import WorkflowInvalid
+from holdfast.errors import NotDone, WorkflowInvalid
 from holdfast.testing.store_suite import async_test
 from holdfast.workflows import Block
+from holdfast.workflows.access import commands
 from tests.workflows.reaching import block, carry_out, flow, opened, result
 
 HERE = "memory://"
@@ -164,6 +165,18 @@ async def test_a_command_ends_when_its_run_is_left(tmp_path: Path) -> None:
     await asyncio.wait([task], timeout=30)
     assert task.done()
     assert not [pid for pid in pids(tmp_path) if is_alive(pid)]
+
+
+@async_test
+async def test_a_machine_without_a_shell_is_told_and_no_pipe_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "_SHELL", "/no/such/shell")
+    command = commands.Command(command=["true"], cwd=tmp_path, env={}, seconds=5)
+    before = sorted(os.listdir("/dev/fd"))
+    with pytest.raises(NotDone, match="/no/such/shell"):
+        await commands.run(command)
+    assert sorted(os.listdir("/dev/fd")) == before
 
 
 @async_test

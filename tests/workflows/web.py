@@ -69,6 +69,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_large(self, request: Any) -> None:
         self.reply(200, "first" + "x" * 1_000_000 + "last")
 
+    def do_huge(self, request: Any) -> None:
+        self.reply(200, f'"{"x" * 16 * 1024 * 1024}"', "application/json")
+
     def do_broken(self, request: Any) -> None:
         self.reply(200, "{no json", "application/json")
 

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -90,20 +90,21 @@ class _Leash:
         self._seconds = seconds
 
     def __enter__(self) -> Self:
-        reader, self._writer = os.pipe()
-        try:
-            self._process = subprocess.Popen(
-                [_SHELL, "-c", _WATCH, "leash", f"{self._seconds:.3f}"],
-                stdin=reader,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                process_group=0,
-            )
-        except BaseException:
-            os.close(self._writer)
-            raise
-        finally:
-            os.close(reader)
+        with _errors_as_not_done():
+            reader, self._writer = os.pipe()
+            try:
+                self._process = subprocess.Popen(
+                    [_SHELL, "-c", _WATCH, "leash", f"{self._seconds:.3f}"],
+                    stdin=reader,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    process_group=0,
+                )
+            except BaseException:
+                os.close(self._writer)
+                raise
+            finally:
+                os.close(reader)
         return self
 
     def __exit__(
@@ -174,8 +175,17 @@ async def run(command: Command) -> CommandResult:
     return CommandResult(code, process.stdout, process.stderr)
 
 
-async def _start(command: Command, leash: _Leash) -> tuple[asyncio.SubprocessTransport, _Process]:
+@contextlib.contextmanager
+def _errors_as_not_done() -> Generator[None]:
+    """Raise NotDone for an error that shows that a command was not started."""
     try:
+        yield
+    except (OSError, ValueError) as error:
+        raise NotDone(f"the command cannot be started: {error}") from None
+
+
+async def _start(command: Command, leash: _Leash) -> tuple[asyncio.SubprocessTransport, _Process]:
+    with _errors_as_not_done():
         transport, process = await asyncio.get_running_loop().subprocess_exec(
             _Process,
             *command.words,
@@ -183,8 +193,6 @@ async def _start(command: Command, leash: _Leash) -> tuple[asyncio.SubprocessTra
             env=command.env,
             process_group=leash.group,
         )
-    except (OSError, ValueError) as error:
-        raise NotDone(f"the command cannot be started: {error}") from None
     stdin: Any = transport.get_pipe_transport(0)
     stdin.write(command.stdin.encode())
     stdin.close()  # when all is written; a command need not read it
