@@ -934,7 +934,9 @@ async def test_registry_without_a_checkpointer_just_calls() -> None:
 
 
 @async_test
-async def test_key_of_a_call_that_no_session_records_names_the_call_and_no_run() -> None:
+async def test_key_of_a_call_that_is_not_recorded_names_the_call_and_the_session_if_any(
+    store: str,
+) -> None:
     keys: list[Key] = []
 
     @holdfast.tool(effect="read")
@@ -943,8 +945,9 @@ async def test_key_of_a_call_that_no_session_records_names_the_call_and_no_run()
         return "seen"
 
     await ToolRegistry([look]).adispatch("look", {}, "c1")
-    (key,) = keys
-    assert (key.run_id, key.call_id) == ("", "c1")
+    async with Checkpointer(store) as checkpointer:
+        await ToolRegistry([look], checkpointer, "talk").adispatch("look", {}, "c2")
+    assert [(key.run_id, key.call_id) for key in keys] == [("", "c1"), ("talk", "c2")]
 
 
 @async_test

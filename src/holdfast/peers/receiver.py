@@ -91,7 +91,9 @@ class Receiver:
         if isinstance(envelope, RequestEnvelope) and self._waits_for_boundary(envelope.agent):
             if self._tasks >= self.most_tasks or self._work.suspects.is_closed:
                 return await delivery.retry(_PAUSE_SECONDS, "there was no room for it")
-            self._begin(self._answered(delivery, envelope, _marked(self._work_on(envelope))))
+            self._tasks += 1
+            working = self._answered(delivery, envelope, _marked(self._work_on(envelope)))
+            self._begin(working).add_done_callback(self._end_task)
         elif isinstance(envelope, AliveEnvelope):  # losing one costs nothing: another follows
             await self._answered(delivery, envelope, self._carry_out(envelope, delivery.attempt))
         else:
@@ -163,13 +165,12 @@ class Receiver:
         if await self._context.store.runs.get(request.wait_id) is not None:
             return ""  # it came before
         created = await self._creation(request)
-        self._tasks += 1
-        try:
-            await self._tell_taken(request)
-            is_stored = await self._work.take_in(request.wait_id, created, request.input)
-            return "" if is_stored else "its work was not stored"
-        finally:
-            self._tasks -= 1
+        await self._tell_taken(request)
+        is_stored = await self._work.take_in(request.wait_id, created, request.input)
+        return "" if is_stored else "its work was not stored"
+
+    def _end_task(self, _: "asyncio.Task[None]") -> None:
+        self._tasks -= 1
 
     async def _creation(self, request: RequestEnvelope) -> Draft:
         return await peers.creation(

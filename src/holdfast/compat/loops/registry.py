@@ -117,9 +117,8 @@ class ToolRegistry:
         except CallRefused as refused:
             return ToolResult(call_id, str(refused), is_error=True)
         if tool.policy.effect == "read" or self._checkpointer is None:
-            call = _RegistryCall(
-                tool, arguments, call_id, self._key(tool, arguments, call_id, nth=0)
-            )
+            key = self._key(tool, arguments, call_id, nth=0)
+            call = _RegistryCall(tool, arguments, call_id, key, self._session_id)
             return await _call_only(call)
         call = await self._place(tool, arguments, call_id)
         return await _Dispatch(await self._checkpointer.calls(), call).finish()
