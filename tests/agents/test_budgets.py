@@ -200,15 +200,17 @@ async def test_turn_whose_first_call_of_a_model_failed_is_counted_by_the_next(st
 async def test_turn_with_a_call_that_was_cut_off_beside_one_that_failed_is_counted_once(
     store: str,
 ) -> None:
-    has_failed, limit = asyncio.Event(), asyncio.timeout(None)
+    is_asked, has_failed, limit = asyncio.Event(), asyncio.Event(), asyncio.timeout(None)
 
     async def slow() -> Message:
+        is_asked.set()
         await has_failed.wait()
         limit.reschedule(asyncio.get_running_loop().time())
         await asyncio.sleep(60)
         return Message.assistant("never")
 
     async def fails() -> Message:
+        await is_asked.wait()
         raise ConnectionError("overloaded")
 
     async def reply() -> Message:
