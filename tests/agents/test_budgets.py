@@ -239,6 +239,75 @@ async def test_turn_with_a_call_that_was_cut_off_beside_one_that_failed_is_count
         await whole(hf, "r")
 
 
+@pytest.mark.parametrize("begins", ["together", "later", "later, and the first fails"])
+@async_test
+async def test_turn_of_models_that_are_asked_beside_each_other_is_counted_once(
+    store: str, begins: str
+) -> None:
+    """Also if the call fails for which the turn was reserved."""
+    asked, has_ended = [asyncio.Event(), asyncio.Event()], asyncio.Event()
+
+    async def first() -> Message:
+        asked[0].set()
+        await asked[1].wait()
+        if "fails" in begins:
+            raise ConnectionError("overloaded")
+        return Message.assistant("one", usage=Usage(usd=0.1))
+
+    async def second() -> Message:
+        asked[1].set()
+        await has_ended.wait()
+        return Message.assistant("two", usage=Usage(usd=0.1))
+
+    @holdfast.agent(budget=Budget(turns=2))
+    async def talker(run: holdfast.Run) -> None:
+        async def ask_first() -> None:
+            with contextlib.suppress(ConnectionError):
+                await run.model(first)
+            has_ended.set()
+
+        async def ask_second() -> None:
+            if begins != "together":
+                await asked[0].wait()
+            await run.model(second)
+
+        await run.gather(ask_first(), ask_second())
+        await run.checkpoint()
+        await run.model(Paid(0.1).reply, [])
+
+    async with holdfast.Holdfast(store, agents=[talker]) as hf:
+        await hf.run(talker, run_id="r")
+        account = await hf.budgets.get("r")
+        assert account is not None
+        assert account.spent_turns == 2
+        await whole(hf, "r")
+
+
+@async_test
+async def test_tool_that_is_cut_off_counts_no_turn(store: str) -> None:
+    @holdfast.tool(cost=Cost(usd=0.1), effect="read")
+    async def look() -> str:
+        await asyncio.sleep(60)
+        return "never"
+
+    async def reply() -> Message:
+        return Message.assistant("done", usage=Usage(usd=0.1))
+
+    @holdfast.agent(tools=[look], budget=Budget(turns=3))
+    async def talker(run: holdfast.Run) -> str:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await run.call(look)
+        return (await run.model(reply)).text
+
+    async with holdfast.Holdfast(store, agents=[talker]) as hf:
+        assert await hf.run(talker, run_id="r") == "done"
+        account = await hf.budgets.get("r")
+        assert account is not None
+        assert (account.spent_turns, account.spent_usd) == (1, 200_000)
+        await whole(hf, "r")
+
+
 def NAME(function: Any) -> str:
     return function.__qualname__
 

@@ -38,6 +38,8 @@ class CallBudget:
         self._held = turn.held
         self._costliest = Value(turn.held, _COSTLIEST, list[int], list[int]())
         self._most = NOTHING
+        self._is_counting = False
+        """Whether a call that counts the turn is under way."""
         for cost in turn.memo.paid.values():
             if cost.what.startswith("model:"):
                 self._most = self._most.most(msgspec.structs.replace(cost.amounts, turns=0))
@@ -50,15 +52,31 @@ class CallBudget:
         rules = self._turn.rules
         what = f"model:{rules.versions.model}" if rules.versions.model else what
         amounts = self._expected() if rules.reserve is None else rules.reserve.amounts
-        wanted = Purchase(what, amounts + self._next_turn(), is_estimate=True)
+        is_first = self._is_uncounted
+        wanted = Purchase(what, amounts + Amounts(turns=int(is_first)), is_estimate=True)
+        self._is_counting |= is_first
+        ticket: Ticket | None = None
         try:
             (answer,) = await finish_first(self._held.purse.reserve([wanted]), undo=self._give_back)
+            if isinstance(answer, Ticket):
+                ticket = answer
+                return ticket
         except HoldfastError as error:
             self._turn.gate.leave(error)
-        if isinstance(answer, Ticket):
-            self._turn.memo.has_turn |= answer.is_drawn
-            return answer
+        finally:
+            if is_first and ticket is None:
+                self._is_counting = False
         self._turn.gate.suspend(exit_without_room(answer, wanted))
+
+    @property
+    def _is_uncounted(self) -> bool:
+        """Whether the next call of a model is the one that counts the turn."""
+        return not (self._turn.memo.has_turn or self._is_counting)
+
+    def _end(self, ticket: Ticket) -> None:
+        """Let another call count the turn if this one was to do so, and has ended."""
+        if ticket.amounts.turns:
+            self._is_counting = False
 
     async def _give_back(self, answers: Sequence[Ticket | Refusal]) -> None:
         """Free what was reserved for a call that was cancelled before it was made."""
@@ -70,13 +88,15 @@ class CallBudget:
 
     def charge_model(self, ticket: Ticket, reply: object) -> Recorded | None:
         """Stage what a reply cost: what it reports, else what was reserved for it."""
+        self._end(ticket)
         reported = _reported_cost(reply)
         if reported is None and not ticket.is_drawn:
             return None
-        turns = Amounts(turns=ticket.amounts.turns)
-        cost = self._cost(ticket, ticket.amounts if reported is None else reported + turns)
+        turns = int(self._is_uncounted)
+        used = ticket.amounts if reported is None else reported
+        cost = self._cost(ticket, msgspec.structs.replace(used, turns=turns))
         self._held.purse.charge(ticket, cost)
-        self._turn.memo.has_turn = True
+        self._turn.memo.has_turn |= turns > 0
         if reported is not None and ticket.is_drawn:
             self._most = self._expected().most(reported)
             self._costliest.set(list(msgspec.structs.astuple(self._most)))
@@ -93,19 +113,20 @@ class CallBudget:
 
     async def fail_model(self, ticket: Ticket, error: Exception) -> None:
         """Charge a call that raised what its error reports: nothing, mostly."""
+        self._end(ticket)
         if ticket.is_drawn:
             note = f"the call raised {describe(error)}"[:500]
             cost = self._cost(ticket, _reported_cost(error) or NOTHING, note=note)
             self._held.purse.charge(ticket, cost)
-            self._turn.memo.has_turn &= not ticket.amounts.turns
             await self.tell_others(ticket, cost)
 
     def lose_model(self, ticket: Ticket) -> None:
         """Charge what was reserved for a call that was cut off: nobody knows what it cost."""
+        self._end(ticket)
         if ticket.is_drawn:
             cost = self._cost(ticket, ticket.amounts, note="it was cut off")
             self._held.purse.charge(ticket, msgspec.structs.replace(cost, is_lost=True))
-            self._turn.memo.has_turn = True
+            self._turn.memo.has_turn |= ticket.amounts.turns > 0
 
     def lose_call(self, call: TurnCall) -> None:
         """The same for a tool that only reads."""
@@ -141,9 +162,6 @@ class CallBudget:
     def _expected(self) -> Amounts:
         """Return the most that a call of this run has cost so far."""
         return self._most.most(Amounts(*self._costliest.get()))
-
-    def _next_turn(self) -> Amounts:
-        return Amounts(turns=0 if self._turn.memo.has_turn else 1)
 
     def _cost(self, ticket: Ticket, amounts: Amounts, *, note: str = "") -> Recorded:
         run = self._held.run
