@@ -1,5 +1,6 @@
 """Holdfast: what `holdfast.open()` returns. Wires the layers below; no I/O until it is entered."""
 
+import asyncio
 import functools
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from holdfast import config, ids
 from holdfast.agents.definitions.agent import Agent, Agents, Taking0, Taking1, Taking2, Taking3
 from holdfast.agents.handoff.protocol import HandoffProtocol
 from holdfast.agents.work.approvals import Approvals
+from holdfast.agents.work.executor import Ending
 from holdfast.agents.work.handles import Handle
 from holdfast.agents.work.schedule_times import CatchUp, Overlap
 from holdfast.agents.work.schedules import SCHEDULE, Schedule, Schedules
@@ -260,7 +262,10 @@ class Holdfast:
         It is advanced here unless another worker does so, and waited for while it waits. The same
         `run_id` with another input raises InputDiffers; see Handle.result for other errors.
         """
-        handle = await self._start(agent, args, run_id, parent, owner, budget, is_fresh=True)
+        is_attached = timeout is None or timeout > 0
+        handle = await self._start(
+            agent, args, run_id, parent, owner, budget, is_attached=is_attached
+        )
         return await handle.result(timeout=timeout)
 
     @overload
@@ -435,17 +440,23 @@ class Holdfast:
         owner: str,
         budget: Budget | None,
         *,
-        is_fresh: bool = False,
+        is_attached: bool = False,
     ) -> Handle[R]:
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - checked for users without a type checker
             raise MisuseError(f"{agent!r} is not an agent; make it one with @holdfast.agent")
         given = agent.input_of(args, {})
         if self._exchange is not None:
             self._exchange.begin()
-        run = await self._work.create(
-            agent, given, run_id, parent_id=parent, owner=owner, budget=budget
+        task: asyncio.Task[Ending] | None = None
+        if is_attached and not parent:
+            run, task = await self._work.begin(agent, given, run_id, owner=owner, budget=budget)
+        else:
+            run = await self._work.create(
+                agent, given, run_id, parent_id=parent, owner=owner, budget=budget
+            )
+        return Handle(
+            self._work, self.runs, self.journal, agent, run, is_fresh=is_attached, task=task
         )
-        return Handle(self._work, self.runs, self.journal, agent, run, is_fresh=is_fresh)
 
     async def info(self) -> StoreInfo:
         """What the store is: its backend, schema, size and runs."""

@@ -149,6 +149,7 @@ async def test_store_that_fails_between_lease_and_load_does_not_strand_the_run(
         return "done"
 
     async with holdfast.Holdfast(store, agents=[agent]) as hf:
+        await start(hf, agent)
         context: Context = hf._context
         read = context.store.journal.read
         failures = [StoreUnavailable("away for a moment")]
@@ -160,9 +161,10 @@ async def test_store_that_fails_between_lease_and_load_does_not_strand_the_run(
 
         monkeypatch.setattr(context.store.journal, "read", fail_once)
         with pytest.raises(StoreUnavailable):
-            await hf.run(agent, run_id="r")
+            await advance(hf, "r")
         assert (await hf.runs.get("r")).status == "running"
-        assert await hf.run(agent, run_id="r") == "done"
+        await advance(hf, "r")
+        assert await hf.runs.result("r") == "done"
 
 
 @async_test

@@ -241,7 +241,8 @@ REINDEX = ("reindex.before_commit",)
 def test_every_point_strikes_in_some_test_or_is_said_to_be_absent(name: str) -> None:
     struck = {point for backend, _, point, _ in CASES if backend == name}
     agents = {*test_kill_sweep.AGENT_POINTS, *test_budget_kills.BUDGET_POINTS}
-    peers = {*test_peer_kills.OUTBOX, *test_peer_kills.RELAY, *test_peer_kills.RECEIVER}
+    between = {*test_peer_kills.RELAY, *test_peer_kills.RECEIVER}
+    peers = {*test_peer_kills.OUTBOX, *test_peer_kills.REPLIES, *between}
     own = {*test_webhooks.POINTS, *test_kills.POINTS, *spoolers.POINTS, LOOKED}
     elsewhere = {*MIGRATION, *REINDEX, *agents, *peers, *own, spoolers.EVIDENCE}
     assert struck | elsewhere | set(ABSENT[name]) == set(faults.POINTS)

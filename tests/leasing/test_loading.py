@@ -12,10 +12,18 @@ import holdfast
 from holdfast import BlockedReason, Settings
 from holdfast.engine.leases import orphans
 from holdfast.engine.leases.leases import Leases
-from holdfast.errors import JournalCorrupted, RunBlocked, StoreNotPermitted, StoreUnavailable
+from holdfast.errors import (
+    JournalCorrupted,
+    OutcomeUnknown,
+    RunBlocked,
+    StoreNotPermitted,
+    StoreUnavailable,
+)
+from holdfast.stores.contract import RunHead
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import kinds
 from tests.agents.test_exits import SOON, blocked
+from tests.backends import Backend
 from tests.processes import Child
 
 
@@ -31,12 +39,12 @@ def fail_to_load(
     load: Callable[..., Any] = Leases._state_of
     left = times
 
-    async def failing(self: Leases, run: Any, *args: Any) -> Any:
+    async def failing(self: Leases, leased: RunHead) -> Any:
         nonlocal left
-        if run.run_id == run_id and left:
+        if leased.run.run_id == run_id and left:
             left -= 1
             raise error
-        return await load(self, run, *args)
+        return await load(self, leased)
 
     monkeypatch.setattr(Leases, "_state_of", failing)
 
@@ -118,6 +126,45 @@ async def test_worker_survives_an_error_while_it_takes_runs(
         worker.stop()
         await working
         assert await hf.runs.result("r") == "fine"
+
+
+@async_test
+async def test_run_whose_creation_was_stored_and_not_answered_is_resumed(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is created and leased in one commit, so it looks as if somebody here worked on it."""
+    async with holdfast.Holdfast(backend.url, agents=[fine], settings=SOON) as hf:
+        lease = Leases._lease
+        answers_lost = 1
+
+        async def unheard(self: Leases, *args: Any) -> Any:
+            nonlocal answers_lost
+            answer = await lease(self, *args)
+            if answers_lost:
+                answers_lost -= 1
+                raise OutcomeUnknown("the connection was lost")
+            return answer
+
+        monkeypatch.setattr(Leases, "_lease", unheard)
+        with pytest.raises(OutcomeUnknown):
+            await hf.run(fine, run_id="r")
+        assert (await hf.runs.get("r")).status == "running"
+        assert await hf.run(fine, run_id="r", timeout=60) == "fine"
+        found = await kinds(hf, "r")
+        first = ["RUN_CREATED", "RUN_LEASED", "RUN_RELEASED", "RUN_LEASED", "RUN_COMPLETED"]
+        assert found == first
+
+
+@async_test
+async def test_callers_that_start_one_run_at_once_share_it(store: str) -> None:
+    async with (
+        holdfast.Holdfast(store, agents=[fine]) as one,
+        holdfast.Holdfast(store, agents=[fine]) as other,
+    ):
+        starting = [hf.run(fine, run_id="r", timeout=60) for hf in (one, other, one, other)]
+        assert await asyncio.gather(*starting) == ["fine"] * 4
+        found = await kinds(one, "r")
+        assert (found.count("RUN_CREATED"), found.count("RUN_COMPLETED")) == (1, 1)
 
 
 @async_test

@@ -17,6 +17,7 @@ from holdfast.engine.messages.replies import PeerReply
 from holdfast.errors import PeerFailed, PeerTimedOut, RunCancelled, WaitNotFound
 from holdfast.peers import envelopes, open_transport
 from holdfast.peers.envelopes import CancelEnvelope, ReplyEnvelope, RequestEnvelope
+from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite import async_test
 from tests.agents.crashing import Crash, advance, kinds, start
 from tests.agents.ledger import Ledger
@@ -181,6 +182,49 @@ async def test_reply_whose_wait_has_no_row_resumes_nobody(
         await hf.reindex("r")
         assert (await hf.waits.resolve(wait_id, "told again")).accepted
         assert await hf.run(caller, run_id="r", timeout=30) == "told again"
+
+
+@async_test
+async def test_reply_that_another_worker_delivered_first_is_no_duplicate(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    async with holdfast.Holdfast(backend.url, agents=[caller, research], clock=clock) as hf:
+        wait_id = await suspended(hf)
+        outbox = hf.leases.outbox
+        deliver_reply = outbox.deliver_reply
+
+        async def late(*args: Any) -> None:
+            clock.advance(1)  # the message is due for everybody
+            await outbox.deliver()
+            assert (await hf.waits.get(wait_id)).status == "resolved"
+            await deliver_reply(*args)
+
+        monkeypatch.setattr(outbox, "deliver_reply", late)
+        with caplog.at_level(logging.WARNING, "holdfast"):
+            await advance(hf, wait_id)
+        assert (await hf.waits.get(wait_id)).duplicates == 0
+        assert caplog.text == ""
+        with backend.raw() as raw:
+            assert owed(raw) == 0
+        assert await hf.run(caller, run_id="r", timeout=30) == "found gold"
+
+
+@async_test
+async def test_reply_after_its_time_limit_is_counted_and_its_message_forgotten(
+    backend: Backend,
+) -> None:
+    clock = ManualClock()
+    async with holdfast.Holdfast(backend.url, agents=[caller, research], clock=clock) as hf:
+        wait_id = await suspended(hf)
+        await hf.waits.cancel(wait_id, by="ann")
+        await advance(hf, wait_id)
+        wait = await hf.waits.get(wait_id)
+        assert (wait.status, wait.settled_by, wait.duplicates) == ("cancelled", "ann", 1)
+        clock.advance(1)
+        await hf.leases.outbox.deliver()
+        with backend.raw() as raw:
+            assert owed(raw) == 0
 
 
 @pytest.mark.mission("S0-082", "S0-033")

@@ -2,11 +2,20 @@
 
 import pytest
 
+from holdfast.errors import ConflictError
 from holdfast.kernel.journal import ORIGIN
 from holdfast.kernel.messages import MessageStatus, Move, QueuedMessage
 from holdfast.kernel.runs import RunRow
 from holdfast.stores.combiner import topics_of
-from holdfast.stores.contract import BegunRun, Commit, Conflict, MoveMessage, Publish
+from holdfast.stores.contract import (
+    BegunRun,
+    Commit,
+    Conflict,
+    Late,
+    LateDecision,
+    MoveMessage,
+    Publish,
+)
 
 RUN = RunRow(tenant="default", run_id="r")
 
@@ -31,6 +40,12 @@ def test_workers_hear_of_a_commit_that_changes_or_begins_a_run(
     assert ("ready" in topics_of(commit, None)) is is_ready
     assert {"run:r", "journal"} <= {*topics_of(commit, None)}
     assert topics_of(commit, Conflict()) == ()
+
+
+def test_decision_about_a_wait_is_announced_to_those_who_wait_for_its_run() -> None:
+    late = Late("default", "", "w", lambda _: LateDecision(None), wait_ids=("w",), topics=("t",))
+    assert topics_of(late, late.answered("r", True)) == ("run:r", "ready", "journal", "t")
+    assert topics_of(late, late.answered("r", ConflictError())) == ()
 
 
 @pytest.mark.parametrize(

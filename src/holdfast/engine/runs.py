@@ -87,7 +87,7 @@ class Runs:
         except RunNotFound:
             # Another process may create it just now: the first to lease it holds it.
             with contextlib.suppress(RunExists):
-                await self.create(run_id, agent=agent, input=input)
+                return await self._leases.create(run_id, agent=agent, input=input)
             return await self._leases.take(run_id, takeover=takeover)
 
     async def get(self, run_id: str) -> RunRow:
@@ -253,24 +253,19 @@ async def create_run(
     former: PastItem | None,
 ) -> RunRow:
     """Create a run as `Runs.create` does, with the root of `former`; it continues its work."""
-    if owner:
-        names.check(owner, what="owner")
     if parent_id and not owner:
         owner = (await get_run(context, parent_id)).owner
-    facts = runs.RunCreated(
-        agent=agent and names.check(agent, what="agent"),
-        input_digest=codec.canonical_digest(input, name="input"),
-        root_id="" if former is None else former.key,
+    created = unheld_runs.first_entry(
+        agent=agent,
+        input=input,
         parent_id=parent_id,
-        forked_from="" if former is None else former.item_id,
-        resend=() if former is None else former.resend,
         parent_seq=await _head_of(context, parent_id),
-        subject=subject and names.check(subject, what="subject"),
+        subject=subject,
         owner=owner,
+        former=former,
     )
-    created = Draft(Kind.RUN_CREATED, facts, codec.encode(input, name="input"))
-    limits = [] if budget is None else [first_budget(budget)]
-    return await unheld_runs.create(context, unheld_runs.choose_id(run_id), [created, *limits])
+    drafts = [created] if budget is None else [created, first_budget(budget)]
+    return await unheld_runs.create(context, unheld_runs.choose_id(run_id), drafts)
 
 
 async def _head_of(context: Context, run_id: str) -> int:

@@ -116,11 +116,12 @@ class Snapshot(msgspec.Struct):
 
 
 class RunHead(NamedTuple):
-    """A run after entries were appended to it, and its newest checkpoint before them."""
+    """A run after these entries were appended to it, and its newest checkpoint before them."""
 
     run: RunRow
     position: Position
     newest: AtCheckpoint
+    entries: tuple[Entry, ...]
 
 
 class ExtendWait(msgspec.Struct, frozen=True, gc=False):

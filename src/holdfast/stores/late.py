@@ -57,7 +57,7 @@ class Deciding:
         if not decision.answers_head:
             return decision.answer
         assert sealed.run is not None, "a run without entries has no head"
-        return RunHead(sealed.run, sealed.position, snapshot.newest)
+        return RunHead(sealed.run, sealed.position, snapshot.newest, tuple(sealed.entries))
 
     def _show(self, touch: Touch) -> None:
         """Let the decisions that follow see what a touch does to a wait."""

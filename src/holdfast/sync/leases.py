@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast import codec
 from holdfast.engine import sweeper
+from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.held.leased_run import LeasedRun as AsyncLeasedRun
 from holdfast.engine.leases.leases import Leases as AsyncLeases
@@ -127,6 +128,22 @@ class Leases(Face[AsyncLeases]):
         return LeasedRun(
             self._loop,
             self._call(self._inner.take, run_id, takeover=takeover, only_ready=only_ready),
+        )
+
+    def create(
+        self,
+        run_id: str | None = None,
+        *,
+        agent: str = "",
+        input: object = None,
+        owner: str = "",
+        budget: Budget | None = None,
+    ) -> LeasedRun:
+        return LeasedRun(
+            self._loop,
+            self._call(
+                self._inner.create, run_id, agent=agent, input=input, owner=owner, budget=budget
+            ),
         )
 
     def next(

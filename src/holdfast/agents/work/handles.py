@@ -54,13 +54,18 @@ class Handle(Generic[R]):
         run: RunRow,
         *,
         is_fresh: bool = False,
+        task: "asyncio.Task[Ending] | None" = None,
     ) -> None:
-        """With `is_fresh` the result is asked for at once: the run need not be read first."""
+        """With `is_fresh` the result is asked for at once: the run need not be read first.
+
+        `task` is a pass over the run that has started here.
+        """
         self._work = work
         self._runs = runs
         self._journal = journal
         self._agent = agent
         self._known = run if is_fresh else None
+        self._task = task
         self.run_id = run.run_id
 
     def __repr__(self) -> str:
@@ -76,9 +81,12 @@ class Handle(Generic[R]):
         """
         context, runs = self._work.context, self._runs
         known, self._known = self._known, None
+        task, self._task = self._task, None
         warning = asyncio.create_task(unserved.keep_warning(context, self._left_to_others))
         try:
-            run, ending = await advance(self._work, runs, self.run_id, timeout=timeout, known=known)
+            run, ending = await advance(
+                self._work, runs, self.run_id, timeout=timeout, known=known, task=task
+            )
         finally:
             warning.cancel()
         if run.status in kernel_runs.ENDED or run.status is RunStatus.BLOCKED:

@@ -29,16 +29,19 @@ async def advance(
     timeout: float | None = None,
     until: Callable[[RunRow], Awaitable[bool]] | None = None,
     known: RunRow | None = None,
+    task: "asyncio.Task[Ending] | None" = None,
 ) -> tuple[RunRow, Ending | None]:
     """Return the run when it has ended or is blocked, `until` says so, or the time is over.
 
     Meanwhile it and its peers are advanced here if no other worker does so. Also how the last pass
     of this process over it ended. A caller that is cancelled is gone at once: `work` finishes what
     is under way, and then gives the runs back to the workers. `known` is the run as it was a moment
-    ago: it is not read again before it is advanced.
+    ago: it is not read again before it is advanced. `task` is a pass over it that has started.
     """
     try:
-        return await _advance(work, runs, run_id, timeout=timeout, until=until, known=known)
+        return await _advance(
+            work, runs, run_id, timeout=timeout, until=until, known=known, task=task
+        )
     except asyncio.CancelledError:
         work.hand_back_helped(run_id, _GONE)
         raise
@@ -52,13 +55,15 @@ async def _advance(
     timeout: float | None,
     until: Callable[[RunRow], Awaitable[bool]] | None,
     known: RunRow | None,
+    task: "asyncio.Task[Ending] | None",
 ) -> tuple[RunRow, Ending | None]:
     loop = asyncio.get_running_loop()
     deadline = None if timeout is None else loop.time() + timeout
     notice = _IdleNotice(work)
     ending: Ending | None = None
     has_time = timeout is None or timeout > 0
-    task = await work.try_to_advance(known) if known is not None and has_time else None
+    if task is None and known is not None and has_time:
+        task = await work.try_to_advance(known)
     while True:
         if task is not None:
             ending = await _follow(work, task, None if deadline is None else deadline - loop.time())

@@ -30,6 +30,7 @@ from holdfast.engine.leases.leases import Leases
 from holdfast.engine.leases.trials import LOOK_SECONDS
 from holdfast.engine.reading import turns
 from holdfast.engine.runs import Runs, create_run
+from holdfast.engine.writing import unheld_runs
 from holdfast.errors import (
     Fenced,
     HoldfastError,
@@ -120,20 +121,60 @@ class Work:
             )
         except RunExists:
             assert run_id is not None, "an id that was just made is free"
-            found = await self._runs.get(run_id)
-            if owner and found.owner != owner:
-                raise InputDiffers(
-                    f"the run id {run_id!r} is taken; choose another run_id"
-                ) from None
-            begun_by = await turns.begun_by(self.context, found)
-            if begun_by == agent.name and await self._is_same_input(agent, found, given):
-                return found
-            what = "input" if begun_by == agent.name else f"agent ({begun_by!r})"
-            # A run about a subject, such as a workflow's, is not a conversation.
-            talk = "" if subject else ", or use hf.session() for a conversation"
-            raise InputDiffers(
-                f"run {run_id!r} was started with another {what}; choose another run_id{talk}"
-            ) from None
+            return await self._existing(agent, given, run_id, subject=subject, owner=owner)
+
+    async def begin(
+        self,
+        agent: Agent[..., Any],
+        given: Mapping[str, Any],
+        run_id: str | None,
+        *,
+        owner: str = "",
+        budget: Budget | None = None,
+    ) -> "tuple[RunRow, asyncio.Task[Ending] | None]":
+        """Create a run as `create` does, and start a pass over it: one commit does both.
+
+        No pass is returned if the run exists, or none may start beside a suspect.
+        """
+        if self.suspects.is_closed:
+            run = await self.create(agent, given, run_id, owner=owner, budget=budget)
+            return run, None
+        self.agents.add(agent)
+        agent.arguments_of(type_conversion.plain(given, what="input"))
+        chosen = unheld_runs.choose_id(run_id)
+        self._taking.add(chosen)
+        try:
+            held = await self._leases.create(
+                chosen, agent=agent.name, input=given, owner=owner, budget=budget
+            )
+        except RunExists:
+            return await self._existing(agent, given, chosen, owner=owner), None
+        finally:
+            self._taking.discard(chosen)
+        return held.run, self.start_pass(held)
+
+    async def _existing(
+        self,
+        agent: Agent[..., Any],
+        given: Mapping[str, Any],
+        run_id: str,
+        *,
+        subject: str = "",
+        owner: str = "",
+    ) -> RunRow:
+        """Return the run that has an id already, if it was started in the same way."""
+        found = await self._runs.get(run_id)
+        if owner and found.owner != owner:
+            raise InputDiffers(f"the run id {run_id!r} is taken; choose another run_id") from None
+        begun_by = await turns.begun_by(self.context, found)
+        if begun_by == agent.name and await self._is_same_input(agent, found, given):
+            return found
+        what = "input" if begun_by == agent.name else f"agent ({begun_by!r})"
+        # A run about a subject, such as a workflow's, is not a conversation.
+        talk = "" if subject else ", or use hf.session() for a conversation"
+        raise InputDiffers(
+            f"run {run_id!r} was started with another {what}; choose another run_id{talk}"
+        ) from None
 
     async def _is_same_input(
         self, agent: Agent[..., Any], run: RunRow, given: Mapping[str, Any]

@@ -15,6 +15,8 @@ import msgspec
 
 from holdfast import clock, names, process_identity
 from holdfast.engine import sweeper
+from holdfast.engine.budgets.budgets import first_budget
+from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.held.warm_states import WarmStates
@@ -26,6 +28,7 @@ from holdfast.engine.maintenance import recoveries
 from holdfast.engine.messages.outbox import Outbox
 from holdfast.engine.reading import turns
 from holdfast.engine.reading.versions import Newest, load_newest
+from holdfast.engine.writing import unheld_runs
 from holdfast.engine.writing.run_writer import RunWriter
 from holdfast.errors import (
     CheckpointCorrupted,
@@ -35,14 +38,15 @@ from holdfast.errors import (
     LeaseHeld,
     MisuseError,
     NotFoundError,
+    RunExists,
     RunNotFound,
     StoreNotPermitted,
     UnavailableError,
 )
 from holdfast.kernel import leases
-from holdfast.kernel.journal import Entry, Position
+from holdfast.kernel.journal import Draft, Entry, Kind
 from holdfast.kernel.leases import WorkerRow
-from holdfast.kernel.runs import RunRow, RunStatus
+from holdfast.kernel.runs import RunLeased, RunRow, RunStatus
 from holdfast.kernel.state import Parts
 from holdfast.stores.contract import Beat, Decide, LateDecision, RunHead, Snapshot, Sweep
 from holdfast.telemetry import WARM_STATE, log
@@ -80,6 +84,25 @@ class Leases:
         with self.orphans.beginning():
             held = await self._safely(self._take(run_id, takeover=takeover, only_ready=only_ready))
         assert held is not None, "a run was leased, or an error raised"
+        return held
+
+    async def create(
+        self,
+        run_id: str | None = None,
+        *,
+        agent: str = "",
+        input: object = None,
+        owner: str = "",
+        budget: Budget | None = None,
+    ) -> LeasedRun:
+        """Create a run and lease it, in one commit. Raises RunExists if the id is taken."""
+        chosen = unheld_runs.choose_id(run_id)
+        created = [unheld_runs.first_entry(agent=agent, input=input, owner=owner)]
+        if budget is not None:
+            created.append(first_budget(budget))
+        with self.orphans.beginning():
+            held = await self._safely(self._create(chosen, created))
+        assert held is not None, "a run was created, or an error raised"
         return held
 
     async def next(
@@ -265,6 +288,23 @@ class Leases:
                 # The run was damaged. It was recovered, and resumes from an older version.
                 return await self._hold(await self._lease(run_id, decide))
 
+    async def _create(self, run_id: str, created: Sequence[Draft]) -> LeasedRun:
+        await self._drain_spool()
+        self._start_beating()
+
+        def decide(snapshot: Snapshot) -> LateDecision:
+            if snapshot.run is not None:
+                raise RunExists(unheld_runs.EXISTS.format(run_id))
+            leased = Draft(Kind.RUN_LEASED, RunLeased(self._context.worker))
+            return LateDecision(None, (*created, leased), answers_head=True)
+
+        with self._suspecting_orphans():
+            try:
+                return await self._hold(await self._lease(run_id, decide))
+            except RunExists:
+                self.orphans.suspect()  # it may have been created here, and the answer lost
+                raise
+
     async def _lease(self, run_id: str, decide: Decide) -> RunHead:
         return await self._context.decide_late(run_id, decide, taker=self._row())
 
@@ -342,9 +382,9 @@ class Leases:
 
     async def _load(self, leased: RunHead) -> LeasedRun:
         """Return the leased run. If its state is damaged, recover or block the run, and raise."""
-        run, position, newest = leased
+        run, position = leased.run, leased.position
         try:
-            state, entries = await self._state_of(run, position, newest.version)
+            state, entries = await self._state_of(leased)
         except IntegrityError as damage:
             await recoveries.mend_or_block(self._context, run.run_id, damage)
             raise
@@ -355,13 +395,14 @@ class Leases:
         self.orphans.add(held)
         return held
 
-    async def _state_of(
-        self, run: RunRow, end: Position, version: int
-    ) -> tuple[Newest, list[Entry] | None]:
-        """Return the newest state of a run, and the entries since then if they were read.
+    async def _state_of(self, leased: RunHead) -> tuple[Newest, list[Entry] | None]:
+        """Return the newest state of a run, and the entries since then if they are known.
 
-        The index says that `version` is the newest. If the journal has a newer one, load that.
+        The index says which version is the newest. If the journal has a newer one, load that.
         """
+        run, end, (_, version, _), written = leased
+        if written[0].seq == 1:
+            return Newest(Parts(), None), list(written)
         if version:
             known = self.warm.take(run.run_id, version)
         else:

@@ -8,15 +8,17 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from holdfast import ids, names
+from holdfast import codec, ids, names
 from holdfast.engine.context import Context
 from holdfast.engine.writing.commits import build_commit
 from holdfast.errors import ConflictError, RunExists, RunNotFound
-from holdfast.kernel.journal import ORIGIN, Draft, Entry
-from holdfast.kernel.runs import RunRow
+from holdfast.kernel.journal import ORIGIN, Draft, Entry, Kind
+from holdfast.kernel.runs import RunCreated, RunRow
+from holdfast.kernel.travel import PastItem
 from holdfast.stores.contract import Applied
 from holdfast.stores.reads import RunAtHead
 
+EXISTS: Final = "there is a run {!r} already; open it, or choose another id"
 TRIES: Final = 50
 _PAUSE: Final = 0.001
 _LONGEST_PAUSE: Final = 0.02
@@ -30,11 +32,36 @@ def choose_id(run_id: str | None) -> str:
     return ids.new_run_id() if run_id is None else names.check(run_id, what="run id")
 
 
+def first_entry(
+    *,
+    agent: str,
+    input: object,
+    parent_id: str = "",
+    parent_seq: int = 0,
+    subject: str = "",
+    owner: str = "",
+    former: PastItem | None = None,
+) -> Draft:
+    """Return the entry that a journal begins with; the run continues the work of `former`."""
+    facts = RunCreated(
+        agent=agent and names.check(agent, what="agent"),
+        input_digest=codec.canonical_digest(input, name="input"),
+        root_id="" if former is None else former.key,
+        parent_id=parent_id,
+        forked_from="" if former is None else former.item_id,
+        resend=() if former is None else former.resend,
+        parent_seq=parent_seq,
+        subject=subject and names.check(subject, what="subject"),
+        owner=owner and names.check(owner, what="owner"),
+    )
+    return Draft(Kind.RUN_CREATED, facts, codec.encode(input, name="input"))
+
+
 async def create(context: Context, run_id: str, drafts: Sequence[Draft], *, by: str = "") -> RunRow:
     """Store a new run: its journal and its rows begin together. Raises RunExists."""
     built = build_commit(context, run_id, None, ORIGIN, drafts, by=by)
     if not isinstance(await context.store.submit(built.commit), Applied):
-        raise RunExists(f"there is a run {run_id!r} already; open it, or choose another id")
+        raise RunExists(EXISTS.format(run_id))
     return built.run
 
 
