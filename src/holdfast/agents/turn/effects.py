@@ -15,6 +15,7 @@ from holdfast.agents.definitions.tool_arguments import Key
 from holdfast.agents.definitions.tools import CallPosition, text_of
 from holdfast.agents.effects import doubt
 from holdfast.agents.effects import effect_flow as flow
+from holdfast.agents.effects.running_calls import is_under_way, under_way
 from holdfast.agents.exits.containment import carried, first_error
 from holdfast.agents.exits.exit_reasons import (
     BlockExit,
@@ -43,7 +44,6 @@ from holdfast.agents.turn.calls import (
 from holdfast.agents.turn.child_starts import placing_starts
 from holdfast.agents.turn.memo import RecordedCall
 from holdfast.agents.turn.reads import Reads
-from holdfast.agents.turn.running_calls import is_under_way, under_way
 from holdfast.agents.turn.turn import Turn
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.effects import Begun
