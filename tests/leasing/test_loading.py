@@ -276,3 +276,21 @@ async def test_takeover_of_a_lost_workers_run_and_a_second_take_count_no_loss(st
         await hf.runs.open("r")
         await other.runs.open("r", takeover=True)
         assert "LEASE_EXPIRED" not in await kinds(hf, "r")
+
+
+@async_test
+async def test_run_whose_newest_version_lost_its_row_resumes_from_what_the_journal_says(
+    backend: Backend,
+) -> None:
+    async with holdfast.open(backend.url) as hf:
+        held = await hf.runs.open("r")
+        for n in range(2):
+            held.append("log", n)
+            await held.checkpoint()
+        await held.release()
+        with backend.raw() as raw:
+            assert raw.execute("DELETE FROM checkpoints WHERE version = 2") == 1
+    async with holdfast.open(backend.url) as hf:
+        taken = await hf.leases.next(timeout_seconds=20)
+        assert taken is not None
+        assert (taken.version, taken.part("log")) == (2, [0, 1])
