@@ -75,6 +75,24 @@ def collect_elsewhere(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+def missing_names(mutant: str) -> list[str]:
+    """The file of a mutant and the names in it that are not there any more."""
+    file, *names = re.match(r"(\S+?\.\w+)(?: ([A-Za-z_.]+):)?", mutant).groups("")  # type: ignore[union-attr]
+    found = [*(ROOT / "src" / "holdfast").glob(file), *ROOT.glob(file)]
+    if not found:
+        return [file]
+    text = "".join(each.read_text(encoding="utf-8") for each in found if each.is_file())
+    parts = [part for name in names for part in name.split(".") if part]
+    return [part for part in parts if not re.search(rf"\b{part}\b", text)]
+
+
+def test_every_mutant_names_code_that_exists() -> None:
+    mutants = {row.id: row.mutant for row in report.load_rows().values() if row.mutant}
+    assert {row: gone for row, text in mutants.items() if (gone := missing_names(text))} == {}
+    assert missing_names("engine/waits.py nobody: return") == ["nobody"]
+    assert missing_names("engine/nothing.py settle: return") == ["engine/nothing.py"]
+
+
 def test_table_holds_exactly_the_listed_rows_in_order() -> None:
     rows = report.load_rows()
     if LIST.exists():
