@@ -246,6 +246,7 @@ async def test_heart_beats_again_when_its_store_is_opened_again(store: str) -> N
                 while now.beats < first.beats + 2:
                     await asyncio.sleep(0.02)
                     (now,) = await hf.leases.workers()
+            assert now.worker == first.worker
             worker.stop()
             await task
 
