@@ -40,6 +40,9 @@ first, until one fails.
 - *Untouched*: no mapped test reaches the place.
 - *Explained*: it was not killed, and nobody could notice the change; the reason is given.
 - *Score*: the part that was killed of those that are not explained.
+
+The score is of mutants that were followed up: a survivor got a test, and was tried again. What part
+of new mutants the tests would kill is measured by another seed.
 """
 
 
