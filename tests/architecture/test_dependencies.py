@@ -22,6 +22,7 @@ BEHIND = {
     "nats": "holdfast.peers.transports.jetstream",
     "postgres": "holdfast.stores.postgres.store",
     "pydantic-ai": "holdfast.integrations.pydantic_ai",
+    "webhooks": "holdfast.subscribers.http_post",
     "workflows": "holdfast.workflows",
 }
 """A module of ours for each extra."""
