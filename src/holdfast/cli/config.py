@@ -1,9 +1,9 @@
 """`holdfast config`: what is wrong with a configuration, and what counts of it."""
 
 from collections.abc import Iterable
-from dataclasses import asdict
 
 import click
+from msgspec.structs import asdict
 
 from holdfast import config
 from holdfast.config import Config, ConfigProblem

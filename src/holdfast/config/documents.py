@@ -10,8 +10,9 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from holdfast.errors import MisuseError
 
@@ -42,8 +43,7 @@ _IN_WORDS: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True):
     """One value as written, and whether without quotes."""
 
     text: str
@@ -52,8 +52,7 @@ class Scalar:
     size: int = 1
 
 
-@dataclass(frozen=True)
-class ListNode:
+class ListNode(msgspec.Struct, frozen=True):
     """A list."""
 
     line: int
@@ -61,12 +60,11 @@ class ListNode:
     size: int = 1
 
 
-@dataclass(frozen=True)
-class MappingNode:
+class MappingNode(msgspec.Struct, frozen=True):
     """A mapping: each key with its line and its node, in order; which keys have no quotes."""
 
     line: int
-    items: dict[str, tuple[int, "Node"]] = field(default_factory=dict[str, "tuple[int, Node]"])
+    items: dict[str, tuple[int, "Node"]] = {}
     plain: frozenset[str] = frozenset()
     size: int = 1
 
@@ -74,8 +72,7 @@ class MappingNode:
 Node = Scalar | ListNode | MappingNode
 
 
-@dataclass(frozen=True)
-class FileLimits:
+class FileLimits(msgspec.Struct, frozen=True):
     """How large a file may be, what it is called, and which extra of ours brings PyYAML."""
 
     bytes: int = MAX_BYTES
@@ -88,16 +85,14 @@ class FileLimits:
 CONFIGURATION: Final = FileLimits()
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """What is wrong with the text, and where."""
 
     line: int
     message: str
 
 
-@dataclass(frozen=True)
-class ConfigDocument:
+class ConfigDocument(msgspec.Struct, frozen=True):
     """What a file holds, and what is wrong with it; no root if it could not be read to its end."""
 
     root: Node | None

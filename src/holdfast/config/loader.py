@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from holdfast import settings
 from holdfast.broker_urls import is_broker, read_nats
 from holdfast.config import documents
@@ -69,8 +71,7 @@ class Config:
         return self.values[SPELLINGS.get(key, key)].origin
 
 
-@dataclass(frozen=True)
-class ConfigReport:
+class ConfigReport(msgspec.Struct, frozen=True):
     """What `check` found: the agents a file names, the problems, the warnings."""
 
     agents: tuple[str, ...]

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import msgspec
+
 from holdfast import settings
 from holdfast.config.documents import Node, Scalar
 from holdfast.errors import InvalidSetting
@@ -22,8 +24,7 @@ _NO: Final = ("false", "no", "off")
 _NULL: Final = ("", "~", "null")
 
 
-@dataclass(frozen=True)
-class ConfigKey:
+class ConfigKey(msgspec.Struct, frozen=True):
     """What may be configured: its type, its default, and the variables that override a file."""
 
     name: str
@@ -40,8 +41,7 @@ class ConfigKey:
         return self.show(value)
 
 
-@dataclass(frozen=True)
-class ValueOrigin:
+class ValueOrigin(msgspec.Struct, frozen=True):
     """Where a value comes from: `default`, `agents.yaml:4`, `environment: NAME`, `argument`."""
 
     kind: Literal["default", "file", "environment", "argument"]
@@ -72,8 +72,7 @@ class Configured:
     is_written_out: bool = False  # in a file, without ${…}
 
 
-@dataclass(frozen=True)
-class ConfigProblem:
+class ConfigProblem(msgspec.Struct, frozen=True):
     """What is wrong, or surprising, and where."""
 
     place: str
