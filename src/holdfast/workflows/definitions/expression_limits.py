@@ -5,6 +5,7 @@ items and characters that they are given and that they make.
 """
 
 import functools
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,7 +14,7 @@ from typing import Any, Final, cast
 import jinja2
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.visitor import NodeTransformer
 
 MOST_CHARACTERS: Final = 10_000_000
@@ -29,10 +30,9 @@ PER_ITEM: Final = 10
 _CHARACTERS: Final = 4
 """So many characters cost as much as the smallest thing."""
 _DEEPEST: Final = 60
-_GROWING: Final = frozenset(
-    {"format", "format_map", "ljust", "rjust", "center", "zfill", "expandtabs", "translate"}
-)
+_GROWING: Final = frozenset({"ljust", "rjust", "center", "zfill", "expandtabs", "translate"})
 """Methods of texts that make large ones of small ones."""
+_NUMBERS: Final = re.compile(r"\d+")
 _LOOP, _CONCAT = "the rounds of a loop", "texts in a row"
 """Names of filters that no template can write."""
 
@@ -127,10 +127,35 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 _check_replaced(owner, *args[:2])
         return super().call(__context, __obj, *args, **kwargs)
 
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Return `format` or `format_map` of a text with its widths bounded; None for all else."""
+        if super().wrap_str_format(value) is None:
+            return None
+        text, is_map = str(value.__self__), value.__name__ == "format_map"
+
+        def formatted(*args: Any, **kwargs: Any) -> str:
+            given, named = ((), args[0]) if is_map else (args, kwargs)
+            return _PaidFormatter(self).vformat(text, given, named)
+
+        return formatted
+
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         is_growing = isinstance(obj, str | bytes | bytearray) and attr in _GROWING
         is_raw = isinstance(obj, int) and attr == "to_bytes"
         return not (is_growing or is_raw) and super().is_safe_attribute(obj, attr, value)
+
+
+class _PaidFormatter(SandboxedFormatter):
+    """Formats texts whose fields are paid for, and whose widths and precisions are bounded."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        for number in _NUMBERS.findall(format_spec):
+            if len(number) > len(str(_MOST_COLUMNS)) or int(number) > _MOST_COLUMNS:
+                raise SecurityError(f"a width or precision is at most {_MOST_COLUMNS:,}")
+            pay(int(number) // _CHARACTERS)
+        pay(_PER_CALL)
+        pay_for(value)
+        return super().format_field(value, format_spec)
 
 
 class _LimitTransformer(NodeTransformer):
