@@ -139,6 +139,17 @@ async def update_state_here_and_there(stage: Stage) -> None:
 
 
 @act(make_line)
+async def give_an_input_by_hand_to_an_earlier_state(stage: Stage) -> None:
+    await stage.invoke({"items": ["in"]})
+    earlier = (await stage.read_history())[0].config
+    await stage.invoke({"items": ["on"]})
+    fork = await stage.update({"items": ["elsewhere"]}, where=earlier, as_node="__input__")
+    await stage.invoke(None, fork)
+    await stage.invoke({"items": ["again"]}, earlier)
+    await stage.state()
+
+
+@act(make_line)
 async def update_a_state_that_is_not_there_yet(stage: Stage) -> None:
     await stage.update({"items": ["first"]}, as_node="a")
     await stage.state()

@@ -191,13 +191,14 @@ class ThreadWriter:
     def _must_be_latest(self, put: PutCheckpoint, begins: bool) -> bool:
         """Whether no other checkpoint may continue the one that this one continues.
 
-        What a subgraph does belongs to the run of the graph above it, and is checked there.
+        What a subgraph does belongs to the run of the graph above it, and is checked there. An
+        update of the state (`update_state`) is no run: it may continue any checkpoint.
         """
         place = put.place
         if place.space:
             return False
         if put.source == "input":
-            return begins
+            return begins and place.is_run
         goes_on = put.source == "loop" and bool(place.checkpoint_id)
         return goes_on and not self._given.is_earlier(place)
 
