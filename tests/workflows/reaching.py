@@ -22,6 +22,9 @@ def block(
     return Block(id=id, type=type, inputs=inputs, **(options or {}))
 
 
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+
+
 def flow(*blocks: Block, **options: Any) -> Workflow:
     return Workflow(name="reach", blocks=list(blocks), **options)
 
@@ -32,7 +35,8 @@ def settings() -> Settings:
 
 @asynccontextmanager
 async def opened(store: str, root: Path, **kit: Any) -> AsyncIterator[holdfast.Holdfast]:
-    """A Holdfast whose workflows work in a folder."""
+    """A Holdfast whose workflows work in a folder, and may reach the servers of tests."""
+    kit = {"networks": LOOPBACK, **kit}
     changed = {"shutdown_seconds": kit.pop("shutdown_seconds", 10.0)}
     used = replace(settings(), **changed)
     made = holdfast.Holdfast(store, settings=used, workflows=Kit(root=root, **kit))

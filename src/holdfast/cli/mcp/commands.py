@@ -74,9 +74,7 @@ class How(msgspec.Struct, frozen=True, kw_only=True):
 def command(
     options: Options,
     *,
-    app: str | None,
-    root: str | None,
-    secrets: str | None,
+    use: Use,
     **how: Any,
 ) -> Exit | None:
     """Serve workflows and agents to MCP clients.
@@ -101,7 +99,7 @@ def command(
         )
     # Before the program is imported: what it prints must not be taken for the protocol.
     wire = StdioWire.take() if chosen.http is None else None
-    hf = Use(app, root, secrets).program(options)
+    hf = use.program(options)
     return asyncio.run(_serve(hf, chosen, wire))
 
 

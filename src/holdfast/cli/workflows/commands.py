@@ -114,9 +114,7 @@ def run_(
     *,
     timeout: float | None,
     detach: bool,
-    app: str | None,
-    root: str | None,
-    secrets: str | None,
+    use: Use,
     **given: Any,
 ) -> Exit:
     """Carry out the workflow in FILE, until it has ended or asks somebody.
@@ -129,7 +127,6 @@ def run_(
     holdfast workflows run release.yaml --inputs inputs.json -o json
     holdfast workflows run release.yaml --app mytools:hf
     """
-    use = Use(app, root, secrets)
     begin = _starter(use, **given)
     with use.open(options, makes=True) as hf:
         name_store(hf, use)
@@ -142,15 +139,12 @@ def run_(
 @command.command()
 @_starting
 @common
-def start(
-    options: Options, *, app: str | None, root: str | None, secrets: str | None, **given: Any
-) -> Exit:
+def start(options: Options, *, use: Use, **given: Any) -> Exit:
     """Record a run of the workflow in FILE, and leave it to the workers.
 
     \b
     holdfast workflows start release.yaml --input version=1.2 --run-id release-1.2
     """
-    use = Use(app, root, secrets)
     begin = _starter(use, **given)
     with use.open(options, makes=True) as hf:
         name_store(hf, use)
@@ -176,9 +170,7 @@ def resume(
     answers_file: str | None,
     interactive: bool,
     by: str | None,
-    app: str | None,
-    root: str | None,
-    secrets: str | None,
+    use: Use,
     timeout: float | None,
 ) -> Exit:
     """Answer what a workflow asks, and go on until it has ended or asks again.
@@ -191,7 +183,6 @@ def resume(
     holdfast workflows resume ID --answers answers.json
     holdfast workflows resume ID --interactive
     """
-    use = Use(app, root, secrets)
     with use.open(options, makes=False) as hf, asking_for(run):
         name_store(hf, use)
         answers = answers_of(hf, run, words, answers_file)

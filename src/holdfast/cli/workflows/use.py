@@ -32,12 +32,14 @@ class Use:
     app: str | None
     root: str | None
     secrets: str | None
+    network: tuple[str, ...]
 
     @property
     def words(self) -> list[str]:
         """The same for the next command."""
         given = {"--app": self.app, "--root": self.root, "--secrets": self.secrets}
         words = [word for name, value in given.items() if value for word in (name, value)]
+        words += [word for network in self.network for word in ("--network", network)]
         tenant = click.get_current_context().params.get("tenant", "default")
         return [*words, *(["--tenant", tenant] if tenant != "default" else [])]
 
@@ -50,7 +52,7 @@ class Use:
         """What blocks may use."""
         if self._program is not None:
             return self._program.workflows.kit
-        return Kit(root=_folder(self.root), secrets=_secrets(self.secrets))
+        return Kit(root=_folder(self.root), secrets=_secrets(self.secrets), networks=self.network)
 
     def read(self, file: str) -> Workflow:
         """The workflow of a file; raises WorkflowInvalid with what `validate` would tell of it."""
@@ -74,17 +76,31 @@ class Use:
         return Program(options.url, settings=options.settings, workflows=self.kit)
 
     def _check_alone(self, options: Options) -> None:
-        if self.root or self.secrets:
-            raise click.UsageError("--app names a Kit, which has a root and secrets of its own")
+        if self.root or self.secrets or self.network:
+            raise click.UsageError(
+                "--app names a Kit, which has a root, secrets and networks of its own"
+            )
         if options.store is not None or options.tenant != "default":
             raise click.UsageError("--app names a Holdfast, which has a store of its own")
 
 
 def using(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of `Use`."""
+    """Give a command the options of `Use`; it gets them as `use`."""
+
+    @functools.wraps(run)
+    def command(
+        *args: Any,
+        app: str | None,
+        root: str | None,
+        secrets: str | None,
+        network: tuple[str, ...],
+        **given: Any,
+    ) -> Any:
+        return run(*args, use=Use(app, root, secrets, network), **given)
+
     for option in reversed(_OPTIONS):
-        run = option(run)
-    return run
+        command = option(command)
+    return command
 
 
 _OPTIONS = (
@@ -102,6 +118,12 @@ _OPTIONS = (
         "--secrets",
         metavar="DIR",
         help="A folder with a file for each secret [default: HOLDFAST_SECRET_NAME variables].",
+    ),
+    click.option(
+        "--network",
+        metavar="CIDR",
+        multiple=True,
+        help="A network that requests may reach beside public addresses, such as 127.0.0.0/8.",
     ),
 )
 

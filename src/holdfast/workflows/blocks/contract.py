@@ -25,6 +25,7 @@ from holdfast.agents.exits.exit_reasons import BlockExit as Blocked
 from holdfast.agents.run import Run, turn_of
 from holdfast.kernel.runs import BlockedReason
 from holdfast.workflows.access.files import Folder
+from holdfast.workflows.access.networks import Networks
 from holdfast.workflows.access.secrets import Secrets
 
 DEFAULT_SECONDS: Final = 300.0
@@ -45,6 +46,8 @@ class BlockRun(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     secrets: Secrets
     folder: Folder
+    networks: Networks
+    """Which addresses its requests may go to."""
     tools: dict[str, Tool[..., Any]]
     nested: "Callable[[str, dict[str, Any]], tuple[Agent[..., Any], dict[str, Any]]]"
     """The agent and its input that carry out another workflow of the same library."""

@@ -114,6 +114,7 @@ class _Sending:
 
     def __init__(self, block: BlockRun, effect: EffectClass) -> None:
         self._secrets = block.secrets
+        self._networks = block.networks
         self._seconds = block.seconds
         self._key = block.key
         self._effect = effect
@@ -163,6 +164,8 @@ class _Sending:
         # Imported here: only processes that send requests need it.
         import httpx
 
+        from holdfast.workflows.blocks.pinned_requests import transport_for
+
         _keep_quiet()
         answered: list[int] = []
 
@@ -173,7 +176,9 @@ class _Sending:
             async with (
                 asyncio.timeout(self._seconds),
                 httpx.AsyncClient(
-                    timeout=self._seconds, event_hooks={"response": [note]}
+                    timeout=self._seconds,
+                    event_hooks={"response": [note]},
+                    transport=transport_for(self._networks),
                 ) as client,
             ):
                 return await self._read(await _send(client, request))

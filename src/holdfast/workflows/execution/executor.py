@@ -330,6 +330,7 @@ class Execution:
             attempt=attempt,
             secrets=self._secrets,
             folder=self._folder,
+            networks=self._kit.networks,
             tools=self._kit.tools,
             nested=lambda name, given: self._nested(name, given, path_of_attempt(path, attempt)),
         )

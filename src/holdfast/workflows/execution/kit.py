@@ -17,6 +17,7 @@ from holdfast.errors import BlockFailed, MisuseError, WorkflowFailed
 from holdfast.stores.contract import Store
 from holdfast.telemetry import log
 from holdfast.workflows.access.files import Folder
+from holdfast.workflows.access.networks import Networks
 from holdfast.workflows.access.secrets import Source, no_secrets
 from holdfast.workflows.blocks import BUILT_IN
 from holdfast.workflows.blocks.contract import BlockType
@@ -37,11 +38,13 @@ Place = tuple[Store, str, str]
 
 
 class Kit:
-    """What blocks may use: tools by name, custom types, secrets, other workflows, a folder.
+    """What blocks may use: tools by name, custom types, secrets, other workflows, a folder, hosts.
 
     `definitions` are those that `Workflow` blocks may name, beside the files next to a
     workflow's own. `secrets` is a mapping, or a function from a name to a value or None. `root`
     is the folder of files and commands; without one it is that in which a run was started.
+    `networks` are those that requests may reach beside public addresses, as in `127.0.0.0/8`;
+    "any" checks nothing.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Kit:
         definitions: Iterable[Workflow] = (),
         secrets: Mapping[str, str] | Source | None = None,
         root: str | Path | None = None,
+        networks: Iterable[str] | str = (),
         prunes: bool = False,
     ) -> None:
         self.tools: dict[str, Tool[..., Any]] = tools_by_name(tools)
@@ -60,6 +64,7 @@ class Kit:
         self.secrets = _source(secrets)
         self.folder = Folder(Path.cwd() if root is None else Path(root))
         self._has_root = root is not None
+        self.networks = Networks(networks)
         self.prunes = prunes
         """Whether outputs that nothing to come refers to are taken out of the state."""
         self._observers: dict[Place, Observer] = {}
