@@ -3,6 +3,7 @@
 import contextlib
 import getpass
 import json
+import re
 import signal
 import subprocess
 import threading
@@ -398,7 +399,7 @@ def test_follow_shows_the_journal_and_exits_with_the_outcome(place: Place) -> No
         assert (last["status"], last["result"]) == ("completed", "hello Ann")
         bad = place.run("runs", "start", "fail", "no luck", "--follow", code=Exit.FAILED)
         assert "RUN_FAILED" in bad.stdout
-        assert "\nnote            ValueError: no luck\n" in bad.stdout
+        assert re.search(r"\nrun \S+: failed since \S+: ValueError: no luck\n", bad.stdout)
         assert bad.stdout.splitlines()[-1] == "ValueError: no luck"
         doubtful = place.run("runs", "start", "pay", "Ann", "--follow", code=Exit.NEEDS_PERSON)
         assert "nobody knows whether charge happened" in doubtful.stdout
@@ -432,7 +433,11 @@ def test_cancel_and_unblock_say_what_they_did_and_what_is_left(place: Place) -> 
         hf.runs.create("stuck")
         hf.runs.block("stuck", "no_agent", note="nobody knows it")
     shown = place.run("runs", "show", "stuck")
-    assert "\nnote            nobody knows it\n" in shown.stdout
+    first, _, fields = shown.stdout.partition("\n")
+    assert re.fullmatch(r"run stuck: blocked \(no_agent\) since \S+: nobody knows it", first)
+    assert "input_digest" not in fields
+    assert "lease_seq" not in fields
+    assert "input_digest" in place.run("runs", "show", "stuck", "-v").stdout
     assert "`holdfast runs unblock stuck`" in shown.stderr
     assert place.ask("runs", "unblock", "stuck", "--by", "ann")["status"] == "ready"
     place.run("runs", "unblock", "stuck", code=Exit.CONFLICT)
@@ -624,3 +629,20 @@ def test_effect_of_a_cancelled_run_whose_worker_was_killed_is_resolved(place: Pl
     assert (resolved["status"], resolved["run_status"]) == ("completed", "cancelled")
     shown = place.ask("effects", "show", effect)
     assert (shown["result"], shown["settled_by"]) == (True, getpass.getuser())
+
+
+def test_run_that_is_put_off_says_until_when_and_why(place: Place) -> None:
+    with sync.open(place.store) as hf:
+        hf.runs.open("later", agent="pay").release(delay_seconds=3600, note="the bank is closed")
+    shown = place.run("runs", "show", "later").stdout.splitlines()[0]
+    assert re.fullmatch(
+        r"run later: ready, put off until \S+ since \S+: the bank is closed", shown
+    )
+    assert place.ask("runs", "show", "later")["note"] == "the bank is closed"
+
+
+def test_start_says_at_once_that_no_worker_serves_the_agent(place: Place) -> None:
+    with sync.open(place.store, agents=[]) as hf:
+        hf.runs.open("held", agent="pay")  # this process is a worker that is alive
+        started = place.run("runs", "start", "reserch")
+    assert "no live worker serves 'reserch'; served now:" in started.stderr

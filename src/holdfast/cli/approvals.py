@@ -121,7 +121,7 @@ def _advice(asked: Asked) -> str:
 
 def _draw_table(records: Iterable[Record]) -> None:
     rows = [record | {"prompt": short(_prompt(record), limit=_PROMPT_WIDTH)} for record in records]
-    output.table(_COLUMNS, empty="nobody is asked anything")(rows)
+    output.table(_COLUMNS, empty="no question is open")(rows)
 
 
 def _prompt(record: Record) -> str:

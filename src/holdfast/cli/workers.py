@@ -45,10 +45,14 @@ def is_alive(worker: WorkerRow) -> bool:
     return worker.expires_at > SystemClock().now()
 
 
-def warn_without_any(hf: Holdfast) -> None:
-    """Say that nobody works on runs, if that is so."""
-    if not any(map(is_alive, hf.leases.workers())):
+def warn_if_unserved(hf: Holdfast, agent: str) -> None:
+    """Say that no live worker works on the runs of an agent, if that is so."""
+    alive = [worker for worker in hf.leases.workers() if is_alive(worker)]
+    served = sorted({name for worker in alive for name in agents_of(worker)})
+    if not alive:
         say("no worker is alive: start one with `holdfast worker MODULE:NAME`")
+    elif agent not in served:
+        say(f"no live worker serves {agent!r}; served now: {', '.join(served) or 'nothing'}")
 
 
 def _record(worker: WorkerRow) -> Record:

@@ -8,7 +8,7 @@ from holdfast.kernel.runs import BlockedReason
 def advice(run_id: str, reason: str, effect_ids: Sequence[str]) -> str:
     """The commands that let it go on; `effect_ids` are those whose outcome is open."""
     if reason == BlockedReason.UNKNOWN_EFFECT:
-        return "it goes on when this is resolved: " + ", ".join(
+        return "find out what happened, and report it; the run then continues: " + ", ".join(
             f"`holdfast effects resolve {effect_id}`" for effect_id in effect_ids
         )
     if reason == BlockedReason.BUDGET:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 import click
@@ -9,7 +10,7 @@ import click
 from holdfast import codec, names
 from holdfast.agents.definitions.questions import FOR_PEOPLE
 from holdfast.cli import workers
-from holdfast.cli.runs import blocked, budgets, called, handoffs, travel
+from holdfast.cli.runs import blocked, budgets, called, handoffs, standing, travel
 from holdfast.engine.budgets.costs import Budget
 from holdfast.errors import InputDiffers, RunEnded, RunExists
 from holdfast.kernel import effects, runs
@@ -48,7 +49,6 @@ _EFFECT_COLUMNS = {
     "ISSUED": "issued_at",
     "LIMIT": "limit_at",
 }
-_PAGE: Final = 1000
 _HIDDEN_FACTS: Final = frozenset({"input_digest", "args_digest", "key", "lease_seq", "limit_at"})
 _OUTCOMES: Final = {
     RunStatus.COMPLETED: Exit.OK,
@@ -137,7 +137,7 @@ def start(
     drawn = _Drawn(parent or "", budgets.budget_of(budget))
     with options.open_existing() as hf:
         run, is_new = _create(hf, run_id, agent, given, drawn)
-        workers.warn_without_any(hf)
+        workers.warn_if_unserved(hf, agent)
         if follow:
             what = "is recorded" if is_new else f"exists already; it is {run.status}"
             say(f"run {run.run_id} {what}")
@@ -181,16 +181,17 @@ def _create(
 @command.command()
 @click.argument("run")
 @click.option("--follow", is_flag=True, help="Show its entries as they come, until it has ended.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what only Holdfast itself needs too.")
 @common
-def show(options: Options, *, run: str, follow: bool) -> Exit:
-    """Show a run: its row, input, result, peers, what it needs from outside, and why it stands."""
+def show(options: Options, *, run: str, follow: bool, verbose: bool) -> Exit:
+    """Show where a run stands and what to do; its input, result, peers, open waits and effects."""
     with options.open_existing() as hf:
         if follow:
             return _follow(hf, run, options.output, until_blocked=False)
         record = _everything(hf, run)
         called = hf.runs.list(status="ready", parent_id=run)
         workers.warn_unserved(hf, [hf.runs.get(run), *called])
-    options.output.one(record, ids="run_id", draw=_draw)
+    options.output.one(record, ids="run_id", draw=partial(_draw, is_verbose=verbose))
     return Exit.OK
 
 
@@ -280,8 +281,10 @@ def _everything(hf: Holdfast, run_id: str) -> Record:
     newest = hf.checkpoints.history(run_id, limit=1)
     has_ended = run.status in runs.ENDED
     waits = hf.waits.of_run(run_id)
+    why = standing.standing_of(hf, run, newest[0].seq if newest else 0)
     return record_of(run) | {
-        "note": _why(hf, run, newest[0].seq if newest else 0),
+        "note": why.note,
+        "since": why.since,
         "version": newest[0].version if newest else 0,
         "input": hf.runs.input(run_id),
         "result": hf.runs.result(run_id) if has_ended else None,
@@ -293,37 +296,6 @@ def _everything(hf: Holdfast, run_id: str) -> Record:
 
 def _unsettled(hf: Holdfast, run_id: str) -> list[Effect]:
     return [e for e in hf.effects.of_run(run_id) if e.status not in effects.SETTLED]
-
-
-def _why(hf: Holdfast, run: RunRow, checkpoint_seq: int) -> str:
-    """What the entry says that ended or blocked a run."""
-    if run.status in runs.ENDED:
-        entries: Iterable[Entry] = hf.journal.read(
-            run.run_id, after=run.result_seq - 1, limit=1, checked=False
-        )
-    elif run.status is RunStatus.BLOCKED:
-        # A blocked run saves nothing: the block came after the last checkpoint.
-        entries = _entries_after(hf, run.run_id, checkpoint_seq)
-    else:
-        return ""
-    notes = [_note(entry) for entry in entries if entry.kind in _STOPS]
-    return notes[-1] if notes else ""
-
-
-_STOPS: Final = frozenset(
-    {Kind.RUN_BLOCKED, Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED}
-)
-
-
-def _entries_after(hf: Holdfast, run_id: str, seq: int) -> Iterator[Entry]:
-    while page := hf.journal.read(run_id, after=seq, limit=_PAGE, checked=False):
-        yield from page
-        seq = page[-1].seq
-
-
-def _note(entry: Entry) -> str:
-    facts = entry_record(entry, is_intact=True, with_body=False)["facts"]
-    return "" if facts is None else cast(str, facts["note"])
 
 
 def _follow(hf: Holdfast, run_id: str, out: TerminalOutput, *, until_blocked: bool) -> Exit:
@@ -357,10 +329,8 @@ def _until_blocked(hf: Holdfast, run_id: str) -> Iterator[Entry]:
     """Entries until the run has ended, or stands until an operator acts."""
     for entry in hf.journal.tail(run_id):
         yield entry
-        if entry.kind == Kind.RUN_BLOCKED:
-            later = {after.kind for after in _entries_after(hf, run_id, entry.seq)}
-            if not later & {Kind.RUN_UNBLOCKED, Kind.RUN_CANCELLED}:
-                return
+        if entry.kind == Kind.RUN_BLOCKED and not standing.was_continued(hf, run_id, entry.seq):
+            return
 
 
 def _entry_line(record: Record) -> str:
@@ -370,7 +340,10 @@ def _entry_line(record: Record) -> str:
     return "  ".join([*parts, short(facts) if facts else ""]).rstrip()
 
 
-def _draw(record: Record) -> None:
+def _draw(record: Record, *, is_verbose: bool = False) -> None:
+    write(standing.heading(record))
+    _say_what_to_do(record)
+    write("")
     tables = {
         "peers": (called.COLUMNS, record["peers"]),
         "open_waits": (_WAIT_COLUMNS, [w for w in record["open_waits"] if w["kind"] != PEER]),
@@ -378,13 +351,18 @@ def _draw(record: Record) -> None:
     }
     trace = _format_traceback(record)
     hidden = {*tables, *(["result"] if trace else [])}
-    output.fields({name: value for name, value in record.items() if name not in hidden})
+    shown = {name: value for name, value in record.items() if name not in hidden}
+    output.fields(shown if is_verbose else standing.shown_to_people(shown))
     for columns, rows in tables.values():
         if rows:
             write("")
             output.table(columns, empty="")(rows)
     for line in trace:
         write(printable(line))
+
+
+def _say_what_to_do(record: Record) -> None:
+    """Say which commands let a run continue."""
     if record["status"] == RunStatus.BLOCKED:
         ids = [effect["effect_id"] for effect in record["unsettled_effects"]]
         say(blocked.advice(record["run_id"], record["blocked_reason"], ids))

@@ -50,7 +50,7 @@ def handoff(options: Options, *, run: str, to: str, by: str | None, note: str) -
     with options.open_existing() as hf:
         hf.handoffs.request(run, to=to, by=by or inputs.user_name(), note=note)
         found = hf.runs.get(run)
-        workers.warn_without_any(hf)
+        workers.warn_if_unserved(hf, to or found.agent)
     options.output.one(record_of(found), ids="run_id", draw=_draw_requested)
 
 
