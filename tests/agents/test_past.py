@@ -688,11 +688,10 @@ async def test_model_is_asked_again_where_its_transcript_may_differ(backend: Bac
             asked.append(list(transcript))
             return f"r{len(asked)}"
 
-        if run.version == 0:
-            talk.append("begun")
-            await run.checkpoint()
-            talk.append("more")
-            await run.checkpoint()
+        for version, said in enumerate(("begun", "more")):
+            if run.version == version:
+                talk.append(said)
+                await run.checkpoint()
         while len(talk) < 8:
             talk.append(await run.model(reply, talk))
             talk.append("and then?")
