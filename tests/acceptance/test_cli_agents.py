@@ -635,9 +635,7 @@ def test_run_that_is_put_off_says_until_when_and_why(place: Place) -> None:
     with sync.open(place.store) as hf:
         hf.runs.open("later", agent="pay").release(delay_seconds=3600, note="the bank is closed")
     shown = place.run("runs", "show", "later").stdout.splitlines()[0]
-    assert re.fullmatch(
-        r"run later: ready, put off until \S+ since \S+: the bank is closed", shown
-    )
+    assert re.fullmatch(r"run later: ready, put off until \S+ since \S+: the bank is closed", shown)
     assert place.ask("runs", "show", "later")["note"] == "the bank is closed"
 
 

@@ -1,6 +1,7 @@
 """Waves, conditions, failures and loops: what is carried out, in which order, with what end."""
 
 import asyncio
+import os
 from typing import Any
 
 import msgspec
@@ -235,6 +236,31 @@ async def test_no_more_rounds_run_at_once_than_a_loop_says_and_blocks_of_a_wave_
     async with opened(HERE, tools=[work, meet]) as hf:
         assert (await hf.workflows.run(made)).status == "completed"
     assert max(most) == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "most_at_once"), [(None, max(8, 4 * (os.cpu_count() or 1))), (2, 2)]
+)
+@async_test
+async def test_a_wave_carries_out_so_many_blocks_at_once(
+    said: int | None, most_at_once: int
+) -> None:
+    running: set[int] = set()
+    most: list[int] = []
+
+    @holdfast.tool(effect="read")
+    async def work(n: int) -> None:
+        running.add(n)
+        most.append(len(running))
+        await asyncio.sleep(0.01)
+        running.discard(n)
+
+    count = 3 * most_at_once
+    made = flow(*(call(f"b{n}", "work", args={"n": n}) for n in range(count)), max_parallel=said)
+    async with opened(HERE, tools=[work]) as hf:
+        assert (await hf.workflows.run(made)).status == "completed"
+    assert len(most) == count
+    assert max(most) == most_at_once
 
 
 @async_test

@@ -20,6 +20,7 @@ from holdfast.workflows.definitions.sources import Place, source_of
 from holdfast.workflows.definitions.waves import cycle_in
 
 MOST_BLOCKS: Final = 1000
+MOST_PARALLEL: Final = 1000
 _ID: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _ID_RULE: Final = "letters, digits, _ and -, at most 64, not beginning with a digit or -"
 _WHOLE_INPUT: Final = re.compile(r"\{\{-?\s*inputs\.([A-Za-z_]\w*)\s*-?\}\}")
@@ -68,6 +69,10 @@ def mistakes_of(
         findings.tell(("blocks",), said, "put some into workflows that this one names")
         return findings.problems
     _check_names(draft, findings)
+    most = draft.workflow.max_parallel
+    if most is not None and not 1 <= most <= MOST_PARALLEL:
+        said = f"max_parallel must be from 1 to {MOST_PARALLEL:,}, not {most}"
+        findings.tell(("max_parallel",), said)
     for name, spec in draft.workflow.inputs.items():
         _check_input(name, spec, findings)
     for at, block in draft.blocks:

@@ -21,6 +21,7 @@ _KEYS: Final[dict[type, dict[str, str]]] = {
         "inputs": "What it is given, by name.",
         "blocks": "Its steps. Those that do not depend on each other are carried out together.",
         "outputs": "What it gives, by name: an expression, or a map with `value` and `type`.",
+        "max_parallel": "How many blocks are carried out at once.",
     },
     Input: {
         "type": "What values it takes.",
@@ -98,6 +99,8 @@ def _complete(parts: dict[str, dict[str, Any]]) -> None:
     workflow = parts["Workflow"]["properties"]
     workflow["inputs"] |= {"propertyNames": {"pattern": ID_PATTERN}}
     workflow["blocks"] |= {"maxItems": 1000}
+    number = {"type": "integer", "minimum": 1, "maximum": 1000}
+    workflow["max_parallel"] |= {"anyOf": [number, {"type": "null"}]}
     workflow["outputs"] |= {
         "additionalProperties": {
             "if": {"type": "object", "required": ["value"]},

@@ -53,6 +53,7 @@ def drafted(data: Any, source: DefinitionSource) -> WorkflowDraft:
         inputs=_inputs(given.get("inputs", {}), findings),
         blocks=[block for _, block in blocks],
         outputs=_outputs(given.get("outputs", {}), findings),
+        max_parallel=_number(head, "max_parallel"),
     )
     return WorkflowDraft(
         workflow=workflow,
@@ -66,6 +67,11 @@ def drafted(data: Any, source: DefinitionSource) -> WorkflowDraft:
 def _text(head: dict[Any, Any], key: str) -> str:
     value = head.get(key, "")
     return value if isinstance(value, str) else ""
+
+
+def _number(head: dict[Any, Any], key: str) -> int | None:
+    value = head.get(key)
+    return value if type(value) is int else None
 
 
 def _inputs(given: Any, findings: Findings) -> dict[str, Input]:

@@ -97,6 +97,8 @@ class Workflow(
     blocks: list[Block] = []
     outputs: dict[str, Any] = {}
     """Each is an expression, or an Output."""
+    max_parallel: int | None = None
+    """How many blocks are carried out at once; None leaves it to the machine."""
 
     def block(self, block_id: str) -> Block:
         return next(block for block in self.blocks if block.id == block_id)

@@ -6,6 +6,7 @@ back what they did from the record, so each resumes where it was.
 
 import asyncio
 import hashlib
+import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
@@ -64,6 +65,11 @@ _LONGEST_PAUSE: Final = 30.0
 _LONGEST_PATH: Final = 200
 
 
+def _ordinary_parallel() -> int:
+    """How many blocks are carried out at once if the workflow does not say."""
+    return max(8, 4 * (os.cpu_count() or 1))
+
+
 class Execution:
     """One pass over a workflow's run."""
 
@@ -75,6 +81,7 @@ class Execution:
         self._root_id = start.root or run.run_id
         self._folder = kit.folder_of(root)
         self._secrets = Secrets(kit.secrets, start.seal, named=named_in(root.library))
+        self._room = kit.limit(_ordinary_parallel())
 
     async def go(self) -> Any:
         """Carry out what the run was started with."""
@@ -92,6 +99,8 @@ class Execution:
             given = inputs.complete(workflow, self._start.inputs)
         except WorkflowInvalid as error:
             raise WorkflowFailed(f"workflow {workflow.name}: {error}") from error
+        if workflow.max_parallel is not None:
+            self._room = self._kit.limit(workflow.max_parallel)
         waves = waves_of(workflow.blocks)
         parts = {b.id: self._run.value(part_of(b.id), BlockResult) for b in workflow.blocks}
         results = {name: part.get() for name, part in parts.items() if part.is_set}
@@ -260,8 +269,9 @@ class Execution:
                 self._secrets.check(rendered)
                 self._check_is_here(block, path, rendered)
                 shaped = _shaped(kind, rendered)
-                with exits_as_errors():
-                    outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
+                async with self._room:
+                    with exits_as_errors():
+                        outputs = await kind.execute(self._block_run(block, path, attempt), shaped)
                 return BlockResult(
                     status="completed",
                     outputs=self._secrets.redact(
