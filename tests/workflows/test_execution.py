@@ -44,8 +44,15 @@ async def test_blocks_go_wave_by_wave_and_give_to_those_that_come_after(store: s
         assert [c.phase for c in reversed(history)] == ["wave 1 of 2", "wave 2 of 2"]
         again = await hf.workflows.run(made, {"n": 4}, run_id="r")
         assert (again.outputs, len(notes.done)) == (outcome.outputs, 3)
-        with pytest.raises(InputDiffers):
+        with pytest.raises(InputDiffers, match=r"'r' was started with other inputs: 'n'\."):
             await hf.workflows.run(made, {"n": 5}, run_id="r")
+        edited = msgspec.structs.replace(made, description="edited since")
+        changed = r"with another definition: 'main' changed since\. .*`holdfast workflows resume r`"
+        with pytest.raises(InputDiffers, match=changed):
+            await hf.workflows.run(edited, {"n": 4}, run_id="r")
+        with pytest.raises(InputDiffers) as refused:
+            await hf.workflows.run(edited, {"n": 4}, run_id="r", owner="eve")
+        assert "changed" not in str(refused.value)
 
 
 @async_test

@@ -24,6 +24,7 @@ from holdfast.errors import (
     AlreadyAnswered,
     AnswerRefused,
     BodyErased,
+    InputDiffers,
     MisuseError,
     RunNotFound,
     WaitNotFound,
@@ -268,13 +269,25 @@ class Workflows:
             library=stored,
             folder=str(self.kit.folder.root.resolve()) if known is None else known.folder,
         )
-        return await self._work.create(
-            self.kit.agent,
-            {"start": type_conversion.plain(start, what="inputs")},
-            run_id,
-            subject=workflow.name,
-            owner=owner,
-        )
+        try:
+            return await self._work.create(
+                self.kit.agent,
+                {"start": type_conversion.plain(start, what="inputs")},
+                run_id,
+                subject=workflow.name,
+                owner=owner,
+            )
+        except InputDiffers as error:
+            # The owner of another run is told nothing of it.
+            is_own = run_id is not None and (await self._runs.get(run_id)).owner == owner
+            what = _what_differs(known, start) if known is not None and is_own else ""
+            if not what:
+                raise
+            raise InputDiffers(
+                f"run {run_id!r} was started with {what}. It keeps what it was started with; "
+                f"`holdfast workflows resume {run_id}` resumes it, and another run id starts a "
+                "new run"
+            ) from error
 
     async def _known(self, run_id: str | None) -> Start | None:
         """Return the `Start` of an existing workflow run; None if there is no such run."""
@@ -361,6 +374,24 @@ class Workflows:
             return msgspec.convert(given["start"], Start)
         except (msgspec.ValidationError, KeyError, TypeError) as error:
             raise MisuseError(f"run {run_id!r} was not started as a workflow: {error}") from error
+
+
+def _what_differs(known: Start, start: Start) -> str:
+    """Return what a run was started with instead; nothing if it is the same."""
+    if known.workflow != start.workflow:
+        return f"workflow {known.workflow!r}, not {start.workflow!r}"
+    changed = [
+        name
+        for name in sorted({*known.library, *start.library})
+        if known.library.get(name) != start.library.get(name)
+    ]
+    if changed:
+        return f"another definition: {', '.join(map(repr, changed))} changed since"
+    if known.inputs != start.inputs:
+        names = sorted({*known.inputs, *start.inputs})
+        other = [name for name in names if known.inputs.get(name) != start.inputs.get(name)]
+        return f"other inputs: {', '.join(map(repr, other))}"
+    return ""
 
 
 def _why_refused(asked: Asked, value: Any) -> str:
