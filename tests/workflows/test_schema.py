@@ -136,6 +136,7 @@ def test_command_gives_json_for_programs(tmp_path: Path) -> None:
     assert json.loads(text) == {
         "file": str(bad),
         "valid": False,
+        "warnings": [],
         "problems": [
             {
                 "file": str(bad),

@@ -71,7 +71,8 @@ def _examined(file: str, kit: "Kit") -> Record:
     tools = kit.tools or None
     found = library.examine(file, kit.definitions, types=kit.types, tools=tools)
     problems: list[dict[str, Any]] = [msgspec.structs.asdict(each) for each in found.problems]
-    return {"file": file, "valid": not problems, "problems": problems}
+    warnings: list[dict[str, Any]] = [msgspec.structs.asdict(each) for each in found.warnings]
+    return {"file": file, "valid": not problems, "problems": problems, "warnings": warnings}
 
 
 def _draw_all(records: Iterable[Record]) -> None:
@@ -84,5 +85,8 @@ def _draw(record: Record) -> None:
 
     for each in record["problems"]:
         write(printable(str(WorkflowProblem(**each))))
+    for each in record["warnings"]:
+        write(printable(f"warning: {WorkflowProblem(**each)}"))
     verdict = "it is valid" if record["valid"] else count(len(record["problems"]), "mistake")
-    say(f"{record['file']}: {verdict}")
+    more = f", {count(len(record['warnings']), 'warning')}" if record["warnings"] else ""
+    say(f"{record['file']}: {verdict}{more}")

@@ -12,7 +12,13 @@ import msgspec
 
 from holdfast.errors import WorkflowInvalid
 from holdfast.workflows.blocks.contract import BlockType
-from holdfast.workflows.checks import checker, definition_reader, problem_texts, shape
+from holdfast.workflows.checks import (
+    checker,
+    definition_reader,
+    problem_texts,
+    shape,
+    shell_quoting,
+)
 from holdfast.workflows.checks.problems import Findings, WorkflowProblem
 from holdfast.workflows.checks.shape import WorkflowDraft
 from holdfast.workflows.definitions import sources, waves
@@ -30,6 +36,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     definitions: dict[str, Workflow]
     problems: list[WorkflowProblem]
+    warnings: list[WorkflowProblem] = []
+    """What is allowed and may do harm; in a definition that is `strict` these are problems."""
 
     def checked(self) -> dict[str, Workflow]:
         """Return the definitions; raises WorkflowInvalid with every mistake in them."""
@@ -66,6 +74,7 @@ def examine(
     collector.collect(first, folder)
     definitions = {name: draft.workflow for name, draft in collector.drafts.items()}
     problems = list(collector.problems)
+    warnings: list[WorkflowProblem] = []
     for name, draft in collector.drafts.items():
         missing = collector.missing.get(name, [])
         places = {each.where for each in missing}
@@ -73,10 +82,23 @@ def examine(
         reported = [*draft.problems, *missing]
         reported += [each for each in more if each.where not in places]
         is_named = draft is first or bool(draft.source.file)
+        doubtful = shell_quoting.unquoted(draft)
+        if draft.workflow.strict:
+            reported += doubtful
+        else:
+            warnings += doubtful if is_named else [_of(name, each) for each in doubtful]
         problems += reported if is_named else [_of(name, each) for each in reported]
     problems += _endless(collector.drafts)
-    ordered = sorted(problems, key=lambda each: (each.file, each.line))
-    return Found(name=first.workflow.name, definitions=definitions, problems=ordered)
+    return Found(
+        name=first.workflow.name,
+        definitions=definitions,
+        problems=sorted(problems, key=_place_of),
+        warnings=sorted(warnings, key=_place_of),
+    )
+
+
+def _place_of(problem: WorkflowProblem) -> tuple[str, int]:
+    return problem.file, problem.line
 
 
 def _endless(drafts: Mapping[str, WorkflowDraft]) -> list[WorkflowProblem]:

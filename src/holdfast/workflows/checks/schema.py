@@ -22,6 +22,7 @@ _KEYS: Final[dict[type, dict[str, str]]] = {
         "blocks": "Its steps. Those that do not depend on each other are carried out together.",
         "outputs": "What it gives, by name: an expression, or a map with `value` and `type`.",
         "max_parallel": "How many blocks are carried out at once.",
+        "strict": "Whether what `validate` only warns of is a mistake.",
     },
     Input: {
         "type": "What values it takes.",

@@ -54,6 +54,7 @@ def drafted(data: Any, source: DefinitionSource) -> WorkflowDraft:
         blocks=[block for _, block in blocks],
         outputs=_outputs(given.get("outputs", {}), findings),
         max_parallel=_number(head, "max_parallel"),
+        strict=head.get("strict") is True,
     )
     return WorkflowDraft(
         workflow=workflow,

@@ -99,6 +99,8 @@ class Workflow(
     """Each is an expression, or an Output."""
     max_parallel: int | None = None
     """How many blocks are carried out at once; None leaves it to the machine."""
+    strict: bool = False
+    """Whether what `validate` only warns of is a mistake."""
 
     def block(self, block_id: str) -> Block:
         return next(block for block in self.blocks if block.id == block_id)

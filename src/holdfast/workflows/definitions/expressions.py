@@ -178,7 +178,7 @@ def paths_in(template: Any) -> Iterator[Path]:
 
 @functools.lru_cache(maxsize=4096)
 def _paths_of(template: str) -> tuple[Path, ...]:
-    return tuple(_paths(parse(template)))
+    return tuple(paths_of(parse(template)))
 
 
 def parse(template: str) -> nodes.Template:
@@ -208,18 +208,19 @@ class SyntaxProblem(ValueError):
         self.reason = reason
 
 
-def _paths(node: nodes.Node) -> Iterator[Path]:
+def paths_of(node: nodes.Node) -> Iterator[Path]:
+    """Yield what an expression refers to, the whole of each before what is in its brackets."""
     own = _path_of(node)
     if own is not None:
         yield own
     if isinstance(node, nodes.Getattr | nodes.Getitem):
         if isinstance(node, nodes.Getitem):
-            yield from _paths(node.arg)
+            yield from paths_of(node.arg)
         if own is None:
-            yield from _paths(node.node)
+            yield from paths_of(node.node)
         return
     for child in node.iter_child_nodes():
-        yield from _paths(child)
+        yield from paths_of(child)
 
 
 def _path_of(node: nodes.Node) -> Path | None:

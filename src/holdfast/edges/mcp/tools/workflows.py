@@ -125,6 +125,7 @@ class Validated(msgspec.Struct, frozen=True, kw_only=True):
     is_valid: bool
     name: str
     problems: list[WorkflowProblem]
+    warnings: list[WorkflowProblem] = []
 
 
 class GetWorkflowSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -208,7 +209,12 @@ async def validate_workflow(call: McpCall, given: ValidateWorkflow) -> Validated
         problems = [each for each in error.problems if isinstance(each, WorkflowProblem)]
         return Validated(is_valid=False, name="", problems=problems)
     found = await call.catalogue.examine(workflow)
-    return Validated(is_valid=not found.problems, name=found.name, problems=found.problems)
+    return Validated(
+        is_valid=not found.problems,
+        name=found.name,
+        problems=found.problems,
+        warnings=found.warnings,
+    )
 
 
 @served(title="Show the form of workflows", is_read_only=True)
