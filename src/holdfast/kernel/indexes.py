@@ -4,8 +4,8 @@
 applies such changes in memory. A store makes the same changes to its tables in the entry's commit.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, get_args
 from uuid import UUID
 
 import msgspec
@@ -245,41 +245,18 @@ def fold_run(run: RunRow | None, entry: Header, facts: Any) -> RunRow:
     """The run after an entry, its waking by a closed group included."""
     if run is not None and entry.schema > run.schema:
         run = msgspec.structs.replace(run, schema=entry.schema)
+    if run is not None and entry.kind not in runs.CHANGING:
+        return run
     if isinstance(facts, waits.Closed):
         assert run is not None, "a journal begins with RUN_CREATED"
         return runs.woken(run, entry.at) if facts.wakes else run
     return runs.fold(run, entry, facts)
 
 
-def changes_of(entry: Entry, facts: Any) -> list[Change]:
+def changes_of(entry: Entry, facts: msgspec.Struct) -> Sequence[Change]:
     """Return what an entry does to the indexes beside its run's row."""
-    match facts:
-        case checkpoints.CheckpointCreated():
-            return _created(entry, facts)
-        case checkpoints.Deleted() | marks.Pruned() | marks.Written() | marks.Erased():
-            return _of_marks(entry, facts)
-        case effects.Issued():
-            return [AddEffect(effect_of(entry, facts))]
-        case effects.EffectSettled(effect_id):
-            status = effects.STATUS_OF[Kind(entry.kind)]
-            return [SettleEffect(effect_id, status, entry.seq, entry.at)]
-        case waits.WaitsOpened():
-            return _opened(entry, facts)
-        case waits.WaitSettled(wait_id, group_id, _):
-            status = waits.STATUS_OF[Kind(entry.kind)]
-            resolved = int(status is waits.WaitStatus.RESOLVED)
-            return [
-                SettleWait(wait_id, status, entry.seq, entry.actor, entry.at),
-                CountGroup(group_id, resolved, 1 - resolved),
-            ]
-        case waits.Closed(group_id, status):
-            return [CloseGroup(group_id, status, entry.seq, entry.actor, entry.at)]
-        case runs.RunFinished() | runs.Rewound(keeps_waits=False):
-            return [CloseRunWaits(entry.seq, entry.actor, entry.at)]
-        case signals.SignalReceived() | signals.SignalTaken():
-            return [_of_signal(entry, facts)]
-        case _:
-            return _of_others(entry, facts)
+    find = CHANGES.get(type(facts))
+    return () if find is None else find(entry, facts)
 
 
 def _created(entry: Entry, facts: checkpoints.CheckpointCreated) -> list[Change]:
@@ -323,6 +300,10 @@ def _of_marks(
             return [AddWrites(written)]
 
 
+def _issued(entry: Entry, facts: effects.Issued) -> list[Change]:
+    return [AddEffect(effect_of(entry, facts))]
+
+
 def effect_of(entry: Header, facts: effects.Issued) -> Effect:
     """The row of an effect that was just issued."""
     return Effect(
@@ -339,6 +320,11 @@ def effect_of(entry: Header, facts: effects.Issued) -> Effect:
         limit_at=facts.limit_at,
         lease_seq=facts.lease_seq,
     )
+
+
+def _settled(entry: Entry, facts: effects.EffectSettled) -> list[Change]:
+    status = effects.STATUS_OF[Kind(entry.kind)]
+    return [SettleEffect(facts.effect_id, status, entry.seq, entry.at)]
 
 
 def _opened(entry: Entry, facts: waits.WaitsOpened) -> list[Change]:
@@ -369,28 +355,66 @@ def _wait(entry: Entry, group_id: str, facts: waits.WaitFacts) -> Wait:
     )
 
 
-def _of_signal(entry: Entry, facts: signals.SignalReceived | signals.SignalTaken) -> Change:
-    if isinstance(facts, signals.SignalTaken):
-        return TakeSignal(facts.signal_id, entry.seq, entry.at)
-    return AddSignal(
-        Signal(
-            tenant=entry.tenant,
-            run_id=entry.run_id,
-            signal_id=facts.signal_id,
-            name=facts.name,
-            seq=entry.seq,
-            received_at=entry.at,
-            received_by=entry.actor,
-        )
-    )
+def _wait_settled(entry: Entry, facts: waits.WaitSettled) -> list[Change]:
+    status = waits.STATUS_OF[Kind(entry.kind)]
+    resolved = int(status is waits.WaitStatus.RESOLVED)
+    return [
+        SettleWait(facts.wait_id, status, entry.seq, entry.actor, entry.at),
+        CountGroup(facts.group_id, resolved, 1 - resolved),
+    ]
 
 
-def _of_others(entry: Entry, facts: object) -> list[Change]:
-    if isinstance(facts, records.Facts):
-        return [*records.changes_of(entry, facts)]
-    if not isinstance(facts, budgets.Facts):
+def _closed(entry: Entry, facts: waits.Closed) -> list[Change]:
+    return [CloseGroup(facts.group_id, facts.status, entry.seq, entry.actor, entry.at)]
+
+
+def _no_longer_waiting(entry: Entry, facts: runs.RunFinished | runs.Rewound) -> list[Change]:
+    if isinstance(facts, runs.Rewound) and facts.keeps_waits:
         return []
+    return [CloseRunWaits(entry.seq, entry.actor, entry.at)]
+
+
+def _received(entry: Entry, facts: signals.SignalReceived) -> list[Change]:
+    signal = Signal(
+        tenant=entry.tenant,
+        run_id=entry.run_id,
+        signal_id=facts.signal_id,
+        name=facts.name,
+        seq=entry.seq,
+        received_at=entry.at,
+        received_by=entry.actor,
+    )
+    return [AddSignal(signal)]
+
+
+def _taken(entry: Entry, facts: signals.SignalTaken) -> list[Change]:
+    return [TakeSignal(facts.signal_id, entry.seq, entry.at)]
+
+
+def _of_budget(entry: Entry, facts: budgets.Facts) -> list[Change]:
     return [*budgets.changes_of(entry.tenant, entry.run_id, entry.seq, entry.at, facts)]
+
+
+CHANGES: Final[dict[type, Callable[[Entry, Any], Sequence[Change]]]] = {
+    checkpoints.CheckpointCreated: _created,
+    **dict.fromkeys(
+        (checkpoints.Deleted, marks.Pruned, marks.Written, marks.Erased),
+        _of_marks,
+    ),
+    effects.Issued: _issued,
+    effects.EffectSettled: _settled,
+    waits.WaitsOpened: _opened,
+    waits.WaitSettled: _wait_settled,
+    waits.Closed: _closed,
+    runs.RunFinished: _no_longer_waiting,
+    runs.Rewound: _no_longer_waiting,
+    signals.SignalReceived: _received,
+    signals.SignalTaken: _taken,
+    **dict.fromkeys(get_args(records.Facts), records.changes_of),
+    **dict.fromkeys(get_args(budgets.Facts), _of_budget),
+}
+"""What an entry does to the indexes, by the type of its facts. Entries of other types do nothing to
+them beside their run's row."""
 
 
 class Indexes:

@@ -8,6 +8,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from msgspec import Raw
+
+from holdfast import codec
 from holdfast.agents.definitions.cadence import Pace
 from holdfast.agents.definitions.recovery_policy import TurnClock
 from holdfast.agents.definitions.rules import Rules
@@ -77,7 +80,7 @@ class Turn:
         self._known_versions = known
         self._was_blank = memo.is_blank
         held.stage.is_patient = self.pace.is_patient
-        held.saver.stamp[PART] = part_of(rules.versions)
+        held.saver.stamp[PART] = Raw(codec.encode(part_of(rules.versions)))
         held.saver.before_saving = self.store_changes
         self.begin(memo)
 

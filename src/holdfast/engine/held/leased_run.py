@@ -16,7 +16,6 @@ from holdfast.engine.inbox import Inbox
 from holdfast.engine.waits import WaitSpec, opening, results_of
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
 from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan
-from holdfast.engine.writing.sizes import encoded
 from holdfast.engine.writing.stage import Stage
 from holdfast.errors import (
     IllegalMove,
@@ -131,7 +130,7 @@ class LeasedRun:
 
     def _row_of(self, created: Entry) -> Checkpoint:
         row = checkpoints.row_of(created, indexes.facts_of(created))
-        return checkpoints.as_spooled(row) if self.is_spooled else row
+        return checkpoints.as_spooled(row) if self._writer.is_spooled else row
 
     async def record(self, name: str, value: object, *, args: object = None) -> codec.Ref:
         """Record a result.
@@ -140,7 +139,7 @@ class LeasedRun:
         value, in place of the result: it is then named there and not stored again.
         """
         names.check(name, what="the name of a step")
-        body = encoded(value, name, self._max_bytes)
+        body = codec.encode(value, name=name, limit=self._max_bytes)
         facts = checkpoints.Step(name, codec.canonical_digest(args) if args is not None else b"")
         (entry,) = await self._writer.append(Draft(Kind.STEP_RECORDED, facts, body))
         self._writer.staged.recorded[entry.seq] = body
@@ -168,7 +167,7 @@ class LeasedRun:
 
     async def finish_effect(self, begun: Begun, result: object = None) -> None:
         """Record that an effect happened, and its result."""
-        body = encoded(result, f"result of {begun.effect.tool}", self._max_bytes)
+        body = codec.encode(result, name=f"result of {begun.effect.tool}", limit=self._max_bytes)
         await self._settle(begun, effects.EffectStatus.COMPLETED, body)
 
     async def abandon_effect(self, begun: Begun, *, note: str = "") -> None:
@@ -235,14 +234,14 @@ class LeasedRun:
 
     async def complete(self, result: object = None, *, save: bool = False) -> None:
         """End the run with a result; with `save`, the edits are its last checkpoint."""
-        body = encoded(result, "result", self._max_bytes)
+        body = codec.encode(result, name="result", limit=self._max_bytes)
         self.result = body
         await self._end_lease(Draft(Kind.RUN_COMPLETED, runs.RunFinished(), body), save=save)
 
     async def fail(self, error: str, *, details: object = None) -> None:
         """End the run as failed."""
         facts = runs.RunFinished(names.check_text(error, what="error"))
-        body = encoded(details, "details", self._max_bytes)
+        body = codec.encode(details, name="details", limit=self._max_bytes)
         await self._end_lease(Draft(Kind.RUN_FAILED, facts, body))
 
     async def block(self, reason: BlockedReason | str, *, note: str = "") -> None:

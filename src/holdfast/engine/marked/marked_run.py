@@ -21,7 +21,6 @@ from holdfast.engine.reading.log_views import Items, LogFold, LogView, NamedEntr
 from holdfast.engine.reading.versions import check_not_final, load_entries, load_newest_folded
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointPlan
 from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, Shared, WritePlan
-from holdfast.engine.writing.sizes import check_size
 from holdfast.errors import Fenced, HoldfastError, IllegalMove, RunBlocked, ThreadBusy
 from holdfast.kernel import (
     checkpoints,
@@ -254,7 +253,7 @@ class MarkedRun:
         """Record the outcome of an effect. An outcome recorded before stays."""
         is_done = status is effects.EffectStatus.COMPLETED
         body = codec.encode(result, name=f"result of {begun.effect.tool}") if is_done else b""
-        check_size(body, f"result of {begun.effect.tool}", self._max_bytes)
+        codec.check_size(body, f"result of {begun.effect.tool}", self._max_bytes)
         draft = effects.settle(
             begun.effect, status, body=body, note=names.check_text(note, what="note")
         )
@@ -364,7 +363,7 @@ class MarkedRun:
         """Return the body of writes: their tokens by their numbers."""
         named = {str(index): self._named(raw) for index, raw in enumerate(tokens)}
         body = checkpoints.encode_body(named)
-        check_size(body, "what this task has written", self._max_bytes)
+        codec.check_size(body, "what this task has written", self._max_bytes)
         return body
 
     def _named(self, raw: msgspec.Raw) -> msgspec.Raw:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from holdfast import ids
+from msgspec import Raw
+
+from holdfast import codec, ids
 from holdfast.engine.writing.run_writer import RunWriter, WritePlan
-from holdfast.engine.writing.sizes import check_size
 from holdfast.engine.writing.staged_entries import StagedEntries
 from holdfast.errors import HoldfastError, MisuseError, OutcomeUnknown
 from holdfast.kernel import checkpoints, runs
@@ -51,6 +52,7 @@ class CheckpointPlan:
         "_base_body",
         "_check",
         "_checkpoint_id",
+        "_created",
         "_delta",
         "_edits",
         "_following",
@@ -101,7 +103,7 @@ class CheckpointPlan:
         if self._values_body:
             drafts.append(Draft(Kind.STATE_VALUES, NoFacts(), self._values_body))
         body = checkpoints.encode_body(self._delta)
-        check_size(body, "this checkpoint", self._max_bytes)
+        codec.check_size(body, "this checkpoint", self._max_bytes)
         created = checkpoints.CheckpointCreated(
             self._checkpoint_id or ids.uuid7(),
             parts.version + 1,
@@ -109,6 +111,7 @@ class CheckpointPlan:
             base_seq,
             *self._about,
         )
+        self._created = created
         drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
         then = self._then(run, created) if callable(self._then) else self._then
         self._following = len(then)
@@ -131,14 +134,14 @@ class CheckpointPlan:
 class CheckpointSaver:
     """The edits of a run since its last checkpoint, and storing them as the next version.
 
-    `stamp` are values that every version has; they alone make no version. `before_saving` turns
-    changes made outside this object into edits, until `discard`.
+    `stamp` are encoded values that every version has; they alone make no version.
+    `before_saving` turns changes made outside this object into edits, until `discard`.
     """
 
     def __init__(self, writer: RunWriter, parts: Parts, *, max_bytes: int) -> None:
         self.parts = parts
         """The state at the last checkpoint; only this object changes it."""
-        self.stamp: dict[str, object] = {}
+        self.stamp: dict[str, Raw] = {}
         self.before_saving: Callable[[], None] = _do_nothing
         self._writer = writer
         self._max_bytes = max_bytes
@@ -152,6 +155,11 @@ class CheckpointSaver:
     def append(self, log: str, items: Iterable[object]) -> None:
         self._check_settled()
         self._edits.append(log, items)
+
+    def append_encoded(self, log: str, data: bytes) -> None:
+        """Add an item to the end of a log that is encoded already."""
+        self._check_settled()
+        self._edits.append_encoded(log, data)
 
     def splice(self, log: str, start: int, delete: int, items: Iterable[object]) -> None:
         self._check_settled()
@@ -224,7 +232,7 @@ class CheckpointSaver:
         """
         self.before_saving()
         for name, value in self.stamp.items():
-            self._edits.set(name, value)
+            self._edits.put(name, value)
         plan = CheckpointPlan(
             self.parts,
             self._edits,

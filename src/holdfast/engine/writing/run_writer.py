@@ -13,8 +13,9 @@ from typing import NamedTuple, Protocol
 
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import read_after
+from holdfast.engine.spool import Spool
 from holdfast.engine.writing.commits import ChildRun, build_commit
-from holdfast.engine.writing.outages import retry_while_unavailable
+from holdfast.engine.writing.outages import keeps_in_memory, retry_while_unavailable
 from holdfast.engine.writing.staged_entries import Staged, StagedEntries
 from holdfast.errors import (
     Fenced,
@@ -130,6 +131,7 @@ class RunWriter:
         self._context = context
         self._ownership = ownership or LeasedStrategy(run.lease_seq)
         self._on_stored = on_stored
+        self._may_wait = context.spool is not None or keeps_in_memory(context)
         self._pending: _PendingCommit | None = None
         self._spooled = 0
         self._superseded: HoldfastError | None = None
@@ -157,6 +159,8 @@ class RunWriter:
 
     def advance_patiently(self, decide: Decide) -> Awaitable[Sequence[Entry]]:
         """Advance; if the settings say so, retry while the store is away."""
+        if not self._may_wait:
+            return self.advance(decide)
         return retry_while_unavailable(self._context, partial(self.advance, decide))
 
     async def advance(self, decide: Decide) -> Sequence[Entry]:
@@ -171,16 +175,14 @@ class RunWriter:
         else:
             self._is_busy = True
         try:
-            while True:
-                pending = self._prepare(decide)
-                if pending is None:
-                    return ()
+            while (pending := self._prepare(decide)) is not None:
                 outcome = await self._submit(pending)
                 if isinstance(outcome, Applied):
                     return pending.own_entries
                 if isinstance(outcome, Refused):
                     raise ConditionFailed(outcome.change)
                 await self._catch_up()
+            return ()
         finally:
             self._leave()
 
@@ -262,7 +264,10 @@ class RunWriter:
         is_first_time = self._pending is None
         self._pending = pending
         try:
-            outcome = await self._send_or_spool(pending.commit)
+            if self._context.spool is None:
+                outcome: Outcome = await self._context.store.submit(pending.commit)
+            else:
+                outcome = await self._send_or_spool(self._context.spool, pending.commit)
         except OutcomeUnknown:
             raise
         except HoldfastError:
@@ -270,19 +275,18 @@ class RunWriter:
             if is_first_time:
                 self._pending = None
             raise
-        self._answered(pending, outcome)
+        self._pending = None
+        if isinstance(outcome, Applied):
+            self._stored(pending)
         return outcome
 
-    async def _send_or_spool(self, commit: Commit) -> Outcome:
+    async def _send_or_spool(self, spool: Spool, commit: Commit) -> Outcome:
         """Submit a commit after those that are spooled; spool it too if the store is away."""
-        spool = self._context.spool
-        if spool is None:
-            return await self._context.store.submit(commit)
         # In a shared run, the next writer would supersede it.
         can_spool = self._ownership.is_exclusive and spool.takes(commit)
         is_away = spool.is_away and not spool.is_broken
         if can_spool and is_away and self._superseded is None:
-            return await self._spool(commit)
+            return await self._spool(spool, commit)
         try:
             await self._drain()
             return await self._context.store.submit(commit)
@@ -290,13 +294,11 @@ class RunWriter:
             if not can_spool:
                 raise
             try:
-                return await self._spool(commit)
+                return await self._spool(spool, commit)
             except SpoolUnusable as unusable:
                 raise error from unusable
 
-    async def _spool(self, commit: Commit) -> Outcome:
-        spool = self._context.spool
-        assert spool is not None, "whoever calls has looked"
+    async def _spool(self, spool: Spool, commit: Commit) -> Outcome:
         # Before it is written: it may be drained before this task continues.
         self._spooled += 1
         try:
@@ -317,10 +319,7 @@ class RunWriter:
         if self._superseded is not None:
             raise self._superseded
 
-    def _answered(self, pending: _PendingCommit, outcome: Outcome) -> None:
-        self._pending = None
-        if not isinstance(outcome, Applied):
-            return
+    def _stored(self, pending: _PendingCommit) -> None:
         entries, plan = pending.commit.entries, pending.plan
         self.run = pending.run
         self.position = entries[-1].position

@@ -5,10 +5,9 @@ import contextlib
 from collections.abc import Generator, Sequence
 from typing import Final
 
-from holdfast import names
+from holdfast import codec, names
 from holdfast.codec import Ref
 from holdfast.engine.writing.run_writer import RunWriter
-from holdfast.engine.writing.sizes import encoded
 from holdfast.errors import HoldfastError
 from holdfast.kernel import checkpoints, effects
 from holdfast.kernel.journal import Draft, Kind
@@ -46,7 +45,7 @@ class Stage:
 
     def step(self, name: str, value: object, *, args_digest: bytes = b"", passed: int = 0) -> Ref:
         """Record a result. The returned reference may be named in the state in its place."""
-        body = encoded(value, name, self._max_bytes)
+        body = codec.encode(value, name=name, limit=self._max_bytes)
         facts = checkpoints.Step(names.check(name, what="the name of a step"), args_digest, passed)
         ref = self._add(Draft(Kind.STEP_RECORDED, facts, body), can_wait=True)
         self._staged.recorded[ref.seq] = body
@@ -99,7 +98,9 @@ class Stage:
     ) -> None:
         """Record the outcome of an effect; `result` may be the text of an error."""
         body = (
-            b"" if result is None else encoded(result, f"result of {effect.tool}", self._max_bytes)
+            b""
+            if result is None
+            else codec.encode(result, name=f"result of {effect.tool}", limit=self._max_bytes)
         )
         note = names.check_text(note, what="note")
         self._add(effects.settle(effect, status, body=body, note=note, retry=retry))
@@ -118,7 +119,9 @@ class Stage:
             if self._held_up is not None and not self._joining:
                 self._held_up.cancel()
                 self._held_up = None
-                asyncio.get_running_loop().call_soon(self._flush_now)
+                self._is_flush_due = False
+                if self._staged.is_waiting:
+                    self._flush_soon()
 
     async def flush(self) -> None:
         """Commit what is staged, by itself."""
@@ -163,7 +166,7 @@ class Stage:
 
     def _flush_now(self) -> None:
         self._is_flush_due, self._held_up = False, None
-        if self._staged.drafts:
+        if self._staged.is_waiting:
             task = asyncio.create_task(self._flush_quietly())
             self._flushing.add(task)
             task.add_done_callback(self._flushing.discard)

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -168,13 +169,13 @@ class SQLiteStore(Readers):
         self._writer = SqliteWriter(connection, self.clock)
 
     def _apply(self, batch: Sequence[Write], done: Done) -> None:
-        self._post(lambda _: self._write(batch), done)
+        self._post(partial(self._write, batch), done)
 
     def _post(self, work: Callable[[SqliteConnection], Any], done: Done) -> None:
         assert self._write_lane is not None, "made in open"
         self._write_lane.post(work, done)
 
-    def _write(self, batch: Sequence[Write]) -> list[Any]:
+    def _write(self, batch: Sequence[Write], _: SqliteConnection) -> list[Any]:
         assert self._writer is not None, "made in _prepare"
         answers = self._writer.apply(batch)
         faults.point("batch.before_acknowledge")
