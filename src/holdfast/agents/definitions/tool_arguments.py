@@ -86,10 +86,8 @@ class SignatureArguments:
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if self.key_parameter in kwargs:
             raise MisuseError(f"{self.key_parameter} of {self._name} is given by Holdfast")
-        whole = self._signature
-        visible = [p for p in whole.parameters.values() if p.name != self.key_parameter]
         try:
-            bound = whole.replace(parameters=visible).bind(*args, **kwargs)
+            bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise MisuseError(f"{self._name}() cannot be called like this: {error}") from error
         bound.apply_defaults()
@@ -118,7 +116,10 @@ class SignatureArguments:
 
     @functools.cached_property
     def _signature(self) -> inspect.Signature:
-        return inspect.signature(self._function)
+        """The signature without the key, which Holdfast gives."""
+        whole = inspect.signature(self._function)
+        visible = [p for p in whole.parameters.values() if p.name != self.key_parameter]
+        return whole.replace(parameters=visible)
 
 
 class JsonSchemaArguments:

@@ -19,7 +19,7 @@ import msgspec
 from holdfast import codec, names
 from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.tool_arguments import Key, SignatureArguments, ToolArguments
-from holdfast.agents.exits.containment import exits_as_errors
+from holdfast.agents.exits.containment import exits_as_errors, raise_exit_as_error
 from holdfast.agents.exits.threads import call_in_thread
 from holdfast.engine.budgets.costs import Cost
 from holdfast.errors import MisuseError, NotDone
@@ -245,10 +245,13 @@ def _wanted(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, An
 
 
 async def _call(function: Callable[..., Any], values: dict[str, Any], *, is_blocking: bool) -> Any:
-    with exits_as_errors():
+    try:
         if not is_blocking:
             return await cast("Awaitable[Any]", function(**values))
         return await call_in_thread(function, **values)
+    except BaseException as error:
+        raise_exit_as_error(error)
+        raise
 
 
 def _digest(*material: object) -> str:

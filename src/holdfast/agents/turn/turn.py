@@ -77,6 +77,11 @@ class Turn:
         self._progress: Progress | None = None
         self._context_usage: ContextUsage | None = None
         self._unkept_reads: list[tuple[str, object, bytes]] = []
+        self.keeps_in_memory = context.settings.on_store_failure == "memory"
+        """Whether a turn that the store is away for continues without being stored."""
+        parts = held.saver.parts.values.keys()
+        self.is_counted = rules.handoff is not None or not parts.isdisjoint(_COUNTED_PARTS)
+        """Whether what the context uses is counted, or a handoff was asked for."""
         self._known_versions = known
         self._was_blank = memo.is_blank
         held.stage.is_patient = self.pace.is_patient
@@ -87,6 +92,8 @@ class Turn:
     def begin(self, memo: Memo) -> None:
         """Begin a turn of which `memo` is in the journal."""
         self.memo = memo
+        self.is_replayed = not memo.is_untouched
+        """Whether the journal has something of this turn: else no call looks there."""
         self._passed = memo.passed
         self.pace.begin(on_record=memo.passed)
         if self.clock is not None:
@@ -101,6 +108,7 @@ class Turn:
         if self._progress is None:
             self._progress = Progress(self.held, counts=self.rules.handoff is not None)
             self.views.append(self._progress.value)
+            self.is_counted = True
         return self._progress
 
     @property
@@ -114,10 +122,12 @@ class Turn:
     @property
     def counted_usage(self) -> ContextUsage | None:
         """The same if anything is counted, or a handoff was asked for; else None."""
-        is_counted = self._progress is not None or self.rules.handoff is not None
-        if is_counted or not self.held.saver.parts.values.keys().isdisjoint(_COUNTED_PARTS):
-            return self.context_usage
-        return None
+        return self.context_usage if self.is_counted else None
+
+    @property
+    def may_hand_over(self) -> bool:
+        """Whether there may be a reason that a fresh context continues."""
+        return self.handoffs is not None and (self.is_counted or bool(self.held.run.wish))
 
     def store_changes(self) -> None:
         """Make edits of what the agent's code changed in place in the state it was given."""
@@ -126,7 +136,8 @@ class Turn:
 
     def check_claimed(self) -> None:
         """Raise TurnDiverged if the journal has a call that the agent's code did not repeat."""
-        self.memo.check_claimed(run_id=self.held.run_id)
+        if self.is_replayed:
+            self.memo.check_claimed(run_id=self.held.run_id)
 
     @property
     def leaves_no_trace(self) -> bool:
@@ -141,13 +152,16 @@ class Turn:
 
     def stage_step(self, name: str, value: object, *, args_digest: bytes) -> Ref:
         """Stage a result, with how many ends of turns were passed over before it."""
-        self._stage_versions()
-        self._passed = max(self._passed, self.pace.passed)
-        return self.held.stage.step(name, value, args_digest=args_digest, passed=self.pace.passed)
+        passed = self.pace.passed
+        if self._known_versions != self.rules.versions:
+            self._stage_versions()
+        self._passed = max(self._passed, passed)
+        return self.held.stage.step(name, value, args_digest=args_digest, passed=passed)
 
     def stage_before_others(self) -> None:
         """Stage what must be in the journal before something other than a result of a step."""
-        self._stage_versions()
+        if self._known_versions != self.rules.versions:
+            self._stage_versions()
         if self.pace.passed > self._passed:
             self.stage_step(_TURN, None, args_digest=b"")
 
@@ -165,6 +179,5 @@ class Turn:
         self._unkept_reads.clear()
 
     def _stage_versions(self) -> None:
-        if self._known_versions != self.rules.versions:
-            self.held.stage.versions(self.rules.versions)
-            self._known_versions = self.rules.versions
+        self.held.stage.versions(self.rules.versions)
+        self._known_versions = self.rules.versions

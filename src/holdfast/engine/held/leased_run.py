@@ -114,7 +114,7 @@ class LeasedRun:
         It replaces edits that were not saved; if it is refused, they are kept.
         """
         about = _about(phase, agent, status, label)
-        return self._row_of(await self.saver.checkpoint_whole(state, about))
+        return self._row_of((await self.saver.checkpoint_whole(state, about))[-1])
 
     async def checkpoint(
         self, *, phase: str = "", agent: str = "", status: str = "", label: str = ""
@@ -126,7 +126,7 @@ class LeasedRun:
         stored after all if nothing else is to be stored.
         """
         about = _about(phase, agent, status, label)
-        return self._row_of(await self.saver.checkpoint(about))
+        return self._row_of((await self.saver.checkpoint(about))[-1])
 
     def _row_of(self, created: Entry) -> Checkpoint:
         row = checkpoints.row_of(created, indexes.facts_of(created))

@@ -5,7 +5,7 @@ entries a version is, and what follows once they are stored.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -187,20 +187,22 @@ class CheckpointSaver:
                 "call checkpoint() first, or discard() them"
             )
 
-    async def checkpoint(self, about: About) -> Entry:
-        """Store the edits as the next version. Returns its entry.
+    def checkpoint(self, about: About) -> Awaitable[Sequence[Entry]]:
+        """Store the edits as the next version. Returns its entries, the last of which names it.
 
         After a commit with an unknown outcome, this finds out, and returns the checkpoint that was
         stored after all if nothing else is to be stored.
         """
-        if not self._writer.is_settled:
-            settled = await self._writer.settle()
-            self.before_saving()
-            if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and not self.has_edits:
-                return settled[-1]
-        return (await self.save(about))[-1]
+        return self.save(about) if self._writer.is_settled else self._save_unless_stored(about)
 
-    async def checkpoint_whole(self, state: Mapping[str, object], about: About) -> Entry:
+    async def _save_unless_stored(self, about: About) -> Sequence[Entry]:
+        settled = await self._writer.settle()
+        self.before_saving()
+        if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and not self.has_edits:
+            return settled
+        return await self.save(about)
+
+    async def checkpoint_whole(self, state: Mapping[str, object], about: About) -> Sequence[Entry]:
         """Store a whole state as the next version; only what differs is written.
 
         It replaces edits that were not saved; if it is refused, they are kept.

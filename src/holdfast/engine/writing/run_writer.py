@@ -127,6 +127,8 @@ class RunWriter:
         """The seq of the last signal of each name that was folded in."""
         self.budget_seq = 0
         """The seq of the last entry of others that set a budget of the run and was folded in."""
+        self.is_unbudgeted = False
+        """Whether it is known that no budget applies: the run descends from none, and has none."""
         self.staged = StagedEntries({} if recorded is None else recorded)
         self._context = context
         self._ownership = ownership or LeasedStrategy(run.lease_seq)
@@ -360,7 +362,7 @@ class RunWriter:
             elif isinstance(facts, signals.SignalReceived):
                 self.signalled[facts.name] = entry.seq
             elif isinstance(facts, budgets.Set):
-                self.budget_seq = entry.seq
+                self.budget_seq, self.is_unbudgeted = entry.seq, False
 
 
 def _asks_again(decide: Decide, pending: _PendingCommit) -> bool:

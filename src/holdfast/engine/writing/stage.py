@@ -30,6 +30,8 @@ class Stage:
         self._joining = 0
         self._held_up: asyncio.TimerHandle | None = None
         self._flushing: set[asyncio.Task[None]] = set()
+        self.recorded = writer.staged.recorded
+        """The bytes of the results of this turn that may be named in the state, by their seq."""
         self.is_patient = False
         """Whether results wait for the next commit without limit; outcomes of effects never do."""
 
@@ -37,6 +39,11 @@ class Stage:
     def drafts(self) -> Sequence[Draft]:
         """What is not stored yet."""
         return self._staged.drafts
+
+    @property
+    def is_unbudgeted(self) -> bool:
+        """Whether it is known that no budget applies to the run: nothing is staged for one."""
+        return self._writer.is_unbudgeted
 
     @property
     def is_first(self) -> bool:
@@ -48,7 +55,7 @@ class Stage:
         body = codec.encode(value, name=name, limit=self._max_bytes)
         facts = checkpoints.Step(names.check(name, what="the name of a step"), args_digest, passed)
         ref = self._add(Draft(Kind.STEP_RECORDED, facts, body), can_wait=True)
-        self._staged.recorded[ref.seq] = body
+        self.recorded[ref.seq] = body
         return ref
 
     def begin(self, drafts: Sequence[Draft]) -> None:
@@ -68,16 +75,8 @@ class Stage:
 
     def recall(self, seq: int, body: bytes) -> Ref:
         """Let a result that was recorded in this turn by an earlier lease be named."""
-        self._staged.recorded[seq] = body
+        self.recorded[seq] = body
         return Ref(seq)
-
-    def body_of(self, ref: Ref) -> bytes:
-        """The bytes of a result that was recorded in this turn."""
-        return self._staged.recorded[ref.seq]
-
-    def can_name(self, ref: Ref) -> bool:
-        """Whether a recorded result may still be named in place of a value."""
-        return ref.seq in self._staged.recorded
 
     def seq_of(self, ref: Ref) -> int:
         """Where what was staged since the last checkpoint lies, once it is stored."""
@@ -92,16 +91,11 @@ class Stage:
         effect: effects.Effect,
         status: effects.EffectStatus,
         *,
-        result: object = None,
+        body: bytes = b"",
         note: str = "",
         retry: bool = False,
     ) -> None:
-        """Record the outcome of an effect; `result` may be the text of an error."""
-        body = (
-            b""
-            if result is None
-            else codec.encode(result, name=f"result of {effect.tool}", limit=self._max_bytes)
-        )
+        """Record the outcome of an effect; the body may be the text of an error."""
         note = names.check_text(note, what="note")
         self._add(effects.settle(effect, status, body=body, note=note, retry=retry))
 
