@@ -13,7 +13,13 @@ from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 from holdfast import codec, faults
 from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.agent import Agent
-from holdfast.agents.definitions.messages import Message, ToolCall, Usage, usage_of
+from holdfast.agents.definitions.messages import (
+    WITHOUT_USAGE,
+    Message,
+    ToolCall,
+    Usage,
+    usage_of,
+)
 from holdfast.agents.definitions.tools import Tool
 from holdfast.agents.exits.containment import carried, first_error
 from holdfast.agents.exits.exit_reasons import Suspend, end_all, exit_reasons_of, first_exit
@@ -24,7 +30,6 @@ from holdfast.agents.turn.call_positions import enter_branch
 from holdfast.agents.turn.calls import TurnCall
 from holdfast.agents.turn.effects import TurnEffects
 from holdfast.agents.turn.handoff_exit import HandoffExit, previous_context
-from holdfast.agents.turn.memo import Memo
 from holdfast.agents.turn.peers import Peers
 from holdfast.agents.turn.progress import Progress
 from holdfast.agents.turn.replayed_calls import take_freshness
@@ -168,7 +173,7 @@ class Run:
     ) -> T:
         """Call a model, and count its usage: its reply is staged as the result of a step is."""
         reply = await self._step("model:", function, args, kwargs)
-        used = usage_of(reply)
+        used = None if type(reply) in WITHOUT_USAGE else usage_of(reply)
         if used is not None:
             self._usage.set(self._usage.get() + used)
         if self._turn.is_counted:
@@ -424,7 +429,8 @@ class Run:
         if turn.is_counted:
             turn.context_usage.end_turn()
         trigger = self._exit.due() if turn.may_hand_over else None
-        if not turn.pace.end_turn(must=bool(label or turn.stop_note or trigger)):
+        must = bool(label or turn.stop_note or trigger)
+        if not (turn.is_due_always or turn.pace.end_turn(must=must)):
             turn.leave_if_stopping()
             return None
         try:
@@ -444,7 +450,7 @@ class Run:
         if self._is_fresh and self.continuation is not None:
             faults.point("handoff.continued")
         self._is_fresh = False
-        turn.begin(Memo())
+        turn.begin_next()
         # Somebody may have asked for it meanwhile: the commit was the first to see that.
         self._exit.is_clean = True
         if turn.may_hand_over:

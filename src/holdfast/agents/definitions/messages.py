@@ -79,10 +79,12 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+WITHOUT_USAGE: Final = frozenset({str, bytes, int, float, bool, type(None)})
+"""Types of replies that cannot report what they cost."""
+
+
 def usage_of(reply: object) -> Usage | None:
     """Return the usage that a reply reports, if any, as an object or dict with the usual names."""
-    if type(reply) is str:
-        return None
     used = _field(reply, ("usage",))
     if used is None or isinstance(used, Usage):
         return used

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from holdfast import codec, faults, names
 from holdfast.agents.conversion import type_conversion
+from holdfast.agents.definitions.messages import WITHOUT_USAGE
 from holdfast.agents.exits.containment import is_exit
 from holdfast.agents.exits.threads import call_in_thread
 from holdfast.agents.turn.call_budget import CallBudget
@@ -71,7 +72,7 @@ class Steps:
             ref = await self._call_paid(function, args, kwargs, returns, name, digest)
             return self._given(returns, name, ref)
         result = await self._call(function, args, kwargs)
-        if kind and type(result) is not str:
+        if kind and type(result) not in WITHOUT_USAGE:
             self._spending.record_model(name, result)
         return self._given(returns, name, self._stage(returns, name, result, digest))
 

@@ -94,8 +94,22 @@ class Turn:
         self.memo = memo
         self.is_replayed = not memo.is_untouched
         """Whether the journal has something of this turn: else no call looks there."""
-        self._passed = memo.passed
-        self.pace.begin(on_record=memo.passed)
+        self.is_due_always = self.rules.cadence in ("turn", "tool") and not memo.passed
+        """Whether the end of this turn is stored, whatever its pace."""
+        self._begin()
+
+    def begin_next(self) -> None:
+        """Begin the turn after one that was stored: the journal has nothing of it."""
+        memo = self.memo
+        if self.is_replayed or memo.answered or memo.has_turn:
+            self.begin(Memo())
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._passed = self.memo.passed
+        if self.pace.passed or not self.is_due_always:
+            self.pace.begin(on_record=self.memo.passed)
         if self.clock is not None:
             self.clock.begin_turn()
         self.places.begin_turn()

@@ -22,6 +22,7 @@ from holdfast.errors import MisuseError, UnsupportedValue
 T = TypeVar("T")
 UNSET: Any = object()
 _NO_BYTES: Final = Raw(b"")
+_ATOMS: Final = frozenset({str, int, float, bool, type(None), bytes})
 
 
 class StoredAs(Protocol):
@@ -76,7 +77,7 @@ class Log(Sequence[T], Generic[T]):
 
     def append(self, item: T) -> None:
         """Add an item to the end."""
-        is_fixed = is_immutable(item)
+        is_fixed = type(item) in _ATOMS or is_immutable(item)
         ref, data = self._encoded(item, is_fixed=is_fixed)
         if ref is None:
             self._held.saver.append_encoded(self.name, data)
@@ -94,7 +95,7 @@ class Log(Sequence[T], Generic[T]):
 
     def __setitem__(self, index: int, item: T) -> None:
         at = range(len(self))[index]
-        is_fixed = is_immutable(item)
+        is_fixed = type(item) in _ATOMS or is_immutable(item)
         ref, data = self._encoded(item, is_fixed=is_fixed)
         self._held.splice(self.name, at, 1, [item if ref is None else ref])
         self._unread -= self._items[at] is UNSET

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from holdfast import clock, codec, names
 from holdfast.engine.budgets.purse import Purse
 from holdfast.engine.context import Context
-from holdfast.engine.effects import Begun, EffectRequest, Issuing
+from holdfast.engine.effect_intents import EffectIntents
+from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.handoffs import HeldHandoffs
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.waits import WaitSpec, opening, results_of
@@ -54,7 +55,7 @@ class LeasedRun:
         self.purse = Purse(context, writer, self.stage)
         self.entries = entries
         """The entries since the last checkpoint, if they were read when the run was leased."""
-        self._issuing: Issuing | None = None
+        self._issuing: EffectIntents | None = None
         self._made: tuple[tuple[Any, ...], Any] | None = None
 
     @property
@@ -154,7 +155,7 @@ class LeasedRun:
         # A call after a commit whose answer was lost means the same intents.
         issuing = self._issuing
         if issuing is None or not issuing.matches(requests):
-            issuing = Issuing(self._context, self.run, requests)
+            issuing = EffectIntents(self._context, self.run, requests)
         self._issuing = issuing
         while True:
             try:

@@ -14,7 +14,8 @@ from holdfast import codec, names
 from holdfast.codec import Ref
 from holdfast.engine import sweeper
 from holdfast.engine.context import Context
-from holdfast.engine.effects import Begun, EffectRequest, Issuing, find
+from holdfast.engine.effect_intents import EffectIntents
+from holdfast.engine.effects import Begun, EffectRequest, find
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.maintenance import recoveries
 from holdfast.engine.reading.log_views import Items, LogFold, LogView, NamedEntries, changes_between
@@ -236,7 +237,7 @@ class MarkedRun:
         self, requests: Sequence[EffectRequest], *, token: int = OWN
     ) -> list[Begun]:
         """Record the intents of effects, all in one commit; see LeasedRun.begin_effects."""
-        issuing = Issuing(
+        issuing = EffectIntents(
             self._context, self.run, requests, check=lambda run: self._check(run, token)
         )
         while True:

@@ -1,7 +1,9 @@
 """PostgreSQL as a store: a pool of connections, and a combiner for each kind of writer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.clock import Clock, steady
@@ -24,7 +26,7 @@ from holdfast.stores.postgres.messages import PostgresMessageWriter
 from holdfast.stores.postgres.outside import OutsideWriter
 from holdfast.stores.postgres.queries import MIGRATIONS, SHAPES, SQL
 from holdfast.stores.readers import Readers
-from holdfast.stores.retries import Retries
+from holdfast.stores.retries import PASSING, Retries
 from holdfast.stores.rows import Row
 from holdfast.telemetry import Telemetry, log
 
@@ -90,14 +92,18 @@ class PostgresStore(Readers):
         self._home.leave()
         await self._connections.close()
 
-    def submit(self, write: Write) -> Awaitable[Any]:
+    async def submit(self, write: Write) -> Any:
         self._home.check()
+        begun = time.monotonic()
         if isinstance(write, Commit):
             combiner = self._commits
         else:
             combiner = self._messages if isinstance(write, MessageWrite) else self._outside
         assert combiner is not None, "checked with its home"
-        return self._retries.after(combiner.submit(write), lambda: combiner.submit(write))
+        try:
+            return await combiner.submit(write)
+        except PASSING as error:
+            return await self._retries.again(partial(combiner.submit, write), error, begun=begun)
 
     def abort_connections(self) -> None:
         self._connections.abort()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from holdfast.stores.combiner import Combiner
 from holdfast.stores.contract import LookForForeign, StoreInfo, Write
 from holdfast.stores.home import Home
 from holdfast.stores.readers import Readers
-from holdfast.stores.retries import Retries
+from holdfast.stores.retries import PASSING, Retries
 from holdfast.stores.rows import Row
 from holdfast.stores.sqlite import forks, reindex, schema
 from holdfast.stores.sqlite.connection import (
@@ -60,7 +61,7 @@ class SQLiteStore(Readers):
         self._home = Home()
         self._journal_mode = ""
         self._foreign_commits = ForeignCommits(self._post)
-        self.look_for_foreign_commits: LookForForeign | None = self._foreign_commits.look
+        self.look_for_foreign_commits: LookForForeign | None = self._foreign_commits
 
     @property
     def home(self) -> Home:
@@ -101,11 +102,14 @@ class SQLiteStore(Readers):
         forks.leave(self)
         self._home.leave()
 
-    def submit(self, write: Write) -> Awaitable[Any]:
+    async def submit(self, write: Write) -> Any:
         self._home.check()
-        combiner = self._combiner
+        combiner, begun = self._combiner, time.monotonic()
         assert combiner is not None, "checked with its home"
-        return self._retries.after(combiner.submit(write), lambda: combiner.submit(write))
+        try:
+            return await combiner.submit(write)
+        except PASSING as error:
+            return await self._retries.again(partial(combiner.submit, write), error, begun=begun)
 
     def abort_connections(self) -> None:
         """Do nothing: a separate thread ends each transaction, whatever the loop does."""
@@ -177,7 +181,11 @@ class SQLiteStore(Readers):
 
     def _write(self, batch: Sequence[Write], _: SqliteConnection) -> list[Any]:
         assert self._writer is not None, "made in _prepare"
-        answers = self._writer.apply(batch)
+        self._foreign_commits.begun += 1
+        try:
+            answers = self._writer.apply(batch)
+        finally:
+            self._foreign_commits.ended += 1
         faults.point("batch.before_acknowledge")
         return answers
 

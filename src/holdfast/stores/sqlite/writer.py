@@ -11,7 +11,8 @@ from holdfast import faults
 from holdfast.clock import Clock
 from holdfast.errors import IntegrityError
 from holdfast.kernel import proofs
-from holdfast.kernel.indexes import Change, Indexes, PutRun
+from holdfast.kernel.index_rows import Indexes
+from holdfast.kernel.indexes import Change, PutRun
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.signals import Signal
