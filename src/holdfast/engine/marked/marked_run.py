@@ -21,7 +21,7 @@ from holdfast.engine.maintenance import recoveries
 from holdfast.engine.reading.log_views import Items, LogFold, LogView, NamedEntries, changes_between
 from holdfast.engine.reading.versions import check_not_final, load_entries, load_newest_folded
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointPlan
-from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, Shared, WritePlan
+from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan
 from holdfast.errors import Fenced, HoldfastError, IllegalMove, RunBlocked, ThreadBusy
 from holdfast.kernel import (
     checkpoints,
@@ -83,7 +83,7 @@ class MarkedRun:
             found.run,
             found.position,
             recorded=parts.recorded,
-            ownership=Shared(self._fold_in),
+            on_later=self._fold_in,
         )
         self._parts = parts
         self.fold = fold

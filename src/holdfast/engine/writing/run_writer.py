@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import read_after
@@ -51,41 +51,7 @@ class ConditionFailed(HoldfastError):
         self.change = change
 
 
-class Ownership(Protocol):
-    """Who else may write a run, and what to do about what they wrote."""
-
-    @property
-    def is_exclusive(self) -> bool:
-        """Whether nobody else advances the run: only then can its commits be spooled."""
-        ...
-
-    async def accept(self, later: Sequence[Entry]) -> None:
-        """Look at entries of others; raises Fenced if this writer must stop."""
-        ...
-
-
-class LeasedStrategy:
-    """The run is this writer's alone as long as nobody has taken a later lease."""
-
-    is_exclusive = True
-
-    def __init__(self, lease_seq: int) -> None:
-        self._lease_seq = lease_seq
-
-    async def accept(self, later: Sequence[Entry]) -> None:
-        leases.check_not_fenced(self._lease_seq, later)
-
-
-class Shared:
-    """Others write the run too; `on_later` is given what they appended."""
-
-    is_exclusive = False
-
-    def __init__(self, on_later: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
-        self._on_later = on_later
-
-    async def accept(self, later: Sequence[Entry]) -> None:
-        await self._on_later(later)
+OnLater = Callable[[Sequence[Entry]], Awaitable[None]]
 
 
 class _PendingCommit(NamedTuple):
@@ -106,8 +72,9 @@ class _PendingCommit(NamedTuple):
 class RunWriter:
     """Where one writer is in one run.
 
-    `recorded` are the bodies that may be named in its state. `on_stored` is called after the first
-    commit.
+    `recorded` are the bodies that may be named in its state. `on_later` is given what others have
+    appended to a run that they write too; without it the run is this writer's alone, until somebody
+    takes a later lease. `on_stored` is called after the first commit.
     """
 
     def __init__(
@@ -117,7 +84,7 @@ class RunWriter:
         position: Position,
         *,
         recorded: dict[int, bytes] | None = None,
-        ownership: Ownership | None = None,
+        on_later: OnLater | None = None,
         on_stored: Callable[[], None] | None = None,
     ) -> None:
         self.run = run
@@ -131,7 +98,8 @@ class RunWriter:
         """Whether it is known that no budget applies: the run descends from none, and has none."""
         self.staged = StagedEntries({} if recorded is None else recorded)
         self._context = context
-        self._ownership = ownership or LeasedStrategy(run.lease_seq)
+        self._lease_seq = run.lease_seq
+        self._on_later = on_later
         self._on_stored = on_stored
         self._may_wait = context.spool is not None or keeps_in_memory(context)
         self._pending: _PendingCommit | None = None
@@ -285,7 +253,7 @@ class RunWriter:
     async def _send_or_spool(self, spool: Spool, commit: Commit) -> Outcome:
         """Submit a commit after those that are spooled; spool it too if the store is away."""
         # In a shared run, the next writer would supersede it.
-        can_spool = self._ownership.is_exclusive and spool.takes(commit)
+        can_spool = self._on_later is None and spool.takes(commit)
         is_away = spool.is_away and not spool.is_broken
         if can_spool and is_away and self._superseded is None:
             return await self._spool(spool, commit)
@@ -352,7 +320,10 @@ class RunWriter:
         later = await read_after(self._context, self.run.run_id, self.position)
         if later and not self.position.seq:
             raise Fenced(f"run {self.run.run_id} was begun by somebody else: stop working on it")
-        await self._ownership.accept(later)
+        if self._on_later is None:
+            leases.check_not_fenced(self._lease_seq, later)
+        else:
+            await self._on_later(later)
         for entry in later:
             facts = indexes.facts_of(entry)
             self.run = indexes.fold_run(self.run, entry, facts)

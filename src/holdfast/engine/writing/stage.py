@@ -54,7 +54,7 @@ class Stage:
         """Record a result. The returned reference may be named in the state in its place."""
         body = codec.encode(value, name=name, limit=self._max_bytes)
         facts = checkpoints.Step(names.check(name, what="the name of a step"), args_digest, passed)
-        ref = self._add(Draft(Kind.STEP_RECORDED, facts, body), can_wait=True)
+        ref = self.add(Draft(Kind.STEP_RECORDED, facts, body))
         self.recorded[ref.seq] = body
         return ref
 
@@ -65,7 +65,7 @@ class Stage:
 
     def versions(self, versions: Versions) -> None:
         """Record the versions that the agent is made of."""
-        self._add(Draft(Kind.VERSIONS_RECORDED, versions), can_wait=True)
+        self.add(Draft(Kind.VERSIONS_RECORDED, versions))
 
     def drop(self) -> None:
         """Forget what is not stored yet, but for what was paid and the run's beginning."""
@@ -82,10 +82,6 @@ class Stage:
         """Where what was staged since the last checkpoint lies, once it is stored."""
         return self._staged.seq_of(ref.seq)
 
-    def add(self, draft: Draft) -> None:
-        """Record an entry without a result that may be named."""
-        self._add(draft, can_wait=True)
-
     def outcome(
         self,
         effect: effects.Effect,
@@ -97,7 +93,7 @@ class Stage:
     ) -> None:
         """Record the outcome of an effect; the body may be the text of an error."""
         note = names.check_text(note, what="note")
-        self._add(effects.settle(effect, status, body=body, note=note, retry=retry))
+        self.add(effects.settle(effect, status, body=body, note=note, retry=retry), can_wait=False)
 
     @contextlib.contextmanager
     def joining(self) -> Generator[None]:
@@ -140,7 +136,7 @@ class Stage:
             await self._writer.append()
         return self._staged.take()
 
-    def _add(self, draft: Draft, *, can_wait: bool = False) -> Ref:
+    def add(self, draft: Draft, *, can_wait: bool = True) -> Ref:
         """Stage an entry; it is stored at the loop's next turn if no commit takes it along."""
         if not (can_wait and self.is_patient):
             self._flush_soon()
