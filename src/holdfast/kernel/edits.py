@@ -17,6 +17,7 @@ from holdfast.kernel.checkpoints import END, Delta, Splice
 from holdfast.kernel.state import Parts, as_ref
 
 SPLIT_BYTES: Final = 256
+_PART: Final = "the name of a part of the state"
 OWN_PARTS: Final = "holdfast."
 """How the names of parts begin that Holdfast keeps itself."""
 
@@ -96,7 +97,7 @@ class Edits:
     def set(self, name: str, value: object) -> None:
         """Give a value part this value; an equal one is not written again."""
         if name not in self._values and name not in self._parts.values:
-            _check_part(name)
+            names.check(name, what=_PART)
         if self._has_log(name):
             raise MisuseError(f"{name!r} is a log; append to it, or drop it before setting a value")
         self.put(name, self._encode(value, f'state["{name}"]'))
@@ -233,15 +234,11 @@ class Edits:
             return self._lengths[log]
         if log in self._parts.logs and log not in self._lengths:
             return len(self._parts.logs[log].items)
-        _check_part(log)
+        names.check(log, what=_PART)
         is_stored_value = log in self._parts.values and log not in self._dropped
         if is_stored_value or log in self._values:
             raise MisuseError(f"{log!r} is a value, not a log; drop it before appending to it")
         return self._lengths.get(log, 0)
-
-
-def _check_part(name: str) -> None:
-    names.check(name, what="the name of a part of the state")
 
 
 def _placed(raw: msgspec.Raw, seq_of: Callable[[int], int]) -> msgspec.Raw:

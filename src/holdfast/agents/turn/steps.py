@@ -33,7 +33,7 @@ class Steps:
         self._turn = turn
         self._spending = spending
 
-    def stored_as(self, item: object, *, is_immutable: bool) -> tuple[Ref, bytes] | None:
+    def stored_as(self, item: object, is_immutable: bool) -> tuple[Ref, bytes] | None:
         """The entry that an object came from, if it may be named in its place, and its bytes."""
         found = self._turn.refs.get(id(item))
         if found is None:

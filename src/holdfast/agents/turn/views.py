@@ -7,8 +7,8 @@ in its place. Immutable objects are never compared.
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, TypeVar, overload
 
 from msgspec import Raw
 
@@ -25,10 +25,9 @@ _NO_BYTES: Final = Raw(b"")
 _ATOMS: Final = frozenset({str, int, float, bool, type(None), bytes})
 
 
-class StoredAs(Protocol):
-    """Finds the entry that an object may be named by in the state, and its bytes."""
-
-    def __call__(self, item: object, *, is_immutable: bool) -> tuple[Ref, bytes] | None: ...
+StoredAs = Callable[[object, bool], tuple[Ref, bytes] | None]
+"""Finds the entry that an object may be named by in the state, and its bytes; the flag says whether
+the object is immutable."""
 
 
 class Log(Sequence[T], Generic[T]):
@@ -174,7 +173,7 @@ class Log(Sequence[T], Generic[T]):
     def _encoded(self, item: T, *, is_fixed: bool) -> tuple[Ref | None, bytes]:
         """The entry that an item is already, if there is one, and its bytes."""
         if self._stored_as is not None:
-            stored = self._stored_as(item, is_immutable=is_fixed)
+            stored = self._stored_as(item, is_fixed)
             if stored is not None:
                 return stored
         data = type_conversion.check(item, self.kind, what=f"an item of log {self.name!r}")

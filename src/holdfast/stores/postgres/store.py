@@ -54,16 +54,12 @@ class PostgresStore(Readers):
         self._commits: Combiner | None = None
         self._outside: Combiner | None = None
         self._messages: Combiner | None = None
-        self._home = Home()
+        self.home = Home()
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def home(self) -> Home:
-        return self._home
 
     async def open(self) -> None:
         """Reach the server, bring the schema up to date if this role may, make the pool."""
-        self._home.settle()
+        self.home.settle()
         try:
             connection = await self._connections.connect()
             try:
@@ -72,7 +68,7 @@ class PostgresStore(Readers):
                 await connection.close()
             await self._connections.open()
         except BaseException:
-            self._home.leave()
+            self.home.leave()
             raise
         commits = CommitWriter(self._connections, self.tenant, self._server_clock)
         outside = OutsideWriter(self._connections, self.tenant, self.clock, self._server_clock)
@@ -89,11 +85,11 @@ class PostgresStore(Readers):
         for combiner in combiners:
             await combiner.close()
         self._commits = self._outside = self._messages = None
-        self._home.leave()
+        self.home.leave()
         await self._connections.close()
 
     async def submit(self, write: Write) -> Any:
-        self._home.check()
+        self.home.check()
         begun = time.monotonic()
         if isinstance(write, Commit):
             combiner = self._commits
@@ -109,7 +105,7 @@ class PostgresStore(Readers):
         self._connections.abort()
 
     async def reindex(self, run_id: str) -> None:
-        self._home.check()
+        self.home.check()
         patience = Patience(self._connections)
         while True:
             try:
@@ -181,7 +177,7 @@ class PostgresStore(Readers):
         task.add_done_callback(self._tasks.discard)
 
     async def _rows(self, name: str, row: Row) -> list[Row]:
-        self._home.check()
+        self.home.check()
 
         async def read() -> list[Row]:
             return await self._connections.read(lambda c: fetch(c, SQL[name], row))

@@ -58,26 +58,22 @@ class SQLiteStore(Readers):
         self._write_lane: Lane | None = None
         self._read_lane: Lane | None = None
         self._combiner: Combiner | None = None
-        self._home = Home()
+        self.home = Home()
         self._journal_mode = ""
         self._foreign_commits = ForeignCommits(self._post)
         self.look_for_foreign_commits: LookForForeign | None = self._foreign_commits
-
-    @property
-    def home(self) -> Home:
-        return self._home
 
     async def open(self) -> None:
         """Make the file if need be, bring its schema up to date, start the threads."""
         self._check_path()
         forks.check(self._path)
-        self._home.settle()
+        self.home.settle()
         self._write_lane = Lane("writer", self._path, self._connect)
         try:
             await self._write_lane.run(self._prepare)
         except BaseException:
             await self._write_lane.close()
-            self._home.leave()
+            self.home.leave()
             raise
         if self._path:
             forks.enter(self._path, self)
@@ -100,10 +96,10 @@ class SQLiteStore(Readers):
             await self._read_lane.close()
         await self._write_lane.close()
         forks.leave(self)
-        self._home.leave()
+        self.home.leave()
 
     async def submit(self, write: Write) -> Any:
-        self._home.check()
+        self.home.check()
         combiner, begun = self._combiner, time.monotonic()
         assert combiner is not None, "checked with its home"
         try:
@@ -115,7 +111,7 @@ class SQLiteStore(Readers):
         """Do nothing: a separate thread ends each transaction, whatever the loop does."""
 
     async def reindex(self, run_id: str) -> None:
-        self._home.check()
+        self.home.check()
         assert self._write_lane is not None, "checked with its home"
         await self._write_lane.run(lambda c: reindex.rebuild(c, self.tenant, run_id))
 
@@ -195,7 +191,7 @@ class SQLiteStore(Readers):
         return self._read(lambda connection: connection.execute(sql, bound).fetchall())
 
     def _read(self, work: Callable[[SqliteConnection], T]) -> Awaitable[T]:
-        self._home.check()
+        self.home.check()
         lane = self._read_lane or self._write_lane
         assert lane is not None, "checked with its home"
         return self._retries.after(lane.run(work), lambda: lane.run(work))
