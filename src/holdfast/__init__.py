@@ -17,7 +17,8 @@ from holdfast.agents.definitions.people import ask_person
 from holdfast.agents.definitions.progress_tools import hand_over, progress_tools
 from holdfast.agents.definitions.recovery_policy import RecoveryPolicy
 from holdfast.agents.definitions.tool_arguments import Key
-from holdfast.agents.definitions.tools import Approval, Happened, Tool, tool
+from holdfast.agents.definitions.tool_policy import Approval
+from holdfast.agents.definitions.tools import Happened, Tool, tool
 from holdfast.agents.loop import AgentLoop
 from holdfast.agents.run import Run
 from holdfast.agents.turn.progress import Progress

@@ -19,7 +19,7 @@ from uuid import UUID
 import msgspec
 import zstandard
 
-from holdfast.errors import IntegrityError, UnsupportedValue
+from holdfast.errors import IntegrityError, UnsupportedValue, ValueTooLarge
 
 MAX_DEPTH: Final = 200
 PLAIN: Final = "mp"
@@ -79,9 +79,25 @@ class _Unsupported(Exception):
         self.path: list[str] = []
 
 
-def encode(value: object, *, name: str = "value") -> bytes:
-    """The MessagePack of `value`; raises UnsupportedValue naming the path of what is refused."""
-    return _encoder.encode(_plain(value, name))
+def encode(value: object, *, name: str = "value", limit: int | None = None) -> bytes:
+    """The MessagePack of `value`; raises UnsupportedValue naming the path of what is refused.
+
+    Raises ValueTooLarge if it has more than `limit` bytes.
+    """
+    is_plain = type(value) is str and value.isascii()
+    data = _encoder.encode(value if is_plain else _plain(value, name))
+    if limit is not None and len(data) > limit:
+        check_size(data, name, limit)
+    return data
+
+
+def check_size(data: bytes, name: str, limit: int) -> None:
+    """Raise ValueTooLarge if `data` is more than one entry stores."""
+    if len(data) > limit:
+        raise ValueTooLarge(
+            f"{name} has {len(data):,} bytes; at most {limit:,} are stored "
+            "(setting max_body_bytes). Keep it elsewhere and store where it is"
+        )
 
 
 def canonical_digest(value: object, *, name: str = "value") -> bytes:
@@ -91,21 +107,20 @@ def canonical_digest(value: object, *, name: str = "value") -> bytes:
 
 def stored_digest(data: bytes | msgspec.Raw, without: Mapping[str, Collection[str]]) -> bytes:
     """The canonical digest of a dict made by `encode`, less some names in those it holds."""
-    value: Any = _decoded(_as_stored, data)
+    value: Any = decode(data, keeps_extensions=True)
     for key, names in without.items():
         inside: Any = value.get(key, {})
         value[key] = {name: each for name, each in inside.items() if name not in names}
     return sha256(_canonical.encode(value))
 
 
-def decode(data: bytes | msgspec.Raw) -> Any:
-    """The value of MessagePack made by `encode`; raises IntegrityError for anything else."""
-    return _decoded(_decoder, data)
+def decode(data: bytes | msgspec.Raw, *, keeps_extensions: bool = False) -> Any:
+    """The value of MessagePack made by `encode`; raises IntegrityError for anything else.
 
-
-def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: bytes | msgspec.Raw) -> Any:
+    With `keeps_extensions`, what is no plain MessagePack is left as it is stored.
+    """
     try:
-        return decoder.decode(data)
+        return (_as_stored if keeps_extensions else _decoder).decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError, ArithmeticError) as error:
         raise IntegrityError(f"stored bytes are not a Holdfast value: {error}") from error
 

@@ -43,3 +43,9 @@ def is_worker_id(text: str) -> bool:
 def nonce() -> bytes:
     """16 random bytes that hide a body behind its digest."""
     return os.urandom(16)
+
+
+def nonces(count: int) -> list[bytes]:
+    """So many of them."""
+    drawn = os.urandom(16 * count)
+    return [drawn[at : at + 16] for at in range(0, len(drawn), 16)]

@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import Happened, NotDone, faults
-from holdfast.agents.definitions.tools import ToolPolicy
+from holdfast.agents.definitions.tool_policy import ToolPolicy
 from holdfast.agents.effects import doubt
 from holdfast.clock import MICROSECONDS
 from holdfast.errors import MisuseError, RunBlocked

@@ -1,5 +1,6 @@
 """What a connection to SQLite is set to, and when a batch locks out writers of other processes."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import holdfast
 from holdfast import faults, sync
 from holdfast.errors import OutcomeUnknown, RunCancelled
 from holdfast.stores.sqlite.connection import connect
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.testing.store_suite import async_test
 
 
@@ -26,6 +28,29 @@ def path(tmp_path: Path) -> str:
 def test_connection_is_safe_by_its_settings(path: str, pragma: str, value: int) -> None:
     connection = connect(path, busy_timeout_seconds=1)
     assert connection.execute(f"PRAGMA {pragma}").fetchall() == [(value,)]
+
+
+def plans_of(connection: Any, value: object) -> dict[str, list[str]]:
+    """How SQLite executes each of our queries with a value bound to all of its parameters."""
+    plans: dict[str, list[str]] = {}
+    for name, sql in SQL.items():
+        count = max(map(int, re.findall(r"\?(\d+)", sql)), default=0)
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", (value,) * count)
+        plans[name] = [str(row[3]) for row in rows]
+    return plans
+
+
+@pytest.mark.parametrize("value", ["x", 1, b"x"])
+@async_test
+async def test_no_plan_depends_on_what_is_bound(path: str, value: object) -> None:
+    """A plan that did would be made anew at each execution, or not use a partial index."""
+    async with holdfast.open(path):
+        connection: Any = connect(path, busy_timeout_seconds=1)
+        assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
+        plans = plans_of(connection, value)
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 0)
+        assert plans_of(connection, value) == plans
+        connection.close()
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.agents.definitions.tools import Happened, ToolPolicy
+from holdfast.agents.definitions.tool_policy import ToolPolicy
+from holdfast.agents.definitions.tools import Happened
 from holdfast.agents.effects.doubt import CannotTell
 from holdfast.agents.effects.effect_flow import (
     AskPerson,

@@ -1,7 +1,9 @@
 """The kernel's rules: moves, groups, chains, edits and folds, on their own."""
 
 import itertools
-from typing import Any
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 from uuid import UUID
 
 import msgspec
@@ -12,9 +14,19 @@ from hypothesis import strategies as st
 from holdfast import codec
 from holdfast.codec import Ref
 from holdfast.errors import IllegalMove, IntegrityError, JournalCorrupted, MisuseError, RunEnded
-from holdfast.kernel import checkpoints, edits, effects, indexes, journal, runs, waits
+from holdfast.kernel import (
+    checkpoints,
+    edits,
+    effects,
+    indexes,
+    journal,
+    peers,
+    proofs,
+    runs,
+    waits,
+)
 from holdfast.kernel.checkpoints import END, Delta, Splice
-from holdfast.kernel.journal import ORIGIN, Draft, Kind, NoFacts, Origin, Position
+from holdfast.kernel.journal import ORIGIN, Draft, Entry, Kind, NoFacts, Origin, Position
 from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.state import Parts, diff
 
@@ -51,6 +63,34 @@ def test_every_entry_kind_has_facts_and_every_fact_decodes() -> None:
     broken = msgspec.structs.replace(entry, facts=b"\xc1")
     with pytest.raises(JournalCorrupted, match="entry 1 of run a"):
         indexes.facts_of(broken)
+
+
+def _made(kind: Any) -> Any:
+    """Any value of a type."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        needed = [f for f in msgspec.structs.fields(kind) if f.required]
+        return kind(**{f.name: _made(f.type) for f in needed})
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return next(iter(kind))
+    if get_origin(kind) in (Union, UnionType):
+        return None if NoneType in get_args(kind) else _made(get_args(kind)[0])
+    if kind is Any:
+        return None
+    return UUID(int=1) if kind is UUID else (get_origin(kind) or kind)()
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_only_listed_kinds_of_entries_change_a_run_prove_a_row_or_make_a_run_owe(
+    kind: Kind,
+) -> None:
+    facts, run = _made(indexes.FACTS[kind]), a_run(RunStatus.RUNNING)
+    entry = Entry("t", "r", 2, kind.value, 1, "w", 1, "mp", "", b"", b"", b"", None, b"")
+    if kind not in runs.CHANGING:
+        assert runs.fold(run, entry, facts) is run
+    if kind not in proofs.PROVING:
+        assert proofs.proof_of("r", facts, None) is None
+    if kind not in peers.OWING:
+        assert peers.owed(run, entry, facts) == []
 
 
 @given(

@@ -5,7 +5,7 @@ import pytest
 
 from holdfast import codec
 from holdfast.errors import IntegrityError, JournalCorrupted, RunCancelled, RunEnded
-from holdfast.kernel import indexes, journal, runs, signals, waits
+from holdfast.kernel import index_rows, journal, runs, signals, waits
 from holdfast.kernel.journal import ORIGIN, Draft, Kind, Origin
 from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.waits import Group, Wait, WaitStatus
@@ -84,12 +84,12 @@ def test_rows_follow_from_the_entries_and_each_counts_once() -> None:
     created = Draft(Kind.RUN_CREATED, runs.RunCreated())
     sent = Draft(Kind.SIGNAL_RECEIVED, signals.SignalReceived("one", "go"), b"body")
     entries = seal_all(None, ORIGIN, [created, sent], HERE).entries
-    (signal,) = indexes.replayed(entries).signals.values()
+    (signal,) = index_rows.replayed(entries).signals.values()
     assert (signal.seq, signal.received_by, signal.received_at) == (2, "alice", 1_000_000)
     assert not signal.is_taken
     taken = signals.take("one", b"answer")
     entries = seal_all(None, ORIGIN, [created, sent, taken], HERE).entries
-    (signal,) = indexes.replayed(entries).signals.values()
+    (signal,) = index_rows.replayed(entries).signals.values()
     assert (signal.taken_seq, signal.taken_at) == (3, 1_000_000)
     assert signal.is_taken
 
@@ -114,4 +114,4 @@ def test_journal_that_contradicts_itself_is_not_followed(
         draft = Draft(kinds[type(facts)], facts)
         entries.append(journal.seal(entries[-1].position, draft, HERE, bytes(16)))
     with pytest.raises(JournalCorrupted, match=what):
-        indexes.replayed(entries)
+        index_rows.replayed(entries)

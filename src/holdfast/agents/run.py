@@ -13,7 +13,13 @@ from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 from holdfast import codec, faults
 from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.agent import Agent
-from holdfast.agents.definitions.messages import Message, ToolCall, Usage, usage_of
+from holdfast.agents.definitions.messages import (
+    WITHOUT_USAGE,
+    Message,
+    ToolCall,
+    Usage,
+    usage_of,
+)
 from holdfast.agents.definitions.tools import Tool
 from holdfast.agents.exits.containment import carried, first_error
 from holdfast.agents.exits.exit_reasons import Suspend, end_all, exit_reasons_of, first_exit
@@ -24,7 +30,6 @@ from holdfast.agents.turn.call_positions import enter_branch
 from holdfast.agents.turn.calls import TurnCall
 from holdfast.agents.turn.effects import TurnEffects
 from holdfast.agents.turn.handoff_exit import HandoffExit, previous_context
-from holdfast.agents.turn.memo import Memo
 from holdfast.agents.turn.peers import Peers
 from holdfast.agents.turn.progress import Progress
 from holdfast.agents.turn.replayed_calls import take_freshness
@@ -33,7 +38,7 @@ from holdfast.agents.turn.steps import Steps
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.turn_waits import TurnWaits
 from holdfast.agents.turn.views import UNSET, Log, Value
-from holdfast.engine.writing.outages import keeps_in_memory, retry_while_unavailable
+from holdfast.engine.writing.outages import retry_while_unavailable
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
@@ -79,7 +84,7 @@ class Run:
 
     @cached_property
     def _steps(self) -> Steps:
-        return Steps(self._turn)
+        return Steps(self._turn, self._spending)
 
     @cached_property
     def _spending(self) -> CallBudget:
@@ -94,9 +99,12 @@ class Run:
         return Peers(self._turn, self._waiting)
 
     @cached_property
+    def _effects(self) -> TurnEffects:
+        return TurnEffects(self._turn, self._spending)
+
+    @cached_property
     def _requests(self) -> Requests:
-        effects = TurnEffects(self._turn, self._spending)
-        return Requests(self._turn, effects, self._waiting, self._peers)
+        return Requests(self._turn, self._effects, self._waiting, self._peers)
 
     @property
     def progress(self) -> Progress:
@@ -135,7 +143,7 @@ class Run:
         view = self._view(name, kind, Log)
         if view is not None:
             return view
-        return self._remember(name, Log(self._held, name, kind, self._steps.ref_of))
+        return self._remember(name, Log(self._held, name, kind, self._steps.stored_as))
 
     @overload
     def value(self, name: str, kind: type[T]) -> Value[T]: ...
@@ -164,12 +172,12 @@ class Run:
         **kwargs: P.kwargs,
     ) -> T:
         """Call a model, and count its usage: its reply is staged as the result of a step is."""
-        reply = await self._step("model:", function, args, kwargs, self._spending)
-        used = usage_of(reply)
+        reply = await self._step("model:", function, args, kwargs)
+        used = None if type(reply) in WITHOUT_USAGE else usage_of(reply)
         if used is not None:
             self._usage.set(self._usage.get() + used)
-        if (counted := self._turn.counted_usage) is not None:
-            counted.count_reply(reply, used, args, kwargs)
+        if self._turn.is_counted:
+            self._turn.context_usage.count_reply(reply, used, args, kwargs)
         return reply
 
     async def tools(self, calls: Sequence[ToolCall]) -> list[Message]:
@@ -196,7 +204,10 @@ class Run:
             raise MisuseError(f"{tool!r} is not a tool; make it one with @holdfast.tool")
         self._gate.check_own_task("run.call()")
         call = TurnCall(tool, tool.bind(args, kw))
-        outcome = await self._requests.make_one(call)
+        self._effects.place(call)
+        if tool.policy.approval is not None:
+            await self._requests.check_permitted(call)
+        outcome = await self._effects.make(call)
         if isinstance(outcome.cause, KeyReused):
             raise outcome.cause
         if outcome.error is not None:
@@ -415,18 +426,21 @@ class Run:
 
     async def _end_turn(self, phase: str, label: str) -> Checkpoint | None:
         turn = self._turn
-        if (counted := turn.counted_usage) is not None:
-            counted.end_turn()
-        trigger = self._exit.due()
-        if not turn.pace.end_turn(must=bool(label or turn.stop_note or trigger)):
+        if turn.is_counted:
+            turn.context_usage.end_turn()
+        trigger = self._exit.due() if turn.may_hand_over else None
+        must = bool(label or turn.stop_note or trigger)
+        if not (turn.is_due_always or turn.pace.end_turn(must=must)):
             turn.leave_if_stopping()
             return None
         try:
             turn.check_claimed()
-            await turn.past.give_up_kept(turn.context)
+            if not turn.past.is_blank:
+                await turn.past.give_up_kept(turn.context)
             if trigger is not None:
                 await self._exit.leave(trigger, label)
-            stored = await self._store(phase, label)
+            store = self._store_or_keep if turn.keeps_in_memory else self._held.checkpoint
+            stored = await store(phase=phase, label=label)
         except HoldfastError as error:
             self._gate.leave(error)
         if stored is None:
@@ -436,26 +450,24 @@ class Run:
         if self._is_fresh and self.continuation is not None:
             faults.point("handoff.continued")
         self._is_fresh = False
-        turn.begin(Memo())
+        turn.begin_next()
         # Somebody may have asked for it meanwhile: the commit was the first to see that.
-        self._exit.begin_turn()
-        await self._exit.leave_if_due()
-        turn.leave_if_stopping()
+        self._exit.is_clean = True
+        if turn.may_hand_over:
+            await self._exit.leave_between_turns()
+        if turn.stop_note:
+            turn.leave_if_stopping()
         return stored
 
-    async def _store(self, phase: str, label: str) -> Checkpoint | None:
+    async def _store_or_keep(self, *, phase: str, label: str) -> Checkpoint | None:
         """Store the turn; None if the store is away, and the run continues without it."""
         try:
             return await self._held.checkpoint(phase=phase, label=label)
         except OutcomeUnknown:
-            if not keeps_in_memory(self._turn.context):
-                raise
             # Nothing can be added to what may be stored.
             stored = partial(self._held.checkpoint, phase=phase, label=label)
             return await retry_while_unavailable(self._turn.context, stored)
         except UnavailableError as error:
-            if not keeps_in_memory(self._turn.context):
-                raise
             log.warning("run %s goes on in memory, the store is away: %s", self.run_id, error)
             return None
 
@@ -475,11 +487,13 @@ class Run:
         function: Any,
         args: Sequence[Any],
         kwargs: dict[str, Any],
-        paying: CallBudget | None = None,
     ) -> Any:
-        self._gate.check("run.model()" if kind else "run.step()")
-        result = await self._steps.call(kind, function, args, kwargs, paying=paying)
-        self._gate.check()
+        gate = self._gate
+        if gate.leaving is not None or gate.is_closed:
+            gate.check("run.model()" if kind else "run.step()")
+        result = await self._steps.call(kind, function, args, kwargs)
+        if gate.leaving is not None or gate.is_closed:
+            gate.check()
         return result
 
     async def _waited(self, waiting: Coroutine[Any, Any, T]) -> T:

@@ -82,7 +82,7 @@ class _Checking:
             raise journal.corrupted(self._problem)
 
     def _problem_of(self, entry: Entry, link_before: bytes) -> Problem | None:
-        if not journal.fits(entry, link_before):
+        if not journal.is_intact(entry, link_before):
             return Problem(entry.run_id, entry.seq, Flaw.CHANGED, "does not fit the chain")
         if entry.body is not None or self._is_erased(entry):
             return None

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from holdfast import ids
@@ -40,12 +41,14 @@ class Context:
     lineages: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Runs and those they descend from, which never change."""
 
-    @property
+    @cached_property
     def tenant(self) -> str:
         return self.settings.tenant
 
-    def now(self) -> int:
-        return self.store.clock.now()
+    @cached_property
+    def now(self) -> Callable[[], int]:
+        """The clock of the store."""
+        return self.store.clock.now
 
     async def decide_late(self, run_id: str, decide: Decide, *, by: str = "", **asked: Any) -> Any:
         """Let `decide` judge a run that this worker does not hold; its answer."""

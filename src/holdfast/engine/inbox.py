@@ -7,7 +7,6 @@ from holdfast.engine.context import Context
 from holdfast.engine.waits import WaitSpec, opening
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
 from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan
-from holdfast.engine.writing.sizes import encoded
 from holdfast.errors import IllegalMove
 from holdfast.kernel import runs, signals
 from holdfast.kernel.journal import Draft, Kind
@@ -30,7 +29,7 @@ class Inbox:
 
     async def answer(self, signal_id: str, value: object = None) -> None:
         """Take a signal: its answer and the edits, as a checkpoint before it, are one commit."""
-        body = encoded(value, "answer", self._context.settings.max_body_bytes)
+        body = codec.encode(value, name="answer", limit=self._context.settings.max_body_bytes)
         names.check(signal_id, what="signal id")
         try:
             await self._saver.save(About(), then=(signals.take(signal_id, body),))

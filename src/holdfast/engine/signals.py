@@ -9,7 +9,6 @@ from typing import Any
 from holdfast import codec, ids, names
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import body_of
-from holdfast.engine.writing.sizes import check_size
 from holdfast.errors import (
     ConflictError,
     IntegrityError,
@@ -43,7 +42,7 @@ class Signals:
         signal_id = str(ids.uuid7()) if id is None else names.check(id, what="signal id")
         actor = (by and names.check(by, what="by")) or self._context.worker
         body = codec.encode(value, name="value")
-        check_size(body, "value", self._context.settings.max_body_bytes)
+        codec.check_size(body, "value", self._context.settings.max_body_bytes)
 
         def decide(snapshot: Snapshot) -> LateDecision:
             if signal_id in snapshot.indexes.signals:

@@ -126,26 +126,10 @@ class Base(msgspec.Struct, frozen=True, array_like=True, gc=False):
     values: dict[str, msgspec.Raw]
 
 
-_encoder: Final = msgspec.msgpack.Encoder()
-_delta: Final = msgspec.msgpack.Decoder(Delta)
-_base: Final = msgspec.msgpack.Decoder(Base)
-_values: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
-
-
-def encode_body(body: Delta | Base | dict[str, msgspec.Raw]) -> bytes:
-    return _encoder.encode(body)
-
-
-def decode_delta(body: bytes) -> Delta:
-    return _delta.decode(body)
-
-
-def decode_base(body: bytes) -> Base:
-    return _base.decode(body)
-
-
-def decode_values(body: bytes) -> dict[str, msgspec.Raw]:
-    return _values.decode(body)
+encode_body: Final = msgspec.msgpack.Encoder().encode
+decode_delta: Final = msgspec.msgpack.Decoder(Delta).decode
+decode_base: Final = msgspec.msgpack.Decoder(Base).decode
+decode_values: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def as_spooled(row: Checkpoint) -> SpooledCheckpoint:

@@ -11,12 +11,13 @@ import msgspec
 
 from holdfast import codec, names
 from holdfast.codec import Ref
-from holdfast.errors import MisuseError, ValueTooLarge
+from holdfast.errors import MisuseError
 from holdfast.kernel import checkpoints
 from holdfast.kernel.checkpoints import END, Delta, Splice
 from holdfast.kernel.state import Parts, as_ref
 
 SPLIT_BYTES: Final = 256
+_PART: Final = "the name of a part of the state"
 OWN_PARTS: Final = "holdfast."
 """How the names of parts begin that Holdfast keeps itself."""
 
@@ -63,6 +64,13 @@ class Edits:
         length = self._length(log)
         self._append_raws(log, self._encode_items(log, items, length), length)
 
+    def append_encoded(self, log: str, data: bytes) -> None:
+        """Add an item to the end of a log that `codec.encode` has encoded already."""
+        length = self._length(log)
+        if len(data) > self._max_bytes:
+            codec.check_size(data, f'state["{log}"][{length}]', self._max_bytes)
+        self._append_raws(log, [msgspec.Raw(data)], length)
+
     def _append_raws(self, log: str, raws: list[msgspec.Raw], length: int) -> None:
         self.item_bytes += sum(map(_size, raws))
         splices = self._logs.setdefault(log, [])
@@ -88,12 +96,14 @@ class Edits:
 
     def set(self, name: str, value: object) -> None:
         """Give a value part this value; an equal one is not written again."""
-        _check_part(name)
+        if name not in self._values and name not in self._parts.values:
+            names.check(name, what=_PART)
         if self._has_log(name):
             raise MisuseError(f"{name!r} is a log; append to it, or drop it before setting a value")
-        self._put_value(name, self._encode(value, f'state["{name}"]'))
+        self.put(name, self._encode(value, f'state["{name}"]'))
 
-    def _put_value(self, name: str, raw: msgspec.Raw) -> None:
+    def put(self, name: str, raw: msgspec.Raw) -> None:
+        """Give a value part this value, which is encoded already."""
         if self._values.get(name) == raw:
             return
         stored = None if name in self._dropped else self._parts.values.get(name)
@@ -145,7 +155,7 @@ class Edits:
         for name, items in logs.items():
             self._put_log(name, items)
         for name, raw in values.items():
-            self._put_value(name, raw)
+            self.put(name, raw)
 
     def change_log(self, name: str, changes: Iterable["Change"]) -> None:
         """Splice items that are encoded already into a log; begin the log if it does not exist."""
@@ -212,13 +222,7 @@ class Edits:
                 "since the last checkpoint of this lease; give the value itself"
             )
         self._has_tokens |= isinstance(value, Ref) and value.seq < 0
-        data = codec.encode(value, name=name)
-        if len(data) > self._max_bytes:
-            raise ValueTooLarge(
-                f"{name} has {len(data):,} bytes; at most {self._max_bytes:,} are stored "
-                "(setting max_body_bytes). Keep it elsewhere and store where it is"
-            )
-        return msgspec.Raw(data)
+        return msgspec.Raw(codec.encode(value, name=name, limit=self._max_bytes))
 
     def _has_log(self, name: str) -> bool:
         if name in self._logs:
@@ -226,17 +230,15 @@ class Edits:
         return name in self._parts.logs and name not in self._dropped
 
     def _length(self, log: str) -> int:
-        _check_part(log)
+        if log in self._logs and log in self._lengths:
+            return self._lengths[log]
+        if log in self._parts.logs and log not in self._lengths:
+            return len(self._parts.logs[log].items)
+        names.check(log, what=_PART)
         is_stored_value = log in self._parts.values and log not in self._dropped
         if is_stored_value or log in self._values:
             raise MisuseError(f"{log!r} is a value, not a log; drop it before appending to it")
-        if log in self._lengths:
-            return self._lengths[log]
-        return len(self._parts.logs[log].items) if log in self._parts.logs else 0
-
-
-def _check_part(name: str) -> None:
-    names.check(name, what="the name of a part of the state")
+        return self._lengths.get(log, 0)
 
 
 def _placed(raw: msgspec.Raw, seq_of: Callable[[int], int]) -> msgspec.Raw:

@@ -4,8 +4,8 @@
 applies such changes in memory. A store makes the same changes to its tables in the entry's commit.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, get_args
 from uuid import UUID
 
 import msgspec
@@ -23,13 +23,11 @@ from holdfast.kernel import (
     versions,
     waits,
 )
-from holdfast.kernel.budgets import AddBudget, AddReservation, Books, DrawBudget, DropReservation
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.effects import Effect
 from holdfast.kernel.journal import Entry, Header, Kind, NoFacts
 from holdfast.kernel.marks import Marked, WrittenAt
 from holdfast.kernel.messages import AddMessage
-from holdfast.kernel.records import AddRevision, PutRecord, RecordRow, Revision
 from holdfast.kernel.runs import RunRow
 from holdfast.kernel.signals import Signal
 from holdfast.kernel.waits import Group, Wait
@@ -245,41 +243,18 @@ def fold_run(run: RunRow | None, entry: Header, facts: Any) -> RunRow:
     """The run after an entry, its waking by a closed group included."""
     if run is not None and entry.schema > run.schema:
         run = msgspec.structs.replace(run, schema=entry.schema)
+    if run is not None and entry.kind not in runs.CHANGING:
+        return run
     if isinstance(facts, waits.Closed):
         assert run is not None, "a journal begins with RUN_CREATED"
         return runs.woken(run, entry.at) if facts.wakes else run
     return runs.fold(run, entry, facts)
 
 
-def changes_of(entry: Entry, facts: Any) -> list[Change]:
+def changes_of(entry: Entry, facts: msgspec.Struct) -> Sequence[Change]:
     """Return what an entry does to the indexes beside its run's row."""
-    match facts:
-        case checkpoints.CheckpointCreated():
-            return _created(entry, facts)
-        case checkpoints.Deleted() | marks.Pruned() | marks.Written() | marks.Erased():
-            return _of_marks(entry, facts)
-        case effects.Issued():
-            return [AddEffect(effect_of(entry, facts))]
-        case effects.EffectSettled(effect_id):
-            status = effects.STATUS_OF[Kind(entry.kind)]
-            return [SettleEffect(effect_id, status, entry.seq, entry.at)]
-        case waits.WaitsOpened():
-            return _opened(entry, facts)
-        case waits.WaitSettled(wait_id, group_id, _):
-            status = waits.STATUS_OF[Kind(entry.kind)]
-            resolved = int(status is waits.WaitStatus.RESOLVED)
-            return [
-                SettleWait(wait_id, status, entry.seq, entry.actor, entry.at),
-                CountGroup(group_id, resolved, 1 - resolved),
-            ]
-        case waits.Closed(group_id, status):
-            return [CloseGroup(group_id, status, entry.seq, entry.actor, entry.at)]
-        case runs.RunFinished() | runs.Rewound(keeps_waits=False):
-            return [CloseRunWaits(entry.seq, entry.actor, entry.at)]
-        case signals.SignalReceived() | signals.SignalTaken():
-            return [_of_signal(entry, facts)]
-        case _:
-            return _of_others(entry, facts)
+    find = CHANGES.get(type(facts))
+    return () if find is None else find(entry, facts)
 
 
 def _created(entry: Entry, facts: checkpoints.CheckpointCreated) -> list[Change]:
@@ -323,6 +298,10 @@ def _of_marks(
             return [AddWrites(written)]
 
 
+def _issued(entry: Entry, facts: effects.Issued) -> list[Change]:
+    return [AddEffect(effect_of(entry, facts))]
+
+
 def effect_of(entry: Header, facts: effects.Issued) -> Effect:
     """The row of an effect that was just issued."""
     return Effect(
@@ -339,6 +318,11 @@ def effect_of(entry: Header, facts: effects.Issued) -> Effect:
         limit_at=facts.limit_at,
         lease_seq=facts.lease_seq,
     )
+
+
+def _settled(entry: Entry, facts: effects.EffectSettled) -> list[Change]:
+    status = effects.STATUS_OF[Kind(entry.kind)]
+    return [SettleEffect(facts.effect_id, status, entry.seq, entry.at)]
 
 
 def _opened(entry: Entry, facts: waits.WaitsOpened) -> list[Change]:
@@ -369,199 +353,63 @@ def _wait(entry: Entry, group_id: str, facts: waits.WaitFacts) -> Wait:
     )
 
 
-def _of_signal(entry: Entry, facts: signals.SignalReceived | signals.SignalTaken) -> Change:
-    if isinstance(facts, signals.SignalTaken):
-        return TakeSignal(facts.signal_id, entry.seq, entry.at)
-    return AddSignal(
-        Signal(
-            tenant=entry.tenant,
-            run_id=entry.run_id,
-            signal_id=facts.signal_id,
-            name=facts.name,
-            seq=entry.seq,
-            received_at=entry.at,
-            received_by=entry.actor,
-        )
-    )
+def _wait_settled(entry: Entry, facts: waits.WaitSettled) -> list[Change]:
+    status = waits.STATUS_OF[Kind(entry.kind)]
+    resolved = int(status is waits.WaitStatus.RESOLVED)
+    return [
+        SettleWait(facts.wait_id, status, entry.seq, entry.actor, entry.at),
+        CountGroup(facts.group_id, resolved, 1 - resolved),
+    ]
 
 
-def _of_others(entry: Entry, facts: object) -> list[Change]:
-    if isinstance(facts, records.Facts):
-        return [*records.changes_of(entry, facts)]
-    if not isinstance(facts, budgets.Facts):
+def _closed(entry: Entry, facts: waits.Closed) -> list[Change]:
+    return [CloseGroup(facts.group_id, facts.status, entry.seq, entry.actor, entry.at)]
+
+
+def _no_longer_waiting(entry: Entry, facts: runs.RunFinished | runs.Rewound) -> list[Change]:
+    if isinstance(facts, runs.Rewound) and facts.keeps_waits:
         return []
+    return [CloseRunWaits(entry.seq, entry.actor, entry.at)]
+
+
+def _received(entry: Entry, facts: signals.SignalReceived) -> list[Change]:
+    signal = Signal(
+        tenant=entry.tenant,
+        run_id=entry.run_id,
+        signal_id=facts.signal_id,
+        name=facts.name,
+        seq=entry.seq,
+        received_at=entry.at,
+        received_by=entry.actor,
+    )
+    return [AddSignal(signal)]
+
+
+def _taken(entry: Entry, facts: signals.SignalTaken) -> list[Change]:
+    return [TakeSignal(facts.signal_id, entry.seq, entry.at)]
+
+
+def _of_budget(entry: Entry, facts: budgets.Facts) -> list[Change]:
     return [*budgets.changes_of(entry.tenant, entry.run_id, entry.seq, entry.at, facts)]
 
 
-class Indexes:
-    """The rows of one run, in memory: a rebuild from its journal, or what a decision looks at.
-
-    One that `is_partial` has not seen which versions there are.
-    """
-
-    def __init__(self, *, is_partial: bool = False) -> None:
-        self.run: RunRow | None = None
-        self.checkpoints: dict[int, Checkpoint] = {}
-        self.marks: dict[int, Marked] = {}
-        self.writes: dict[int, WrittenAt] = {}
-        self.records: dict[int, RecordRow] = {}
-        self.revisions: dict[int, Revision] = {}
-        self.effects: dict[UUID, Effect] = {}
-        self.groups: dict[str, Group] = {}
-        self.waits: dict[str, Wait] = {}
-        self.signals: dict[str, Signal] = {}
-        self.books = Books()
-        self._by_group: dict[str, list[str]] = {}
-        self._newest_version = None if is_partial else 0
-
-    def add_wait(self, wait: Wait) -> None:
-        """Add a wait's row."""
-        self.waits[wait.wait_id] = wait
-        self._by_group.setdefault(wait.group_id, []).append(wait.wait_id)
-
-    def apply_entry(self, entry: Entry) -> None:
-        facts = facts_of(entry)
-        self.run = fold_run(self.run, entry, facts)
-        self.apply(changes_of(entry, facts))
-
-    def apply(self, changes: Iterable[Change]) -> None:
-        for change in changes:
-            self._apply_one(change)
-
-    def _apply_one(self, change: Change) -> None:
-        if isinstance(change, MarkChange):
-            self._apply_to_marks(change)
-            return
-        match change:
-            case PutRun(run):
-                self.run = run
-            case AddCheckpoint(checkpoint):
-                newest = self._newest_version
-                if newest is not None and checkpoint.version != newest + 1:
-                    raise ValueError(f"version {checkpoint.version} follows version {newest}")
-                self.checkpoints[checkpoint.version] = checkpoint
-                self._newest_version = checkpoint.version
-            case AddEffect(effect):
-                self.effects[effect.effect_id] = effect
-            case SettleEffect(effect_id, status, seq, at):
-                self.effects[effect_id] = msgspec.structs.replace(
-                    self.effects[effect_id], status=status, result_seq=seq, settled_at=at
-                )
-            case AddGroup(group):
-                self.groups[group.group_id] = group
-            case AddWait(wait):
-                self.add_wait(wait)
-            case AddSignal() | TakeSignal():
-                self._apply_to_signals(change)
-            case _:
-                self._apply_to_others(change)
-
-    def _apply_to_marks(self, change: MarkChange) -> None:
-        match change:
-            case AddMark(marked):
-                self.marks[marked.version] = marked
-            case AddWrites(written):
-                self.writes[written.seq] = written
-            case PutRecord() | AddRevision():
-                self._apply_to_records(change)
-            case DropCheckpoint(version):
-                self._drop_versions(version, version)
-            case DropCheckpoints(versions):
-                for first, last in versions:
-                    self._drop_versions(first, last)
-            case MoveBase(version, base_seq):
-                self.checkpoints[version] = msgspec.structs.replace(
-                    self.checkpoints[version], base_seq=base_seq
-                )
-            case EraseBodies():
-                pass  # of no index
-
-    def _apply_to_records(self, change: records.Change) -> None:
-        if isinstance(change, AddRevision):
-            self.revisions[change.revision.seq] = change.revision
-            return
-        empty = RecordRow(tenant=change.tenant, run_id=change.run_id, version=change.version)
-        row = self.records.get(change.version, empty)
-        self.records[change.version] = records.applied(row, change)
-
-    def _drop_versions(self, first: int, last: int) -> None:
-        for version in [v for v in self.records if first <= v <= last]:
-            del self.records[version]
-        self.revisions = {
-            seq: each for seq, each in self.revisions.items() if not first <= each.version <= last
-        }
-        for version in [v for v in self.checkpoints if first <= v <= last]:
-            del self.checkpoints[version]
-        gone = {v: mark for v, mark in self.marks.items() if first <= v <= last}
-        names = {(mark.space, mark.name) for mark in gone.values()}
-        self.marks = {v: mark for v, mark in self.marks.items() if v not in gone}
-        self.writes = {seq: w for seq, w in self.writes.items() if (w.space, w.name) not in names}
-
-    def _apply_to_signals(self, change: AddSignal | TakeSignal) -> None:
-        if isinstance(change, AddSignal):
-            if change.signal.signal_id in self.signals:
-                raise ValueError(f"the id of signal {change.signal.signal_id} was used before")
-            self.signals[change.signal.signal_id] = change.signal
-            return
-        signal = self.signals[change.signal_id]
-        if signal.is_taken:
-            raise ValueError(f"signal {change.signal_id} was taken before")
-        self.signals[change.signal_id] = msgspec.structs.replace(
-            signal, taken_seq=change.seq, taken_at=change.at
-        )
-
-    def _apply_to_others(self, change: Change) -> None:
-        match change:
-            case AddMessage():
-                pass  # of no index: a rebuild sends nothing again
-            case AddBudget() | DrawBudget() | AddReservation() | DropReservation():
-                self.books.apply(change)
-            case SettleWait(wait_id, status, seq, by, at):
-                self._settle(self.waits[wait_id], status, (seq, by, at))
-            case CountGroup(group_id, resolved, failed):
-                group = self.groups[group_id]
-                self.groups[group_id] = waits.counted(group, resolved=resolved, failed=failed)
-            case CloseGroup(group_id, status, seq, by, at):
-                self._close(self.groups[group_id], status, (seq, by, at))
-            case CloseRunWaits(seq, by, at):
-                for group in list(self.groups.values()):
-                    if group.status is waits.GroupStatus.OPEN:
-                        self._close(group, waits.GroupStatus.CANCELLED, (seq, by, at))
-            case _:
-                raise AssertionError(f"{type(change).__name__} is not a change")
-
-    def _close(self, group: Group, status: waits.GroupStatus, by: tuple[int, str, int]) -> None:
-        self.groups[group.group_id] = msgspec.structs.replace(
-            group, status=status, closed_seq=by[0]
-        )
-        for wait_id in self._by_group.get(group.group_id, ()):
-            if self.waits[wait_id].status is waits.WaitStatus.OPEN:
-                self._settle(self.waits[wait_id], waits.WaitStatus.CANCELLED, by)
-
-    def _settle(self, wait: Wait, status: waits.WaitStatus, by: tuple[int, str, int]) -> None:
-        self.waits[wait.wait_id] = msgspec.structs.replace(
-            wait, status=status, result_seq=by[0], settled_by=by[1], settled_at=by[2]
-        )
-
-
-def why(error: Exception) -> str:
-    """Return why an entry cannot be replayed, in words."""
-    if isinstance(error, KeyError):
-        return f"no entry before it tells of {error.args[0]}"
-    return str(error) or "it does not follow from those before it"
-
-
-def replayed(entries: Iterable[Entry]) -> Indexes:
-    """The rows that a whole journal makes; raises JournalCorrupted where it cannot be followed."""
-    rows = Indexes()
-    for entry in entries:
-        try:
-            rows.apply_entry(entry)
-        except (LookupError, AssertionError, ValueError) as error:
-            raise JournalCorrupted(
-                f"entry {entry.seq} of run {entry.run_id} cannot be replayed: {why(error)}; the "
-                "indexes were left as they are, `holdfast audit verify` names every damaged entry"
-            ) from error
-    if rows.run is None:
-        raise JournalCorrupted("there is no journal to rebuild from; the indexes were left alone")
-    return rows
+CHANGES: Final[dict[type, Callable[[Entry, Any], Sequence[Change]]]] = {
+    checkpoints.CheckpointCreated: _created,
+    **dict.fromkeys(
+        (checkpoints.Deleted, marks.Pruned, marks.Written, marks.Erased),
+        _of_marks,
+    ),
+    effects.Issued: _issued,
+    effects.EffectSettled: _settled,
+    waits.WaitsOpened: _opened,
+    waits.WaitSettled: _wait_settled,
+    waits.Closed: _closed,
+    runs.RunFinished: _no_longer_waiting,
+    runs.Rewound: _no_longer_waiting,
+    signals.SignalReceived: _received,
+    signals.SignalTaken: _taken,
+    **dict.fromkeys(get_args(records.Facts), records.changes_of),
+    **dict.fromkeys(get_args(budgets.Facts), _of_budget),
+}
+"""What an entry does to the indexes, by the type of its facts. Entries of other types do nothing to
+them beside their run's row."""

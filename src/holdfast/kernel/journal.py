@@ -253,14 +253,14 @@ def verify(
         if entry.body is None and entry.seq not in erased:
             what = "has no body, and no erasure is on the record"
             yield Problem(entry.run_id, entry.seq, Flaw.EMPTY, what)
-        elif not fits(entry, after.link):
+        elif not is_intact(entry, after.link):
             what = "does not fit the chain: it or the one before was changed"
             yield Problem(entry.run_id, entry.seq, Flaw.CHANGED, what)
         after = entry.position
 
 
-def fits(entry: Entry, previous_link: bytes) -> bool:
-    """Whether an entry's link is that of its header and body after the link before it."""
+def is_intact(entry: Entry, previous_link: bytes) -> bool:
+    """Whether an entry is what its link says: its body too, unless that was erased."""
     try:
         digest = entry.digest
         return digest is not None and link_of(previous_link, header_of(entry), digest) == entry.link
@@ -274,11 +274,6 @@ def corrupted(problem: Problem) -> JournalCorrupted:
         f"entry {problem.seq} of run {problem.run_id} {problem.what}; "
         "`holdfast audit verify` names every damaged entry"
     )
-
-
-def is_intact(entry: Entry, previous_link: bytes) -> bool:
-    """Whether an entry is what its link says: its body too, unless that was erased."""
-    return fits(entry, previous_link)
 
 
 def check_understood(entry: Header) -> None:

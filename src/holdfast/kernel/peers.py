@@ -79,6 +79,18 @@ def call_of(wait_id: str, address: str) -> str:
     return call_at(address) or wait_id
 
 
+OWING: Final = frozenset(
+    {
+        Kind.WAITS_OPENED,
+        Kind.WAIT_RESOLVED,
+        Kind.WAIT_EXPIRED,
+        Kind.WAIT_CANCELLED,
+        Kind.AGENT_HANDOFF,
+    }
+)
+"""The kinds of entries that may make any run owe a message; others only one with a caller."""
+
+
 def owed(run: RunRow | None, entry: Entry, facts: Any) -> list[AddMessage]:
     """What an entry makes its run owe; `run` is as it was before."""
     match facts:

@@ -36,6 +36,12 @@ OPEN_LIMIT: Final = 65
 """How many open waits of a group a store counts at most."""
 
 
+PROVING: Final = frozenset(
+    {Kind.EFFECT_ISSUED, Kind.SIGNAL_RECEIVED, Kind.SIGNAL_TAKEN, Kind.WAITS_OPENED}
+)
+"""The kinds of entries that have a proof although they do not change their run's row."""
+
+
 def proof_of(run_id: str, facts: msgspec.Struct, changed_run: RunRow | None) -> bytes | None:
     """Return the proof of an entry; `changed_run` is the run if the entry changes its row."""
     if changed_run is not None:

@@ -66,6 +66,19 @@ MOVES: Final[dict[Kind, tuple[frozenset[RunStatus], RunStatus]]] = {
     Kind.RECOVERY_INITIATED: (frozenset({RunStatus.READY, RunStatus.RUNNING}), RunStatus.READY),
 }
 
+CHANGING: Final = frozenset(
+    {
+        *MOVES,
+        Kind.RUN_CREATED,
+        Kind.GROUP_CLOSED,
+        Kind.HANDOFF_REQUESTED,
+        Kind.HANDOFF_ACKNOWLEDGED,
+        Kind.RECOVERY_COMPLETED,
+        Kind.RECOVERY_FAILED,
+    }
+)
+"""The kinds of entries that may change a run's row. All others leave it as it is."""
+
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A run as stored in its row. `lease_seq` names the entry that gave `worker` its lease."""

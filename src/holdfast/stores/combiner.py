@@ -9,6 +9,7 @@ the outcome is unknown.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.errors import OutcomeUnknown, StoreBusy, StoreClosed
@@ -148,7 +149,7 @@ class Combiner:
 
     def _write(self, batch: _Batch) -> None:
         writes = [submitted.write for submitted in batch]
-        self._apply(writes, lambda answers, error: self._written(batch, answers, error))
+        self._apply(writes, partial(self._written, batch))
 
     def _written(
         self, batch: _Batch, answers: list[Any] | None, error: BaseException | None

@@ -12,7 +12,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.kernel.indexes import Change, Indexes
+from holdfast.kernel.index_rows import Indexes
+from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.messages import Move, QueuedMessage
@@ -33,7 +34,18 @@ from holdfast.stores.reads import (
     WriteReads,
 )
 
-LookForForeign = Callable[[Callable[[bool], None]], None]
+
+class LookForForeign(Protocol):
+    """Calls back with whether another process has committed since the last look.
+
+    `begun` and `ended` count the batches that this process itself writes.
+    """
+
+    @property
+    def begun(self) -> int: ...
+    @property
+    def ended(self) -> int: ...
+    def __call__(self, then: Callable[[bool], None], /) -> None: ...
 
 
 class BegunRun(msgspec.Struct, frozen=True, gc=False):
@@ -370,7 +382,7 @@ class Store(Protocol):
     def submit(self, write: Write) -> Awaitable[Any]:
         """Apply a write: an Outcome for a Commit, the decision's answer for the others.
 
-        The store owns what was submitted: cancelling the caller does not withdraw it.
+        The store owns what was submitted: cancelling a caller that awaits it does not withdraw it.
         """
         ...
 

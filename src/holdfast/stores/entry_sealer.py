@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast import ids
-from holdfast.kernel import indexes, journal, peers, proofs
+from holdfast.kernel import indexes, journal, peers, proofs, runs
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Origin, Position
 from holdfast.kernel.runs import RunRow
@@ -25,13 +25,18 @@ def seal_all(
     """Seal drafts one after another; `run` is as it was at `after`, None before its first entry."""
     entries: list[Entry] = []
     changes: list[Change] = []
-    for draft in drafts:
-        changed = indexes.fold_run(run, journal.next_header(after, draft, origin), draft.facts)
-        proof = proofs.proof_of(origin.run_id, draft.facts, None if changed is run else changed)
-        entry = journal.seal(after, draft, origin, ids.nonce(), proof)
-        owed = peers.owed(run, entry, draft.facts)
-        run = changed
-        changes += [*indexes.changes_of(entry, draft.facts), *owed]
+    for draft, nonce in zip(drafts, ids.nonces(len(drafts)), strict=True):
+        kind, facts, before, proof = draft.kind, draft.facts, run, None
+        # Most entries leave the run as it is, prove nothing, and make it owe nothing.
+        if run is None or kind in runs.CHANGING or run.schema < journal.SCHEMA:
+            run = indexes.fold_run(run, journal.next_header(after, draft, origin), facts)
+        if run is not before or kind in proofs.PROVING:
+            proof = proofs.proof_of(origin.run_id, facts, None if run is before else run)
+        entry = journal.seal(after, draft, origin, nonce, proof)
+        if (find := indexes.CHANGES.get(type(facts))) is not None:
+            changes += find(entry, facts)
+        if before is not None and (before.reply_to or kind in peers.OWING):
+            changes += peers.owed(before, entry, facts)
         entries.append(entry)
-        after = entry.position
+        after = Position(entry.seq, entry.link)
     return SealedEntries(entries, changes, run, after)

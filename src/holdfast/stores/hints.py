@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.errors import IntegrityError
 from holdfast.kernel import proofs
-from holdfast.kernel.indexes import Indexes
+from holdfast.kernel.index_rows import Indexes
 from holdfast.kernel.peers import call_at
 from holdfast.kernel.runs import RunRow
 from holdfast.kernel.waits import Wait

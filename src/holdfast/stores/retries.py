@@ -10,12 +10,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from holdfast.errors import StoreBusy, StoreFull, StoreUnavailable
+from holdfast.errors import HoldfastError, StoreBusy, StoreFull, StoreUnavailable
 from holdfast.settings import Settings
 from holdfast.telemetry import STORE_RETRIED, Telemetry
 
 T = TypeVar("T")
-_PASSING: Final = (StoreBusy, StoreFull, StoreUnavailable)
+PASSING: Final = (StoreBusy, StoreFull, StoreUnavailable)
 
 
 class Retries:
@@ -32,16 +32,25 @@ class Retries:
 
     async def after(self, first: Awaitable[T], again: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `first`, or else of one of some more tries; raise the last error."""
-        until = time.monotonic() + self._patience
+        begun = time.monotonic()
+        try:
+            return await first
+        except PASSING as error:
+            return await self.again(again, error, begun=begun)
+
+    async def again(
+        self, attempt: Callable[[], Awaitable[T]], error: HoldfastError, *, begun: float
+    ) -> T:
+        """Try again what failed with one of PASSING; `begun` is when the first try was begun."""
         pause = self._pause
         for _ in range(self._tries):
-            try:
-                return await first
-            except _PASSING:
-                if time.monotonic() + pause > until:
-                    raise
+            if time.monotonic() + pause > begun + self._patience:
+                break
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause *= 2
             self._telemetry.count(STORE_RETRIED)
-            first = again()
-        return await first
+            try:
+                return await attempt()
+            except PASSING as newer:
+                error = newer
+        raise error

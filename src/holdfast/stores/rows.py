@@ -33,7 +33,8 @@ class Shape(Generic[T]):
         fields = msgspec.structs.fields(of)
         self._make = of
         self._names = tuple(field.name for field in fields)
-        self._get: Callable[[T], Row] = attrgetter(*self._names)
+        self.columns: Callable[[T], Row] = attrgetter(*self._names)
+        """The fields as they are: the row of a type that needs no conversion."""
         self._store: list[tuple[int, Callable[[Any], Any]]] = []
         self._load: list[tuple[int, Callable[[Any], Any]]] = []
         for index, field in enumerate(fields):
@@ -54,8 +55,8 @@ class Shape(Generic[T]):
 
     def row(self, value: T) -> Row:
         if not self._store:
-            return self._get(value)
-        columns = list(self._get(value))
+            return self.columns(value)
+        columns = list(self.columns(value))
         for index, convert in self._store:
             columns[index] = convert(columns[index])
         return tuple(columns)

@@ -6,8 +6,18 @@ Take a ticket, look at the store, then wait with the ticket: what changed in bet
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-LookForForeign = Callable[[Callable[[bool], None]], None]
-"""Calls back with whether another process has committed since the last look."""
+
+class LookForForeign(Protocol):
+    """Calls back with whether another process has committed since the last look.
+
+    `begun` and `ended` count the batches that this process itself writes.
+    """
+
+    @property
+    def begun(self) -> int: ...
+    @property
+    def ended(self) -> int: ...
+    def __call__(self, then: Callable[[bool], None], /) -> None: ...
 
 
 class Wakeups(Protocol):

@@ -30,8 +30,7 @@ class LocalWakeups:
         return bool(self._waiting)
 
     def notify(self, topics: Iterable[str]) -> None:
-        for topic in topics:
-            self.notify_slot(slot_of(topic))
+        self.notify_slots(map(slot_of, topics))
 
     def notify_all(self) -> None:
         """Wake every waiter: what changed is not known."""
@@ -56,11 +55,12 @@ class LocalWakeups:
             if not self._waiting[slot]:
                 del self._waiting[slot]
 
-    def notify_slot(self, slot: int) -> None:
-        """Wake the waiters of the topics that share a counter."""
-        self._counts[slot] += 1
-        if slot in self._waiting:
-            _wake(self._waiting[slot])
+    def notify_slots(self, slots: Iterable[int]) -> None:
+        """Wake the waiters of the topics that have one of these counters."""
+        for slot in slots:
+            self._counts[slot] += 1
+            if slot in self._waiting:
+                _wake(self._waiting[slot])
 
 
 def slot_of(topic: str) -> int:

@@ -117,8 +117,7 @@ class PostgresWakeups(LocalWakeups):
         if not all(slot.isdecimal() and int(slot) < SLOTS for slot in slots):
             self.notify_all()
             return
-        for slot in slots:
-            self.notify_slot(int(slot))
+        self.notify_slots(map(int, slots))
 
 
 def _is_being_closed() -> bool:

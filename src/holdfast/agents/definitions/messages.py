@@ -79,6 +79,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+WITHOUT_USAGE: Final = frozenset({str, bytes, int, float, bool, type(None)})
+"""Types of replies that cannot report what they cost."""
+
+
 def usage_of(reply: object) -> Usage | None:
     """Return the usage that a reply reports, if any, as an object or dict with the usual names."""
     used = _field(reply, ("usage",))

@@ -6,7 +6,7 @@ The arguments of every tool are checked before anything is on record.
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -31,36 +31,8 @@ class Key(str):
         return made
 
 
-class ToolArguments(Protocol):
-    """The arguments of a tool."""
-
-    @property
-    def key_parameter(self) -> str:
-        """The argument that Holdfast gives the key in; empty if there is none."""
-        ...
-
-    @property
-    def parameters(self) -> tuple[str, ...]: ...
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The JSON Schema of all arguments, for a model."""
-        ...
-
-    def parse(self, given: object) -> dict[str, Any]:
-        """Arguments of a model as the function takes them; raises msgspec.ValidationError."""
-        ...
-
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The same for arguments given in Python; raises MisuseError."""
-        ...
-
-    def is_default(self, name: str, value: object) -> bool:
-        """Whether leaving an argument out would mean the same."""
-        ...
-
-
 class SignatureArguments:
-    """What a function takes."""
+    """What a function takes. `key_parameter` is the argument that Holdfast gives the key in."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function = function
@@ -70,6 +42,7 @@ class SignatureArguments:
 
     @property
     def schema(self) -> dict[str, Any]:
+        """The JSON Schema of all arguments, for a model."""
         try:
             found = type_conversion.schema(self._shape)
         except TypeError as error:
@@ -80,22 +53,23 @@ class SignatureArguments:
         return {key: value for key, value in found.items() if key != "title"}
 
     def parse(self, given: object) -> dict[str, Any]:
+        """Arguments of a model as the function takes them; raises msgspec.ValidationError."""
         made = type_conversion.parse(given, self._shape)
         return {name: getattr(made, name) for name in made.__struct_fields__}
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The same for arguments given in Python; raises MisuseError."""
         if self.key_parameter in kwargs:
             raise MisuseError(f"{self.key_parameter} of {self._name} is given by Holdfast")
-        whole = self._signature
-        visible = [p for p in whole.parameters.values() if p.name != self.key_parameter]
         try:
-            bound = whole.replace(parameters=visible).bind(*args, **kwargs)
+            bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise MisuseError(f"{self._name}() cannot be called like this: {error}") from error
         bound.apply_defaults()
         return {name: self._typed(name, value) for name, value in bound.arguments.items()}
 
     def is_default(self, name: str, value: object) -> bool:
+        """Whether leaving an argument out would mean the same."""
         parameter = self._signature.parameters[name]
         if parameter.default is parameter.empty:
             return False
@@ -118,7 +92,10 @@ class SignatureArguments:
 
     @functools.cached_property
     def _signature(self) -> inspect.Signature:
-        return inspect.signature(self._function)
+        """The signature without the key, which Holdfast gives."""
+        whole = inspect.signature(self._function)
+        visible = [p for p in whole.parameters.values() if p.name != self.key_parameter]
+        return whole.replace(parameters=visible)
 
 
 class JsonSchemaArguments:
@@ -162,6 +139,9 @@ class JsonSchemaArguments:
             return False
         default = cast("Mapping[str, Any]", described)["default"]
         return _is_same(value, default, what=f"{name} of {self._name}")
+
+
+ToolArguments = SignatureArguments | JsonSchemaArguments
 
 
 def _is_same(one: object, other: object, *, what: str) -> bool:

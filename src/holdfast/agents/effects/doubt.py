@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import clock
-from holdfast.agents.definitions.tools import Happened, ToolPolicy, Verdict
+from holdfast.agents.definitions.tool_policy import ToolPolicy
+from holdfast.agents.definitions.tools import Happened, Verdict
 from holdfast.errors import NotDone
 from holdfast.kernel.effects import Effect
 from holdfast.telemetry import log

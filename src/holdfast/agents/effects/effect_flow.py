@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.agents.definitions.tools import Happened, ToolPolicy
+from holdfast.agents.definitions.tool_policy import ToolPolicy
+from holdfast.agents.definitions.tools import Happened
 from holdfast.agents.effects import doubt
 from holdfast.agents.effects.doubt import Adopt, Answer, AskAgain, DidNot, TooEarly, TryAgain
 from holdfast.engine.effects import Begun

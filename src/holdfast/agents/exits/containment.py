@@ -51,11 +51,16 @@ def exits_as_errors() -> Generator[None]:
     try:
         yield
     except BaseException as error:
-        if is_exit(error):
-            raise RuntimeError(
-                f"it raised {type(error).__name__}: {error}, and so it alone was ended"
-            ) from error
+        raise_exit_as_error(error)
         raise
+
+
+def raise_exit_as_error(error: BaseException) -> None:
+    """Raise a RuntimeError in place of what would end the worker; return for all else."""
+    if is_exit(error):
+        raise RuntimeError(
+            f"it raised {type(error).__name__}: {error}, and so it alone was ended"
+        ) from error
 
 
 async def carried(code: Coroutine[Any, Any, T]) -> T:

@@ -122,7 +122,8 @@ class Gate:
         self._branches: set[asyncio.Task[Any]] = set()
         self.branch_ways: list[ExitReason] = []
         self.leaving: BaseException | None = None
-        self._is_closed = False
+        self.is_closed = False
+        """Whether the agent's code has ended."""
 
     @property
     def is_concurrent(self) -> bool:
@@ -130,22 +131,17 @@ class Gate:
         # One that has ended may not have been taken out yet, if the gather was cancelled.
         return any(not branch.done() for branch in self._branches)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the agent's code has ended."""
-        return self._is_closed
-
     def open(self) -> None:
         """Register the present task as the agent's."""
         self._agent_task = asyncio.current_task()
 
     def close(self) -> None:
         """The agent's code has ended: a task that it left behind can do nothing more."""
-        self._is_closed = True
+        self.is_closed = True
 
     def check_open(self, call: str) -> None:
         """Refuse a call of a task that outlived the agent's code."""
-        if self._is_closed:
+        if self.is_closed:
             raise MisuseError(
                 f"{call} of a run was used after its agent's code had ended; nothing was stored. "
                 "Await every task that uses the run before the agent returns"
@@ -157,11 +153,13 @@ class Gate:
             raise Suspend(self.leaving.way)
         if self.leaving is not None:
             raise self.leaving
-        self.check_open(call)
+        if self.is_closed:
+            self.check_open(call)
 
     def check_own_task(self, call: str, *, in_branch: bool = True) -> None:
         """Refuse a call that may suspend where the suspension could be lost."""
-        self.check(call)
+        if self.leaving is not None or self.is_closed:
+            self.check(call)
         task = asyncio.current_task()
         if task is self._agent_task or (in_branch and task in self._branches):
             return

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast import clock
+from holdfast import clock, ids
 from holdfast.agents.definitions.messages import usage_of
 from holdfast.agents.exits.exit_reasons import BlockExit, DelayExit, ExitReason
 from holdfast.agents.exits.interruptions import finish_first
@@ -49,8 +49,7 @@ class CallBudget:
 
         It is counted under the model's name if the agent declares one.
         """
-        rules = self._turn.rules
-        what = f"model:{rules.versions.model}" if rules.versions.model else what
+        rules, what = self._turn.rules, self._name_of(what)
         amounts = self._expected() if rules.reserve is None else rules.reserve.amounts
         is_first = self._is_uncounted
         wanted = Purchase(what, amounts + Amounts(turns=int(is_first)), is_estimate=True)
@@ -67,6 +66,10 @@ class CallBudget:
             if is_first and ticket is None:
                 self._is_counting = False
         self._turn.gate.suspend(exit_without_room(answer, wanted))
+
+    def _name_of(self, step: str) -> str:
+        model = self._turn.rules.versions.model
+        return f"model:{model}" if model else step
 
     @property
     def _is_uncounted(self) -> bool:
@@ -101,6 +104,11 @@ class CallBudget:
             self._most = self._expected().most(reported)
             self._costliest.set(list(msgspec.structs.astuple(self._most)))
         return cost
+
+    def record_model(self, what: str, reply: object) -> None:
+        """Stage what a reply that no budget paid for says it cost."""
+        ticket = Ticket(str(ids.uuid7()), self._name_of(what), NOTHING)
+        self.charge_model(ticket, reply)
 
     async def tell_others(self, ticket: Ticket, cost: Recorded | None) -> None:
         """Report to the budgets of other runs what a call cost."""

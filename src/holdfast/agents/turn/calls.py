@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast import names
+from holdfast import codec, names
 from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.tools import Arguments, Tool, text_of
 from holdfast.agents.effects.doubt import Answer, CannotTell
@@ -96,7 +96,7 @@ class TurnCall(msgspec.Struct):
     def request(self) -> EffectRequest:
         return EffectRequest(
             tool=self.tool.name,
-            args=self.arguments.values,
+            args=self.arguments.given,
             args_digest=self.arguments.digest,
             call_id=self.call_id,
             key=self.key,
@@ -217,21 +217,25 @@ def type_of(error: BaseException) -> str:
     return type(error).__name__[:200]
 
 
-def storable(tool: str, result: object, *, max_bytes: int) -> Any:
-    """Return a result as it comes back from the record; a text replaces what cannot be stored.
+def storable(tool: str, result: object, *, max_bytes: int) -> tuple[Any, bytes]:
+    """Return a result as it comes back from the record, and its bytes; those of None are none.
 
-    That something happened must be on record, whatever it returned.
+    A text replaces what cannot be stored: that something happened must be on record, whatever it
+    returned.
     """
+    if result is None:
+        return None, b""
     try:
-        size = type_conversion.size(result)
-        if size <= max_bytes:
-            return type_conversion.plain(result)
-        remark = f"{size:,} bytes, at most {max_bytes:,} are stored (max_body_bytes)"
+        data = codec.encode(result, name="result")
+        if len(data) <= max_bytes:
+            return codec.decode(data), data
+        remark = f"{len(data):,} bytes, at most {max_bytes:,} are stored (max_body_bytes)"
     except UnsupportedValue as error:
         remark = str(error)
     log.warning("%s returned what cannot be stored, its text is kept: %s", tool, remark)
     text = storable_text(str(result))
-    return text if len(text) < max_bytes // 4 else f"(a result of {remark})"
+    text = text if len(text) < max_bytes // 4 else f"(a result of {remark})"
+    return text, codec.encode(text)
 
 
 def storable_text(text: str) -> str:

@@ -18,8 +18,9 @@ from holdfast.agents.turn.turn import Turn
 from holdfast.kernel.runs import ENDED, RunStatus
 from holdfast.kernel.travel import START, PastItem, StartedRun
 
+# Not in a step or a tool: their code is left out when the turn is repeated.
 # Weak: a connection or task that is made during the turn copies the context, and may live on.
-_turn: Final[ContextVar[ref[Turn] | None]] = ContextVar("holdfast_turn", default=None)
+placing_turn: Final[ContextVar[ref[Turn] | None]] = ContextVar("holdfast_turn", default=None)
 
 
 class ChildStart(NamedTuple):
@@ -31,16 +32,13 @@ class ChildStart(NamedTuple):
 
 
 @contextmanager
-def placing_starts(turn: Turn | None) -> Generator[None]:
-    """Record what the code in this block starts as steps of a turn; None: do not.
-
-    Not in a step or a tool: their code is left out when the turn is repeated.
-    """
-    token = _turn.set(None if turn is None else ref(turn))
+def placing_starts(turn: Turn) -> Generator[None]:
+    """Record what the code in this block starts as steps of a turn."""
+    token = placing_turn.set(ref(turn))
     try:
         yield
     finally:
-        _turn.reset(token)
+        placing_turn.reset(token)
 
 
 async def place(parent_id: str, agent: str, digest: bytes, run_id: str | None) -> ChildStart | None:
@@ -72,7 +70,7 @@ async def place(parent_id: str, agent: str, digest: bytes, run_id: str | None) -
 
 def _turn_of(parent_id: str) -> Turn | None:
     """Return the turn whose code makes a call now, if it is a turn of this run."""
-    placed_in = _turn.get()
+    placed_in = placing_turn.get()
     turn = None if placed_in is None else placed_in()
     if turn is None or turn.held.run_id != parent_id or turn.gate.is_closed:
         return None

@@ -37,17 +37,18 @@ from holdfast.agents.turn.calls import (
     error_text,
     interrupted,
     is_being_cancelled,
+    judged,
     raised,
     storable,
     type_of,
 )
-from holdfast.agents.turn.child_starts import placing_starts
+from holdfast.agents.turn.child_starts import placing_turn
 from holdfast.agents.turn.memo import RecordedCall
 from holdfast.agents.turn.reads import Reads
 from holdfast.agents.turn.turn import Turn
 from holdfast.engine import effects as engine_effects
 from holdfast.engine.effects import Begun
-from holdfast.errors import KeyReused, NotDone
+from holdfast.errors import HoldfastError, KeyReused, NotDone
 from holdfast.kernel.effects import Effect, EffectStatus
 from holdfast.kernel.journal import Kind
 from holdfast.kernel.runs import BlockedReason
@@ -86,11 +87,16 @@ class TurnEffects:
         if call.only_reads:
             self._reads.place(call)
             return
-        number = self._turn.places.number("call", call.tool.name, call.arguments.digest)
-        where = CallPosition(self._held.run.root_id, self._past.turn, call.call_id, number)
-        own_key = call.tool.key_for(call.arguments, where)
-        call.key = self._past.key_for(call.tool.name, call.arguments.digest, own_key)
-        if any(other.key == call.key for other in beside):
+        past, number = (
+            self._past,
+            self._turn.places.number("call", call.tool.name, call.arguments.digest),
+        )
+        turn = self._held.version if past.is_blank else past.turn
+        where = CallPosition(self._held.run.root_id, turn, call.call_id, number)
+        call.key = call.tool.key_for(call.arguments, where)
+        if not past.is_blank:
+            call.key = past.key_for(call.tool.name, call.arguments.digest, call.key)
+        if not self._turn.is_replayed or any(other.key == call.key for other in beside):
             return
         call.recorded = self._turn.memo.call(call.key)
         if call.recorded is not None:
@@ -104,30 +110,54 @@ class TurnEffects:
             self._turn.memo.give_back(call.key, call.recorded)
             call.recorded = call.begun = None
 
+    async def make(self, call: TurnCall) -> CallOutcome:
+        """Make a placed call of the agent's own code. Returns its outcome."""
+        (outcome,) = await self.carry_out([call])
+        if self._turn.is_counted:
+            self._turn.context_usage.count_call(is_error=outcome.error is not None)
+        return outcome
+
     async def carry_out(self, calls: Sequence[TurnCall]) -> list[CallOutcome]:
-        """Make the calls that have no recorded outcome. Returns all outcomes in order."""
-        for call in calls:
-            self._past.use(call.key)
+        """Make the calls that have no recorded outcome. Returns all outcomes in order.
+
+        Leaves the agent's code if an outcome has to be waited for, or the store fails.
+        """
+        if not self._past.is_blank:
+            for call in calls:
+                self._past.use(call.key)
         self._take_off(calls)
         try:
-            with self._held.stage.joining():
-                await finish_first(self._begin(calls), undo=lambda _: self._withdraw(calls))
-        except BaseException as error:
-            for call in calls:
-                self._land(call, error)
-            raise
-        if len(calls) > 1:
-            return await self._finish_all(calls)
-        return [await self._finish(call) for call in calls]
+            try:
+                with self._held.stage.joining():
+                    await finish_first(self._begin(calls), undo=lambda _: self._withdraw(calls))
+            except BaseException as error:
+                for call in calls:
+                    self._land(call, error)
+                raise
+            if len(calls) == 1:
+                outcomes = [await self._finish(calls[0])]
+            else:
+                outcomes = await self._finish_all(calls)
+        except Suspend as error:
+            self._gate.suspend(error.way)
+        except HoldfastError as error:
+            self._gate.leave(error)
+        return [judged(call.tool, made) for call, made in zip(calls, outcomes, strict=True)]
 
     async def _begin(self, calls: Sequence[TurnCall]) -> None:
         """Reserve the budget of new calls, and record the intents of those with consequences."""
         to_issue = [call for call in calls if call.is_to_be_issued]
-        if self._turn.memo.has_claims and not self._gate.is_concurrent:
+        if self._turn.is_replayed and self._turn.memo.has_claims and not self._gate.is_concurrent:
             to_issue = await self._not_done_before(to_issue)
         reading = [call for call in calls if call.only_reads and call.seen is None]
-        await self._spending.begin_calls([*to_issue, *reading])
+        await self._reserve([*to_issue, *reading])
         await self._issue(to_issue)
+
+    async def _reserve(self, calls: Sequence[TurnCall]) -> None:
+        """Reserve the budget of calls that cost something."""
+        priced = [call for call in calls if call.tool.policy.cost is not None]
+        if priced:
+            await self._spending.begin_calls(priced)
 
     async def _withdraw(self, calls: Sequence[TurnCall]) -> None:
         """Record that calls did not happen: they were cancelled before their tools were called."""
@@ -177,7 +207,7 @@ class TurnEffects:
 
     async def _issue(self, calls: Sequence[TurnCall]) -> None:
         """Record the intents of the calls that the budget has room for."""
-        await self._spending.begin_calls([call for call in calls if call.refused is None])
+        await self._reserve([call for call in calls if call.refused is None])
         calls = [call for call in calls if call.refused is None]
         if not calls:
             return
@@ -314,8 +344,11 @@ class TurnEffects:
         limit = tool.policy.limit_seconds
         key = Key(call.key, run_id=self._held.run_id, call_id=call.call_id)
         try:
-            with placing_starts(None):
+            token = placing_turn.set(None)
+            try:
                 result = await attempt(tool, call.arguments, key, limit_seconds=limit)
+            finally:
+                placing_turn.reset(token)
         except asyncio.CancelledError as error:
             self._spending.lose_call(call)
             if is_being_cancelled():
@@ -325,7 +358,8 @@ class TurnEffects:
             await self._spending.end_call(call)
             return CallOutcome(error=error_text(tool, error), cause=error)
         await self._spending.end_call(call, result=result)
-        return CallOutcome(storable(tool.name, result, max_bytes=self._max_bytes))
+        value, _ = storable(tool.name, result, max_bytes=self._max_bytes)
+        return CallOutcome(value)
 
     async def _call(self, call: TurnCall, effect: Effect) -> flow.CallAnswer:
         """Call the tool, and return how it ended; TooLate if too little time remains to call it."""
@@ -333,9 +367,10 @@ class TurnEffects:
         half = (effect.limit_at - effect.issued_at) // 2
         if tool.policy.effect == "mutate" and now > effect.issued_at + half:
             return self._too_late(call, now)
-        await self._spending.begin_calls([call])
-        if call.refused is not None:
-            raise Suspend(call.refused)
+        if tool.policy.cost is not None:
+            await self._spending.begin_calls([call])
+            if call.refused is not None:
+                raise Suspend(call.refused)
         try:
             return flow.Returned(await self._invoke(call, effect))
         except asyncio.CancelledError as error:
@@ -361,13 +396,16 @@ class TurnEffects:
             left = tool.policy.limit_seconds
         self._turn.called_effects.add(effect.effect_id)
         faults.point("tool.before_call")
+        token = placing_turn.set(None)
         try:
-            with under_way(effect.effect_id), placing_starts(None):
+            with under_way(effect.effect_id):
                 result = await attempt(tool, call.arguments, key, limit_seconds=left)
         except Exception as error:
             is_free = isinstance(error, (NotDone, *tool.policy.not_done_on))
             await self._spending.end_call(call, is_free=is_free)
             raise
+        finally:
+            placing_turn.reset(token)
         faults.point("tool.after_call")
         return result
 
@@ -429,23 +467,24 @@ class TurnEffects:
 
     async def _settle(self, call: TurnCall, step: flow.Settle) -> CallOutcome:
         """Record an outcome with this run's next commit, or in the other run that made the call."""
-        effect, result, note = step.begun.effect, step.result, step.note
+        effect, result, note, body = step.begun.effect, step.result, step.note, b""
         is_completed = step.status is EffectStatus.COMPLETED
         if is_completed:
-            result = storable(effect.tool, result, max_bytes=self._max_bytes)
+            result, body = storable(effect.tool, result, max_bytes=self._max_bytes)
+        elif result is not None:
+            name = f"result of {effect.tool}"
+            body = codec.encode(result, name=name, limit=self._max_bytes)
         if step.error is not None:
             note = type_of(step.error)
         if effect.run_id == self._held.run_id:
-            self._held.stage.outcome(
-                effect, step.status, result=result, note=note, retry=step.retry
-            )
+            self._held.stage.outcome(effect, step.status, body=body, note=note, retry=step.retry)
         else:
             await engine_effects.Effects(self._context).settle(
                 effect.effect_id, step.status, result=result, note=note, retry=step.retry
             )
         if not is_completed:
             return CallOutcome(error=result, cause=step.error)
-        if not step.is_interrupted:
+        if call.ticket is not None and not step.is_interrupted:
             await self._spending.end_call(call, result=step.result)
         return CallOutcome(result)
 

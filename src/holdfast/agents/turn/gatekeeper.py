@@ -11,7 +11,8 @@ import msgspec
 from holdfast import clock, names
 from holdfast.agents.definitions.questions import APPROVAL, ApprovalRequest, ApprovalVerdict
 from holdfast.agents.definitions.rules import CallRefused
-from holdfast.agents.definitions.tools import Approval, Tool, text_of
+from holdfast.agents.definitions.tool_policy import Approval
+from holdfast.agents.definitions.tools import Tool, text_of
 from holdfast.agents.exits.containment import exits_as_errors
 from holdfast.agents.exits.exit_reasons import WaitExit
 from holdfast.agents.turn.calls import TurnCall, describe

@@ -64,8 +64,8 @@ class HandoffExit:
     def __init__(self, turn: Turn, run: "Run") -> None:
         self._turn = turn
         self._run = run
-        self._is_clean = turn.memo.is_untouched
-        self._is_between_turns = turn.memo.is_untouched
+        self.is_clean = turn.memo.is_untouched
+        """Whether the agent's code has done nothing yet in this turn, as far as is known."""
 
     def due(self) -> Trigger | None:
         """Return why a fresh context should continue; None if it should not."""
@@ -74,14 +74,14 @@ class HandoffExit:
         asked, counted = asked_from_outside(self._turn.held), self._turn.counted_usage
         return asked if asked is not None or counted is None else counted.due()
 
-    def begin_turn(self) -> None:
-        """Note that a turn was stored, and the next has not begun."""
-        self._is_between_turns = self._is_clean = True
-
     async def leave_if_due(self) -> None:
-        """Leave the run to a fresh context before another turn begins, if there is a reason."""
-        trigger = self.due() if self._is_between_turns else None
-        self._is_between_turns = False
+        """Leave the run to a fresh context before its first turn begins, if there is a reason."""
+        if self.is_clean:
+            await self.leave_between_turns()
+
+    async def leave_between_turns(self) -> None:
+        """The same when a turn was stored, and the next has not begun."""
+        trigger = self.due()
         if trigger is not None:
             await self._leave_or_fail(trigger)
 
@@ -92,10 +92,10 @@ class HandoffExit:
         cannot be helped by another: its run is blocked.
         """
         usage = self._turn.counted_usage
-        is_judged = self._turn.handoffs is not None and self._is_clean
+        is_judged = self._turn.handoffs is not None and self.is_clean
         if usage is None or usage.rules is None or not is_judged:
             return
-        self._is_clean = False
+        self.is_clean = False
         limit, window = usage.rules.limit_tokens, usage.rules.window_tokens
         seen = usage.projected(talk)
         share = f"{seen:,} of {window:,} tokens ({seen / window:.0%})"

@@ -62,6 +62,7 @@ class Memo:
         self._by_wait: dict[str, RecordedWait] = {}
         self._taken: dict[bytes, str] = {}
         self.answered = False
+        """Whether the turn begins with the answer to a message."""
         self.passed = 0
         """How many ends of turns were passed over before the last of what is on record."""
         self.is_blank = True
@@ -71,13 +72,6 @@ class Memo:
         for entry in entries:
             self.is_blank &= entry.kind.startswith(("RUN_", "LEASE_", "RECOVERY_"))
             self._read(entry)
-
-    @classmethod
-    def after_answer(cls) -> "Memo":
-        """The memo of a turn that begins with the answer to a message."""
-        memo = cls()
-        memo.answered = True
-        return memo
 
     def step(self, name: str, digest: bytes) -> RecordedStep | None:
         """The result of the next such step, if it is on record."""

@@ -77,7 +77,7 @@ class Peers:
     @cached_property
     def artifacts(self) -> Log[Any]:
         """What the run and its peers have produced."""
-        view = Log[Any](self._held, ARTIFACTS, cast(Any, Any), lambda _: None)
+        view = Log[Any](self._held, ARTIFACTS, cast(Any, Any))
         self._turn.views.append(view)
         return view
 

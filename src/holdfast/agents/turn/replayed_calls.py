@@ -42,6 +42,11 @@ class ReplayedCalls:
             held.append(PAST, *self._left)
             if self._keys:
                 held.set(RESEND, self._keys)
+        self.is_blank = not (self._left or self._keys) and self._turn is None
+        """Whether the run never went back: its calls have their own keys, its turns their number.
+
+        Then nothing is ever found here.
+        """
 
     @property
     def turn(self) -> int:

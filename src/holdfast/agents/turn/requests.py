@@ -14,9 +14,9 @@ from holdfast.agents.definitions.progress_tools import UNCOUNTED, is_noting
 from holdfast.agents.definitions.rules import CallRefused, Repeats
 from holdfast.agents.definitions.tokens import fitting, shares
 from holdfast.agents.definitions.tools import Arguments, Tool, text_of
-from holdfast.agents.exits.exit_reasons import ExitReason, Suspend, WaitExit, first_exit
+from holdfast.agents.exits.exit_reasons import ExitReason, WaitExit, first_exit
 from holdfast.agents.turn.blobs import Blobs
-from holdfast.agents.turn.calls import CallOutcome, TurnCall, judged, usable_id
+from holdfast.agents.turn.calls import CallOutcome, TurnCall, usable_id
 from holdfast.agents.turn.effects import TurnEffects
 from holdfast.agents.turn.gatekeeper import Gatekeeper
 from holdfast.agents.turn.peers import Peers
@@ -66,7 +66,7 @@ class Requests:
         asked = first_exit(unapproved) if unapproved else None
         if asked is not None and calls_to_make:
             asked = await self._ask_at_once(asked)
-        outcomes = iter(await self._carry_out(calls_to_make))
+        outcomes = iter(await self._effects.carry_out(calls_to_make))
         if asked is not None:
             self._leave_to(asked)
         pairs = list(zip(calls, prepared, strict=True))
@@ -76,24 +76,20 @@ class Requests:
             counted.count_calls(made, answers)
         return answers
 
-    async def make_one(self, call: TurnCall) -> CallOutcome:
-        """Make a call of the agent's own code; raises ToolFailed if a person refuses it."""
-        self._effects.place(call)
+    async def check_permitted(self, call: TurnCall) -> None:
+        """Leave the run until a person permits a call of the agent's own code, if one must.
+
+        Raises ToolFailed if it is refused.
+        """
         try:
             way = await self._gatekeeper.check(call)
         except CallRefused as refused:
             self._effects.displace(call)
-            self._count_one(is_error=True)
+            if (counted := self._turn.counted_usage) is not None:
+                counted.count_call(is_error=True)
             raise ToolFailed(str(refused)) from None
         if way is not None:
             self._leave_to(way)
-        (outcome,) = await self._carry_out([call])
-        self._count_one(is_error=outcome.error is not None)
-        return outcome
-
-    def _count_one(self, *, is_error: bool) -> None:
-        if (counted := self._turn.counted_usage) is not None:
-            counted.count_call(is_error=is_error)
 
     async def _prepare(self, call: ToolCall, by_key: dict[str, Prepared]) -> Prepared:
         """Decide what to do with a call; of equal ones in a batch, the first decides for all."""
@@ -221,12 +217,3 @@ class Requests:
         except TurnDiverged as error:
             self._gate.leave(error)
         self._gate.suspend(way)
-
-    async def _carry_out(self, calls: list[TurnCall]) -> list[CallOutcome]:
-        try:
-            outcomes = await self._effects.carry_out(calls)
-        except (Suspend, HoldfastError) as error:
-            if isinstance(error, Suspend):
-                self._gate.suspend(error.way)
-            self._gate.leave(error)
-        return [judged(call.tool, made) for call, made in zip(calls, outcomes, strict=True)]

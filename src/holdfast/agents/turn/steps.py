@@ -12,10 +12,11 @@ from typing import Any, Final, cast
 
 from holdfast import codec, faults, names
 from holdfast.agents.conversion import type_conversion
+from holdfast.agents.definitions.messages import WITHOUT_USAGE
 from holdfast.agents.exits.containment import is_exit
 from holdfast.agents.exits.threads import call_in_thread
 from holdfast.agents.turn.call_budget import CallBudget
-from holdfast.agents.turn.child_starts import placing_starts
+from holdfast.agents.turn.child_starts import placing_turn
 from holdfast.agents.turn.replayed_calls import step_of
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import Log, Value
@@ -28,17 +29,20 @@ _WORTH_NAMING: Final = 64
 class Steps:
     """The recorded calls of one pass over a run."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, spending: CallBudget) -> None:
         self._turn = turn
+        self._spending = spending
 
-    def ref_of(self, item: object) -> Ref | None:
-        """The entry that an object came from, if it may be named in its place."""
+    def stored_as(self, item: object, is_immutable: bool) -> tuple[Ref, bytes] | None:
+        """The entry that an object came from, if it may be named in its place, and its bytes."""
         found = self._turn.refs.get(id(item))
-        if found is None or not self._turn.held.stage.can_name(found[1]):
+        if found is None:
             return None
+        body = self._turn.held.stage.recorded.get(found[1].seq)
         # Somebody may have changed it meanwhile: then its current value is stored.
-        is_same = codec.encode(item) == self._turn.held.stage.body_of(found[1])
-        return found[1] if is_same else None
+        if body is None or not (is_immutable or codec.encode(item) == body):
+            return None
+        return found[1], body
 
     async def call(
         self,
@@ -46,53 +50,72 @@ class Steps:
         function: Callable[..., Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        *,
-        paying: CallBudget | None = None,
     ) -> Any:
-        """Return the result of a call: the recorded one, or a new one that is staged."""
+        """Return the result of a call: the recorded one, or a new one that is staged.
+
+        A call of a model (of a `kind`) is paid for if a budget applies.
+        """
         turn = self._turn
         name = names.check(f"{kind}{name_of(function)}"[: names.MAX_LENGTH], what="a step's name")
-        digest = self._turn.places.of("step", name, digest_of(args, kwargs))
-        recorded = self._turn.memo.step(name, digest)
-        if recorded is not None:
-            ref = self._turn.held.stage.recall(*recorded)
-            return self._given(function, name, ref)
-        is_told = says_what_is_asked(kind, args, kwargs)
-        item = self._turn.past.next("step", name, digest, may_follow_loss=is_told)
-        found = None if item is None else await step_of(turn.context, turn.held.run_id, item)
-        if found is not None:
-            ref = self._turn.stage_step(name, codec.decode(found), args_digest=digest)
-            return self._given(function, name, ref)
-        if paying is None:
-            result = await self._call(function, args, kwargs)
-            return self._given(function, name, self._stage(function, name, result, digest))
-        ticket = await paying.begin_model(name)
+        digest = turn.places.of("step", name, digest_of(args, kwargs))
+        returns = _returned_type(function)
+        if turn.is_replayed and (recorded := turn.memo.step(name, digest)) is not None:
+            return self._given(returns, name, turn.held.stage.recall(*recorded))
+        if not turn.past.is_blank:
+            is_told = says_what_is_asked(kind, args, kwargs)
+            item = turn.past.next("step", name, digest, may_follow_loss=is_told)
+            found = None if item is None else await step_of(turn.context, turn.held.run_id, item)
+            if found is not None:
+                ref = turn.stage_step(name, codec.decode(found), args_digest=digest)
+                return self._given(returns, name, ref)
+        if kind and not turn.held.stage.is_unbudgeted:
+            ref = await self._call_paid(function, args, kwargs, returns, name, digest)
+            return self._given(returns, name, ref)
+        result = await self._call(function, args, kwargs)
+        if kind and type(result) not in WITHOUT_USAGE:
+            self._spending.record_model(name, result)
+        return self._given(returns, name, self._stage(returns, name, result, digest))
+
+    async def _call_paid(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        returns: Any,
+        name: str,
+        digest: bytes,
+    ) -> Ref:
+        """Call a model that a budget pays for, and stage its reply with its cost."""
+        ticket = await self._spending.begin_model(name)
         try:
             result = await self._call(function, args, kwargs)
         except Exception as error:
-            await paying.fail_model(ticket, error)
+            await self._spending.fail_model(ticket, error)
             raise
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) or is_exit(error):
-                paying.lose_model(ticket)
+                self._spending.lose_model(ticket)
             raise
-        cost = paying.charge_model(ticket, result)
+        cost = self._spending.charge_model(ticket, result)
         try:
-            ref = self._stage(function, name, result, digest)
+            return self._stage(returns, name, result, digest)
         finally:
-            await paying.tell_others(ticket, cost)
-        return self._given(function, name, ref)
+            await self._spending.tell_others(ticket, cost)
 
     async def _call(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        with placing_starts(None):
+        token = placing_turn.set(None)
+        try:
             if type_conversion.is_async(function):
                 result = await function(*args, **kwargs)
             else:
                 result = await call_in_thread(function, *args, **kwargs)
+        finally:
+            placing_turn.reset(token)
         faults.point("model.after_call")
-        self._turn.gate.check_open("a step")
+        if self._turn.gate.is_closed:
+            self._turn.gate.check_open("a step")
         if inspect.iscoroutine(result):
             result.close()
             raise UnsupportedValue(
@@ -101,27 +124,24 @@ class Steps:
             )
         return result
 
-    def _stage(self, function: Callable[..., Any], name: str, result: object, digest: bytes) -> Ref:
-        _check_comes_back(function, name, result)
+    def _stage(self, returns: Any, name: str, result: object, digest: bytes) -> Ref:
+        if returns is None:
+            _check_comes_back(name, result)
         return self._turn.stage_step(name, result, args_digest=digest)
 
-    def _given(self, function: Callable[..., Any], name: str, ref: Ref) -> Any:
-        body = self._turn.held.stage.body_of(ref)
+    def _given(self, returns: Any, name: str, ref: Ref) -> Any:
+        body = self._turn.held.stage.recorded[ref.seq]
         value = codec.decode(body)
-        kind = _returned_type(function)
-        if kind is not None:
-            value = type_conversion.convert(value, kind, what=f"the result of {name}")
+        if returns is not None:
+            value = type_conversion.convert(value, returns, what=f"the result of {name}")
         if len(body) >= _WORTH_NAMING:
             self._turn.refs[id(value)] = (value, ref)
         return value
 
 
-def _check_comes_back(function: Callable[..., Any], name: str, made: object) -> None:
+def _check_comes_back(name: str, made: object) -> None:
     """Refuse a result of no declared type that would come back from the record as another one."""
-    if (
-        _returned_type(function) is None
-        and type_conversion.plain(made, what=f"the result of {name}") != made
-    ):
+    if type_conversion.plain(made, what=f"the result of {name}") != made:
         raise MisuseError(
             f"{name} returned a {type(made).__name__}, which would come back from the record as "
             "plain data: say in its signature what it returns"
@@ -181,5 +201,7 @@ def _returned_type(function: Callable[..., Any]) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     target = function if hasattr(function, "__annotations__") else type(function).__call__
-    kind = type_conversion.hints_of(target, what=name_of(function)).get("return", Any)
+    kind = getattr(target, "__annotations__", {}).get("return", Any)
+    if not isinstance(kind, type):  # the name of one, or a type that is made of others
+        kind = type_conversion.hints_of(target, what=name_of(function)).get("return", Any)
     return None if kind is Any else kind

@@ -8,6 +8,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from msgspec import Raw
+
+from holdfast import codec
 from holdfast.agents.definitions.cadence import Pace
 from holdfast.agents.definitions.recovery_policy import TurnClock
 from holdfast.agents.definitions.rules import Rules
@@ -74,18 +77,39 @@ class Turn:
         self._progress: Progress | None = None
         self._context_usage: ContextUsage | None = None
         self._unkept_reads: list[tuple[str, object, bytes]] = []
+        self.keeps_in_memory = context.settings.on_store_failure == "memory"
+        """Whether a turn that the store is away for continues without being stored."""
+        parts = held.saver.parts.values.keys()
+        self.is_counted = rules.handoff is not None or not parts.isdisjoint(_COUNTED_PARTS)
+        """Whether what the context uses is counted, or a handoff was asked for."""
         self._known_versions = known
         self._was_blank = memo.is_blank
         held.stage.is_patient = self.pace.is_patient
-        held.saver.stamp[PART] = part_of(rules.versions)
+        held.saver.stamp[PART] = Raw(codec.encode(part_of(rules.versions)))
         held.saver.before_saving = self.store_changes
         self.begin(memo)
 
     def begin(self, memo: Memo) -> None:
         """Begin a turn of which `memo` is in the journal."""
         self.memo = memo
-        self._passed = memo.passed
-        self.pace.begin(on_record=memo.passed)
+        self.is_replayed = not memo.is_untouched
+        """Whether the journal has something of this turn: else no call looks there."""
+        self.is_due_always = self.rules.cadence in ("turn", "tool") and not memo.passed
+        """Whether the end of this turn is stored, whatever its pace."""
+        self._begin()
+
+    def begin_next(self) -> None:
+        """Begin the turn after one that was stored: the journal has nothing of it."""
+        memo = self.memo
+        if self.is_replayed or memo.answered or memo.has_turn:
+            self.begin(Memo())
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._passed = self.memo.passed
+        if self.pace.passed or not self.is_due_always:
+            self.pace.begin(on_record=self.memo.passed)
         if self.clock is not None:
             self.clock.begin_turn()
         self.places.begin_turn()
@@ -98,6 +122,7 @@ class Turn:
         if self._progress is None:
             self._progress = Progress(self.held, counts=self.rules.handoff is not None)
             self.views.append(self._progress.value)
+            self.is_counted = True
         return self._progress
 
     @property
@@ -111,10 +136,12 @@ class Turn:
     @property
     def counted_usage(self) -> ContextUsage | None:
         """The same if anything is counted, or a handoff was asked for; else None."""
-        is_counted = self._progress is not None or self.rules.handoff is not None
-        if is_counted or not self.held.saver.parts.values.keys().isdisjoint(_COUNTED_PARTS):
-            return self.context_usage
-        return None
+        return self.context_usage if self.is_counted else None
+
+    @property
+    def may_hand_over(self) -> bool:
+        """Whether there may be a reason that a fresh context continues."""
+        return self.handoffs is not None and (self.is_counted or bool(self.held.run.wish))
 
     def store_changes(self) -> None:
         """Make edits of what the agent's code changed in place in the state it was given."""
@@ -123,7 +150,8 @@ class Turn:
 
     def check_claimed(self) -> None:
         """Raise TurnDiverged if the journal has a call that the agent's code did not repeat."""
-        self.memo.check_claimed(run_id=self.held.run_id)
+        if self.is_replayed:
+            self.memo.check_claimed(run_id=self.held.run_id)
 
     @property
     def leaves_no_trace(self) -> bool:
@@ -138,13 +166,16 @@ class Turn:
 
     def stage_step(self, name: str, value: object, *, args_digest: bytes) -> Ref:
         """Stage a result, with how many ends of turns were passed over before it."""
-        self._stage_versions()
-        self._passed = max(self._passed, self.pace.passed)
-        return self.held.stage.step(name, value, args_digest=args_digest, passed=self.pace.passed)
+        passed = self.pace.passed
+        if self._known_versions != self.rules.versions:
+            self._stage_versions()
+        self._passed = max(self._passed, passed)
+        return self.held.stage.step(name, value, args_digest=args_digest, passed=passed)
 
     def stage_before_others(self) -> None:
         """Stage what must be in the journal before something other than a result of a step."""
-        self._stage_versions()
+        if self._known_versions != self.rules.versions:
+            self._stage_versions()
         if self.pace.passed > self._passed:
             self.stage_step(_TURN, None, args_digest=b"")
 
@@ -162,6 +193,5 @@ class Turn:
         self._unkept_reads.clear()
 
     def _stage_versions(self) -> None:
-        if self._known_versions != self.rules.versions:
-            self.held.stage.versions(self.rules.versions)
-            self._known_versions = self.rules.versions
+        self.held.stage.versions(self.rules.versions)
+        self._known_versions = self.rules.versions

@@ -22,18 +22,24 @@ from holdfast.errors import MisuseError, UnsupportedValue
 T = TypeVar("T")
 UNSET: Any = object()
 _NO_BYTES: Final = Raw(b"")
+_ATOMS: Final = frozenset({str, int, float, bool, type(None), bytes})
 
-RefOf = Callable[[object], Ref | None]
+
+StoredAs = Callable[[object, bool], tuple[Ref, bytes] | None]
+"""Finds the entry that an object may be named by in the state, and its bytes; the flag says whether
+the object is immutable."""
 
 
 class Log(Sequence[T], Generic[T]):
     """A list that mostly grows, such as a transcript."""
 
-    def __init__(self, held: LeasedRun, name: str, kind: type[T], ref_of: RefOf) -> None:
+    def __init__(
+        self, held: LeasedRun, name: str, kind: type[T], stored_as: StoredAs | None = None
+    ) -> None:
         self._held = held
         self.name = name
         self.kind = kind
-        self._ref_of = ref_of
+        self._stored_as = stored_as
         self._parts = held.saver.parts
         if name in self._parts.values:
             raise MisuseError(f"{name!r} is a value; read it with run.value({name!r}, ...)")
@@ -70,11 +76,16 @@ class Log(Sequence[T], Generic[T]):
 
     def append(self, item: T) -> None:
         """Add an item to the end."""
-        stored, data = self._encoded(item)
-        self._held.append(self.name, stored)
+        is_fixed = type(item) in _ATOMS or is_immutable(item)
+        ref, data = self._encoded(item, is_fixed=is_fixed)
+        if ref is None:
+            self._held.saver.append_encoded(self.name, data)
+        else:
+            self._held.saver.append(self.name, (ref,))
         self._items.append(item)
-        self._stored.append(Raw(data))
-        self._track(len(self) - 1)
+        self._stored.append(_NO_BYTES if is_fixed else Raw(data))
+        if not is_fixed:
+            self._track(len(self._items) - 1)
 
     def extend(self, items: Iterable[T]) -> None:
         """Add items to the end."""
@@ -83,12 +94,17 @@ class Log(Sequence[T], Generic[T]):
 
     def __setitem__(self, index: int, item: T) -> None:
         at = range(len(self))[index]
-        stored, data = self._encoded(item)
-        self._held.splice(self.name, at, 1, [stored])
+        is_fixed = type(item) in _ATOMS or is_immutable(item)
+        ref, data = self._encoded(item, is_fixed=is_fixed)
+        self._held.splice(self.name, at, 1, [item if ref is None else ref])
         self._unread -= self._items[at] is UNSET
         self._items[at] = item
-        self._stored[at] = Raw(data)
-        self._track(at)
+        self._stored[at] = _NO_BYTES if is_fixed else Raw(data)
+        if not is_fixed:
+            self._track(at)
+            return
+        for places in (self._mutable, self._handed_out, self._kept):
+            places.discard(at)
 
     def __delitem__(self, index: int | slice) -> None:
         places = range(len(self))[index] if isinstance(index, slice) else [range(len(self))[index]]
@@ -142,13 +158,8 @@ class Log(Sequence[T], Generic[T]):
 
     def _track(self, at: int) -> None:
         """The agent's code has the item at a place, and may change it."""
-        if is_immutable(self._items[at]):
-            self._stored[at] = _NO_BYTES
-            for places in (self._mutable, self._handed_out, self._kept):
-                places.discard(at)
-        else:
-            self._mutable.add(at)
-            self._handed_out.add(at)
+        self._mutable.add(at)
+        self._handed_out.add(at)
 
     def _delete(self, start: int, stop: int) -> None:
         self._held.splice(self.name, start, stop - start)
@@ -159,12 +170,14 @@ class Log(Sequence[T], Generic[T]):
         self._handed_out = _without(self._handed_out, start, stop)
         self._kept = _without(self._kept, start, stop)
 
-    def _encoded(self, item: T) -> tuple[object, bytes]:
-        """What is stored for an item, the entry that it is already or itself; and its bytes."""
-        ref = self._ref_of(item)
-        if ref is not None:
-            return ref, b"" if is_immutable(item) else codec.encode(item)
-        return item, type_conversion.check(item, self.kind, what=f"an item of log {self.name!r}")
+    def _encoded(self, item: T, *, is_fixed: bool) -> tuple[Ref | None, bytes]:
+        """The entry that an item is already, if there is one, and its bytes."""
+        if self._stored_as is not None:
+            stored = self._stored_as(item, is_fixed)
+            if stored is not None:
+                return stored
+        data = type_conversion.check(item, self.kind, what=f"an item of log {self.name!r}")
+        return None, data
 
     def _is_as_read(self, at: int, data: bytes) -> bool:
         """Whether an item is as it was stored, though another version of its type wrote it."""

@@ -65,7 +65,8 @@ class SessionPass(Pass):
                 await self.leave(suspended.way)
                 return Ending(False)
             await self._answer(turn, message, reply)
-            memo = Memo.after_answer()
+            memo = Memo()
+            memo.answered = True
             if self.stop_note:
                 await self.leave(HandBackExit(self.stop_note))
                 return Ending(False)

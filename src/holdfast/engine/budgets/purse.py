@@ -81,12 +81,12 @@ class Purse:
             return
         kinds = [entry.kind for entry in entries]
         if Kind.BUDGET_SET not in kinds:
-            self._free_at = self._writer.budget_seq
+            self._know_free(self._writer.budget_seq)
         self._may_have_lost = kinds.count(Kind.RUN_LEASED) > 1
 
     async def set_first(self, limits: Limits, *, note: str) -> bool:
         """Give the run a budget unless it has one; False if it has."""
-        self._free_at = None
+        self._know_free(None)
         if await get_account(self._context, self._writer.run.run_id) is not None:
             return False
         try:
@@ -101,7 +101,7 @@ class Purse:
         Nothing is reserved for a call that is refused by one of the budgets. A first budget that
         somebody gives the run meanwhile counts from the next commit of the run on.
         """
-        accounts = [] if self._is_known_free else await self._accounts()
+        accounts = [] if self._writer.is_unbudgeted else await self._accounts()
         if not accounts:
             return [Ticket(str(ids.uuid7()), each.what, each.amounts) for each in wanted]
         run_id = self._writer.run.run_id
@@ -123,12 +123,11 @@ class Purse:
             faults.point("budget.after_reserve")
         return reserving.answers()
 
-    @property
-    def _is_known_free(self) -> bool:
-        """Whether no budget can apply: the run descends from no run, and its journal sets none."""
-        run = self._writer.run
-        is_unchanged = self._free_at is not None and self._free_at == self._writer.budget_seq
-        return is_unchanged and not run.parent_id and not run.forked_from
+    def _know_free(self, at: int | None) -> None:
+        """Note that the store had no budget when the writer was at a `budget_seq`; None: it had."""
+        self._free_at, run = at, self._writer.run
+        descends = bool(run.parent_id or run.forked_from)
+        self._writer.is_unbudgeted = at == self._writer.budget_seq and not descends
 
     async def _accounts(self) -> list[Account]:
         """Return the budgets to draw on; none while the store is away, if there was none before.
@@ -148,7 +147,7 @@ class Purse:
             if self._free_at is not None and waits_for_store(self._context):
                 return []
             raise
-        self._free_at = None if found else asked_at
+        self._know_free(None if found else asked_at)
         return found
 
     async def settle(
@@ -203,7 +202,7 @@ class Purse:
         lost: list[tuple[Reservation, Recorded]] = []
         recorded = dict(paid)
         run = self._writer.run
-        has_left = self._may_have_lost and not self._is_known_free
+        has_left = self._may_have_lost and not self._writer.is_unbudgeted
         self._may_have_lost = True
         for left in await reservations_by(self._context, run) if has_left else ():
             cost = recorded.get(left.reservation_id)

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from holdfast import clock, codec, names
 from holdfast.engine.budgets.purse import Purse
 from holdfast.engine.context import Context
-from holdfast.engine.effects import Begun, EffectRequest, Issuing
+from holdfast.engine.effect_intents import EffectIntents
+from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.handoffs import HeldHandoffs
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.waits import WaitSpec, opening, results_of
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
 from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan
-from holdfast.engine.writing.sizes import encoded
 from holdfast.engine.writing.stage import Stage
 from holdfast.errors import (
     IllegalMove,
@@ -55,7 +55,7 @@ class LeasedRun:
         self.purse = Purse(context, writer, self.stage)
         self.entries = entries
         """The entries since the last checkpoint, if they were read when the run was leased."""
-        self._issuing: Issuing | None = None
+        self._issuing: EffectIntents | None = None
         self._made: tuple[tuple[Any, ...], Any] | None = None
 
     @property
@@ -115,7 +115,7 @@ class LeasedRun:
         It replaces edits that were not saved; if it is refused, they are kept.
         """
         about = _about(phase, agent, status, label)
-        return self._row_of(await self.saver.checkpoint_whole(state, about))
+        return self._row_of((await self.saver.checkpoint_whole(state, about))[-1])
 
     async def checkpoint(
         self, *, phase: str = "", agent: str = "", status: str = "", label: str = ""
@@ -127,11 +127,11 @@ class LeasedRun:
         stored after all if nothing else is to be stored.
         """
         about = _about(phase, agent, status, label)
-        return self._row_of(await self.saver.checkpoint(about))
+        return self._row_of((await self.saver.checkpoint(about))[-1])
 
     def _row_of(self, created: Entry) -> Checkpoint:
         row = checkpoints.row_of(created, indexes.facts_of(created))
-        return checkpoints.as_spooled(row) if self.is_spooled else row
+        return checkpoints.as_spooled(row) if self._writer.is_spooled else row
 
     async def record(self, name: str, value: object, *, args: object = None) -> codec.Ref:
         """Record a result.
@@ -140,7 +140,7 @@ class LeasedRun:
         value, in place of the result: it is then named there and not stored again.
         """
         names.check(name, what="the name of a step")
-        body = encoded(value, name, self._max_bytes)
+        body = codec.encode(value, name=name, limit=self._max_bytes)
         facts = checkpoints.Step(name, codec.canonical_digest(args) if args is not None else b"")
         (entry,) = await self._writer.append(Draft(Kind.STEP_RECORDED, facts, body))
         self._writer.staged.recorded[entry.seq] = body
@@ -155,7 +155,7 @@ class LeasedRun:
         # A call after a commit whose answer was lost means the same intents.
         issuing = self._issuing
         if issuing is None or not issuing.matches(requests):
-            issuing = Issuing(self._context, self.run, requests)
+            issuing = EffectIntents(self._context, self.run, requests)
         self._issuing = issuing
         while True:
             try:
@@ -168,7 +168,7 @@ class LeasedRun:
 
     async def finish_effect(self, begun: Begun, result: object = None) -> None:
         """Record that an effect happened, and its result."""
-        body = encoded(result, f"result of {begun.effect.tool}", self._max_bytes)
+        body = codec.encode(result, name=f"result of {begun.effect.tool}", limit=self._max_bytes)
         await self._settle(begun, effects.EffectStatus.COMPLETED, body)
 
     async def abandon_effect(self, begun: Begun, *, note: str = "") -> None:
@@ -235,14 +235,14 @@ class LeasedRun:
 
     async def complete(self, result: object = None, *, save: bool = False) -> None:
         """End the run with a result; with `save`, the edits are its last checkpoint."""
-        body = encoded(result, "result", self._max_bytes)
+        body = codec.encode(result, name="result", limit=self._max_bytes)
         self.result = body
         await self._end_lease(Draft(Kind.RUN_COMPLETED, runs.RunFinished(), body), save=save)
 
     async def fail(self, error: str, *, details: object = None) -> None:
         """End the run as failed."""
         facts = runs.RunFinished(names.check_text(error, what="error"))
-        body = encoded(details, "details", self._max_bytes)
+        body = codec.encode(details, name="details", limit=self._max_bytes)
         await self._end_lease(Draft(Kind.RUN_FAILED, facts, body))
 
     async def block(self, reason: BlockedReason | str, *, note: str = "") -> None:

@@ -14,7 +14,7 @@ from holdfast.engine.reading.versions import load_newest
 from holdfast.engine.waits import Opening, WaitSpec, opening
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointPlan
 from holdfast.engine.writing.commits import build_commit
-from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, Shared, WritePlan
+from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan
 from holdfast.engine.writing.staged_entries import StagedEntries
 from holdfast.errors import Fenced, LeaseHeld, RunEnded, WaitExists
 from holdfast.kernel import runs
@@ -112,7 +112,7 @@ class _ContinuedTask:
         self._context = context
         self._wanted = wanted
         self._stored = stored
-        self._writer = RunWriter(context, found.run, found.position, ownership=Shared(self._look))
+        self._writer = RunWriter(context, found.run, found.position, on_later=self._look)
         self._parts = Parts()
         known = {wait.wait_id for wait in stored}
         self._opened = _openings(found.run.run_id, wanted.groups, known, context.now())

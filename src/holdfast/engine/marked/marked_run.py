@@ -14,14 +14,14 @@ from holdfast import codec, names
 from holdfast.codec import Ref
 from holdfast.engine import sweeper
 from holdfast.engine.context import Context
-from holdfast.engine.effects import Begun, EffectRequest, Issuing, find
+from holdfast.engine.effect_intents import EffectIntents
+from holdfast.engine.effects import Begun, EffectRequest, find
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.maintenance import recoveries
 from holdfast.engine.reading.log_views import Items, LogFold, LogView, NamedEntries, changes_between
 from holdfast.engine.reading.versions import check_not_final, load_entries, load_newest_folded
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointPlan
-from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, Shared, WritePlan
-from holdfast.engine.writing.sizes import check_size
+from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan
 from holdfast.errors import Fenced, HoldfastError, IllegalMove, RunBlocked, ThreadBusy
 from holdfast.kernel import (
     checkpoints,
@@ -83,7 +83,7 @@ class MarkedRun:
             found.run,
             found.position,
             recorded=parts.recorded,
-            ownership=Shared(self._fold_in),
+            on_later=self._fold_in,
         )
         self._parts = parts
         self.fold = fold
@@ -237,7 +237,7 @@ class MarkedRun:
         self, requests: Sequence[EffectRequest], *, token: int = OWN
     ) -> list[Begun]:
         """Record the intents of effects, all in one commit; see LeasedRun.begin_effects."""
-        issuing = Issuing(
+        issuing = EffectIntents(
             self._context, self.run, requests, check=lambda run: self._check(run, token)
         )
         while True:
@@ -254,7 +254,7 @@ class MarkedRun:
         """Record the outcome of an effect. An outcome recorded before stays."""
         is_done = status is effects.EffectStatus.COMPLETED
         body = codec.encode(result, name=f"result of {begun.effect.tool}") if is_done else b""
-        check_size(body, f"result of {begun.effect.tool}", self._max_bytes)
+        codec.check_size(body, f"result of {begun.effect.tool}", self._max_bytes)
         draft = effects.settle(
             begun.effect, status, body=body, note=names.check_text(note, what="note")
         )
@@ -364,7 +364,7 @@ class MarkedRun:
         """Return the body of writes: their tokens by their numbers."""
         named = {str(index): self._named(raw) for index, raw in enumerate(tokens)}
         body = checkpoints.encode_body(named)
-        check_size(body, "what this task has written", self._max_bytes)
+        codec.check_size(body, "what this task has written", self._max_bytes)
         return body
 
     def _named(self, raw: msgspec.Raw) -> msgspec.Raw:

@@ -13,7 +13,6 @@ from holdfast.engine.messages.replies import PeerReply, intact_entry, reply_of
 from holdfast.engine.reading.journal import body_of
 from holdfast.engine.waits import Waits, settle
 from holdfast.engine.writing import unheld_runs
-from holdfast.engine.writing.sizes import check_size
 from holdfast.errors import BodyErased, IntegrityError, MisuseError, RunExists, WaitNotFound
 from holdfast.kernel import runs, waits
 from holdfast.kernel.journal import Draft, Kind
@@ -275,7 +274,7 @@ async def withdraw_questions(of: Waits, wait_id: str) -> None:
 def _shown(said: object) -> str:
     """Return a peer's report as JSON; raises ValueTooLarge if it is too large."""
     encoded = msgspec.json.encode(codec.decode(codec.encode(said, name="report")))
-    check_size(encoded, "a report", _LONGEST_REPORT)
+    codec.check_size(encoded, "a report", _LONGEST_REPORT)
     return encoded.decode()
 
 

@@ -35,7 +35,7 @@ def is_among(seq: int, ranges: Sequence[tuple[int, int]]) -> bool:
 
 def _erased_by(linked: Linked) -> list[tuple[int, int]]:
     entry = linked.entry
-    if not journal.fits(entry, linked.previous or b""):
+    if not journal.is_intact(entry, linked.previous or b""):
         return []
     try:
         facts = indexes.facts_of(entry)

@@ -7,8 +7,8 @@ from holdfast import codec, names
 from holdfast.engine.context import Context
 from holdfast.engine.reading.erasures import erased_among, erased_ranges
 from holdfast.errors import IntegrityError, RunNotFound, SchemaMismatch
-from holdfast.kernel import indexes, journal, runs
-from holdfast.kernel.indexes import Indexes
+from holdfast.kernel import index_rows, journal, runs
+from holdfast.kernel.index_rows import Indexes
 from holdfast.kernel.journal import ORIGIN, Entry, Flaw, Position, Problem
 from holdfast.kernel.waits import Wait
 from holdfast.stores.hints import with_hints
@@ -167,7 +167,7 @@ class _Replay:
                 is_whole = all(problem.seq != entry.seq for problem in self.problems)
                 if isinstance(error, SchemaMismatch) and is_whole:
                     raise  # a newer version wrote it, and can read it
-                what = f"cannot be replayed: {indexes.why(error)}"
+                what = f"cannot be replayed: {index_rows.why(error)}"
                 self.problems.append(Problem(entry.run_id, entry.seq, Flaw.SENSELESS, what))
             self._wrong = {row for row in self._wrong if self._is_wrong(*row)}
 

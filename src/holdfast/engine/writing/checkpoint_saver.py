@@ -5,13 +5,14 @@ entries a version is, and what follows once they are stored.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from holdfast import ids
+from msgspec import Raw
+
+from holdfast import codec, ids
 from holdfast.engine.writing.run_writer import RunWriter, WritePlan
-from holdfast.engine.writing.sizes import check_size
 from holdfast.engine.writing.staged_entries import StagedEntries
 from holdfast.errors import HoldfastError, MisuseError, OutcomeUnknown
 from holdfast.kernel import checkpoints, runs
@@ -51,6 +52,7 @@ class CheckpointPlan:
         "_base_body",
         "_check",
         "_checkpoint_id",
+        "_created",
         "_delta",
         "_edits",
         "_following",
@@ -101,7 +103,7 @@ class CheckpointPlan:
         if self._values_body:
             drafts.append(Draft(Kind.STATE_VALUES, NoFacts(), self._values_body))
         body = checkpoints.encode_body(self._delta)
-        check_size(body, "this checkpoint", self._max_bytes)
+        codec.check_size(body, "this checkpoint", self._max_bytes)
         created = checkpoints.CheckpointCreated(
             self._checkpoint_id or ids.uuid7(),
             parts.version + 1,
@@ -109,6 +111,7 @@ class CheckpointPlan:
             base_seq,
             *self._about,
         )
+        self._created = created
         drafts.append(Draft(Kind.CHECKPOINT_CREATED, created, body))
         then = self._then(run, created) if callable(self._then) else self._then
         self._following = len(then)
@@ -131,14 +134,14 @@ class CheckpointPlan:
 class CheckpointSaver:
     """The edits of a run since its last checkpoint, and storing them as the next version.
 
-    `stamp` are values that every version has; they alone make no version. `before_saving` turns
-    changes made outside this object into edits, until `discard`.
+    `stamp` are encoded values that every version has; they alone make no version.
+    `before_saving` turns changes made outside this object into edits, until `discard`.
     """
 
     def __init__(self, writer: RunWriter, parts: Parts, *, max_bytes: int) -> None:
         self.parts = parts
         """The state at the last checkpoint; only this object changes it."""
-        self.stamp: dict[str, object] = {}
+        self.stamp: dict[str, Raw] = {}
         self.before_saving: Callable[[], None] = _do_nothing
         self._writer = writer
         self._max_bytes = max_bytes
@@ -152,6 +155,11 @@ class CheckpointSaver:
     def append(self, log: str, items: Iterable[object]) -> None:
         self._check_settled()
         self._edits.append(log, items)
+
+    def append_encoded(self, log: str, data: bytes) -> None:
+        """Add an item to the end of a log that is encoded already."""
+        self._check_settled()
+        self._edits.append_encoded(log, data)
 
     def splice(self, log: str, start: int, delete: int, items: Iterable[object]) -> None:
         self._check_settled()
@@ -179,20 +187,22 @@ class CheckpointSaver:
                 "call checkpoint() first, or discard() them"
             )
 
-    async def checkpoint(self, about: About) -> Entry:
-        """Store the edits as the next version. Returns its entry.
+    def checkpoint(self, about: About) -> Awaitable[Sequence[Entry]]:
+        """Store the edits as the next version. Returns its entries, the last of which names it.
 
         After a commit with an unknown outcome, this finds out, and returns the checkpoint that was
         stored after all if nothing else is to be stored.
         """
-        if not self._writer.is_settled:
-            settled = await self._writer.settle()
-            self.before_saving()
-            if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and not self.has_edits:
-                return settled[-1]
-        return (await self.save(about))[-1]
+        return self.save(about) if self._writer.is_settled else self._save_unless_stored(about)
 
-    async def checkpoint_whole(self, state: Mapping[str, object], about: About) -> Entry:
+    async def _save_unless_stored(self, about: About) -> Sequence[Entry]:
+        settled = await self._writer.settle()
+        self.before_saving()
+        if settled and settled[-1].kind == Kind.CHECKPOINT_CREATED and not self.has_edits:
+            return settled
+        return await self.save(about)
+
+    async def checkpoint_whole(self, state: Mapping[str, object], about: About) -> Sequence[Entry]:
         """Store a whole state as the next version; only what differs is written.
 
         It replaces edits that were not saved; if it is refused, they are kept.
@@ -224,7 +234,7 @@ class CheckpointSaver:
         """
         self.before_saving()
         for name, value in self.stamp.items():
-            self._edits.set(name, value)
+            self._edits.put(name, value)
         plan = CheckpointPlan(
             self.parts,
             self._edits,

@@ -9,12 +9,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import read_after
+from holdfast.engine.spool import Spool
 from holdfast.engine.writing.commits import ChildRun, build_commit
-from holdfast.engine.writing.outages import retry_while_unavailable
+from holdfast.engine.writing.outages import keeps_in_memory, retry_while_unavailable
 from holdfast.engine.writing.staged_entries import Staged, StagedEntries
 from holdfast.errors import (
     Fenced,
@@ -50,41 +51,7 @@ class ConditionFailed(HoldfastError):
         self.change = change
 
 
-class Ownership(Protocol):
-    """Who else may write a run, and what to do about what they wrote."""
-
-    @property
-    def is_exclusive(self) -> bool:
-        """Whether nobody else advances the run: only then can its commits be spooled."""
-        ...
-
-    async def accept(self, later: Sequence[Entry]) -> None:
-        """Look at entries of others; raises Fenced if this writer must stop."""
-        ...
-
-
-class LeasedStrategy:
-    """The run is this writer's alone as long as nobody has taken a later lease."""
-
-    is_exclusive = True
-
-    def __init__(self, lease_seq: int) -> None:
-        self._lease_seq = lease_seq
-
-    async def accept(self, later: Sequence[Entry]) -> None:
-        leases.check_not_fenced(self._lease_seq, later)
-
-
-class Shared:
-    """Others write the run too; `on_later` is given what they appended."""
-
-    is_exclusive = False
-
-    def __init__(self, on_later: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
-        self._on_later = on_later
-
-    async def accept(self, later: Sequence[Entry]) -> None:
-        await self._on_later(later)
+OnLater = Callable[[Sequence[Entry]], Awaitable[None]]
 
 
 class _PendingCommit(NamedTuple):
@@ -105,8 +72,9 @@ class _PendingCommit(NamedTuple):
 class RunWriter:
     """Where one writer is in one run.
 
-    `recorded` are the bodies that may be named in its state. `on_stored` is called after the first
-    commit.
+    `recorded` are the bodies that may be named in its state. `on_later` is given what others have
+    appended to a run that they write too; without it the run is this writer's alone, until somebody
+    takes a later lease. `on_stored` is called after the first commit.
     """
 
     def __init__(
@@ -116,7 +84,7 @@ class RunWriter:
         position: Position,
         *,
         recorded: dict[int, bytes] | None = None,
-        ownership: Ownership | None = None,
+        on_later: OnLater | None = None,
         on_stored: Callable[[], None] | None = None,
     ) -> None:
         self.run = run
@@ -126,10 +94,14 @@ class RunWriter:
         """The seq of the last signal of each name that was folded in."""
         self.budget_seq = 0
         """The seq of the last entry of others that set a budget of the run and was folded in."""
+        self.is_unbudgeted = False
+        """Whether it is known that no budget applies: the run descends from none, and has none."""
         self.staged = StagedEntries({} if recorded is None else recorded)
         self._context = context
-        self._ownership = ownership or LeasedStrategy(run.lease_seq)
+        self._lease_seq = run.lease_seq
+        self._on_later = on_later
         self._on_stored = on_stored
+        self._may_wait = context.spool is not None or keeps_in_memory(context)
         self._pending: _PendingCommit | None = None
         self._spooled = 0
         self._superseded: HoldfastError | None = None
@@ -157,6 +129,8 @@ class RunWriter:
 
     def advance_patiently(self, decide: Decide) -> Awaitable[Sequence[Entry]]:
         """Advance; if the settings say so, retry while the store is away."""
+        if not self._may_wait:
+            return self.advance(decide)
         return retry_while_unavailable(self._context, partial(self.advance, decide))
 
     async def advance(self, decide: Decide) -> Sequence[Entry]:
@@ -171,16 +145,14 @@ class RunWriter:
         else:
             self._is_busy = True
         try:
-            while True:
-                pending = self._prepare(decide)
-                if pending is None:
-                    return ()
+            while (pending := self._prepare(decide)) is not None:
                 outcome = await self._submit(pending)
                 if isinstance(outcome, Applied):
                     return pending.own_entries
                 if isinstance(outcome, Refused):
                     raise ConditionFailed(outcome.change)
                 await self._catch_up()
+            return ()
         finally:
             self._leave()
 
@@ -262,7 +234,10 @@ class RunWriter:
         is_first_time = self._pending is None
         self._pending = pending
         try:
-            outcome = await self._send_or_spool(pending.commit)
+            if self._context.spool is None:
+                outcome: Outcome = await self._context.store.submit(pending.commit)
+            else:
+                outcome = await self._send_or_spool(self._context.spool, pending.commit)
         except OutcomeUnknown:
             raise
         except HoldfastError:
@@ -270,19 +245,18 @@ class RunWriter:
             if is_first_time:
                 self._pending = None
             raise
-        self._answered(pending, outcome)
+        self._pending = None
+        if isinstance(outcome, Applied):
+            self._stored(pending)
         return outcome
 
-    async def _send_or_spool(self, commit: Commit) -> Outcome:
+    async def _send_or_spool(self, spool: Spool, commit: Commit) -> Outcome:
         """Submit a commit after those that are spooled; spool it too if the store is away."""
-        spool = self._context.spool
-        if spool is None:
-            return await self._context.store.submit(commit)
         # In a shared run, the next writer would supersede it.
-        can_spool = self._ownership.is_exclusive and spool.takes(commit)
+        can_spool = self._on_later is None and spool.takes(commit)
         is_away = spool.is_away and not spool.is_broken
         if can_spool and is_away and self._superseded is None:
-            return await self._spool(commit)
+            return await self._spool(spool, commit)
         try:
             await self._drain()
             return await self._context.store.submit(commit)
@@ -290,13 +264,11 @@ class RunWriter:
             if not can_spool:
                 raise
             try:
-                return await self._spool(commit)
+                return await self._spool(spool, commit)
             except SpoolUnusable as unusable:
                 raise error from unusable
 
-    async def _spool(self, commit: Commit) -> Outcome:
-        spool = self._context.spool
-        assert spool is not None, "whoever calls has looked"
+    async def _spool(self, spool: Spool, commit: Commit) -> Outcome:
         # Before it is written: it may be drained before this task continues.
         self._spooled += 1
         try:
@@ -317,10 +289,7 @@ class RunWriter:
         if self._superseded is not None:
             raise self._superseded
 
-    def _answered(self, pending: _PendingCommit, outcome: Outcome) -> None:
-        self._pending = None
-        if not isinstance(outcome, Applied):
-            return
+    def _stored(self, pending: _PendingCommit) -> None:
         entries, plan = pending.commit.entries, pending.plan
         self.run = pending.run
         self.position = entries[-1].position
@@ -351,7 +320,10 @@ class RunWriter:
         later = await read_after(self._context, self.run.run_id, self.position)
         if later and not self.position.seq:
             raise Fenced(f"run {self.run.run_id} was begun by somebody else: stop working on it")
-        await self._ownership.accept(later)
+        if self._on_later is None:
+            leases.check_not_fenced(self._lease_seq, later)
+        else:
+            await self._on_later(later)
         for entry in later:
             facts = indexes.facts_of(entry)
             self.run = indexes.fold_run(self.run, entry, facts)
@@ -361,7 +333,7 @@ class RunWriter:
             elif isinstance(facts, signals.SignalReceived):
                 self.signalled[facts.name] = entry.seq
             elif isinstance(facts, budgets.Set):
-                self.budget_seq = entry.seq
+                self.budget_seq, self.is_unbudgeted = entry.seq, False
 
 
 def _asks_again(decide: Decide, pending: _PendingCommit) -> bool:

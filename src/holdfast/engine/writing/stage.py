@@ -5,10 +5,9 @@ import contextlib
 from collections.abc import Generator, Sequence
 from typing import Final
 
-from holdfast import names
+from holdfast import codec, names
 from holdfast.codec import Ref
 from holdfast.engine.writing.run_writer import RunWriter
-from holdfast.engine.writing.sizes import encoded
 from holdfast.errors import HoldfastError
 from holdfast.kernel import checkpoints, effects
 from holdfast.kernel.journal import Draft, Kind
@@ -31,6 +30,8 @@ class Stage:
         self._joining = 0
         self._held_up: asyncio.TimerHandle | None = None
         self._flushing: set[asyncio.Task[None]] = set()
+        self.recorded = writer.staged.recorded
+        """The bytes of the results of this turn that may be named in the state, by their seq."""
         self.is_patient = False
         """Whether results wait for the next commit without limit; outcomes of effects never do."""
 
@@ -40,16 +41,21 @@ class Stage:
         return self._staged.drafts
 
     @property
+    def is_unbudgeted(self) -> bool:
+        """Whether it is known that no budget applies to the run: nothing is staged for one."""
+        return self._writer.is_unbudgeted
+
+    @property
     def is_first(self) -> bool:
         """Whether nothing is stored yet under this lease."""
         return self._writer.is_settled and self._writer.position.seq <= self._writer.run.lease_seq
 
     def step(self, name: str, value: object, *, args_digest: bytes = b"", passed: int = 0) -> Ref:
         """Record a result. The returned reference may be named in the state in its place."""
-        body = encoded(value, name, self._max_bytes)
+        body = codec.encode(value, name=name, limit=self._max_bytes)
         facts = checkpoints.Step(names.check(name, what="the name of a step"), args_digest, passed)
-        ref = self._add(Draft(Kind.STEP_RECORDED, facts, body), can_wait=True)
-        self._staged.recorded[ref.seq] = body
+        ref = self.add(Draft(Kind.STEP_RECORDED, facts, body))
+        self.recorded[ref.seq] = body
         return ref
 
     def begin(self, drafts: Sequence[Draft]) -> None:
@@ -59,7 +65,7 @@ class Stage:
 
     def versions(self, versions: Versions) -> None:
         """Record the versions that the agent is made of."""
-        self._add(Draft(Kind.VERSIONS_RECORDED, versions), can_wait=True)
+        self.add(Draft(Kind.VERSIONS_RECORDED, versions))
 
     def drop(self) -> None:
         """Forget what is not stored yet, but for what was paid and the run's beginning."""
@@ -69,40 +75,25 @@ class Stage:
 
     def recall(self, seq: int, body: bytes) -> Ref:
         """Let a result that was recorded in this turn by an earlier lease be named."""
-        self._staged.recorded[seq] = body
+        self.recorded[seq] = body
         return Ref(seq)
-
-    def body_of(self, ref: Ref) -> bytes:
-        """The bytes of a result that was recorded in this turn."""
-        return self._staged.recorded[ref.seq]
-
-    def can_name(self, ref: Ref) -> bool:
-        """Whether a recorded result may still be named in place of a value."""
-        return ref.seq in self._staged.recorded
 
     def seq_of(self, ref: Ref) -> int:
         """Where what was staged since the last checkpoint lies, once it is stored."""
         return self._staged.seq_of(ref.seq)
-
-    def add(self, draft: Draft) -> None:
-        """Record an entry without a result that may be named."""
-        self._add(draft, can_wait=True)
 
     def outcome(
         self,
         effect: effects.Effect,
         status: effects.EffectStatus,
         *,
-        result: object = None,
+        body: bytes = b"",
         note: str = "",
         retry: bool = False,
     ) -> None:
-        """Record the outcome of an effect; `result` may be the text of an error."""
-        body = (
-            b"" if result is None else encoded(result, f"result of {effect.tool}", self._max_bytes)
-        )
+        """Record the outcome of an effect; the body may be the text of an error."""
         note = names.check_text(note, what="note")
-        self._add(effects.settle(effect, status, body=body, note=note, retry=retry))
+        self.add(effects.settle(effect, status, body=body, note=note, retry=retry), can_wait=False)
 
     @contextlib.contextmanager
     def joining(self) -> Generator[None]:
@@ -118,7 +109,9 @@ class Stage:
             if self._held_up is not None and not self._joining:
                 self._held_up.cancel()
                 self._held_up = None
-                asyncio.get_running_loop().call_soon(self._flush_now)
+                self._is_flush_due = False
+                if self._staged.is_waiting:
+                    self._flush_soon()
 
     async def flush(self) -> None:
         """Commit what is staged, by itself."""
@@ -143,7 +136,7 @@ class Stage:
             await self._writer.append()
         return self._staged.take()
 
-    def _add(self, draft: Draft, *, can_wait: bool = False) -> Ref:
+    def add(self, draft: Draft, *, can_wait: bool = True) -> Ref:
         """Stage an entry; it is stored at the loop's next turn if no commit takes it along."""
         if not (can_wait and self.is_patient):
             self._flush_soon()
@@ -163,7 +156,7 @@ class Stage:
 
     def _flush_now(self) -> None:
         self._is_flush_due, self._held_up = False, None
-        if self._staged.drafts:
+        if self._staged.is_waiting:
             task = asyncio.create_task(self._flush_quietly())
             self._flushing.add(task)
             task.add_done_callback(self._flushing.discard)

@@ -30,6 +30,11 @@ class StagedEntries:
         self.recorded = recorded
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether something is not stored yet."""
+        return bool(self._waiting)
+
+    @property
     def drafts(self) -> list[Draft]:
         """What is not stored yet."""
         return [staged.draft for staged in self._waiting]

@@ -11,6 +11,7 @@ from typing import Final, LiteralString
 
 from holdfast import faults
 from holdfast.kernel.budgets import AddBudget, AddReservation
+from holdfast.kernel.index_rows import Indexes, replayed
 from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddGroup,
@@ -18,9 +19,7 @@ from holdfast.kernel.indexes import (
     AddSignal,
     AddWait,
     AddWrites,
-    Indexes,
     PutRun,
-    replayed,
 )
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.marks import Marked

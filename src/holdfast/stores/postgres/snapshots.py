@@ -6,7 +6,7 @@ from uuid import UUID
 
 from holdfast.errors import IndexCorrupted, IntegrityError
 from holdfast.kernel import proofs
-from holdfast.kernel.indexes import Indexes
+from holdfast.kernel.index_rows import Indexes
 from holdfast.kernel.journal import ORIGIN, Position
 from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.runs import RunRow

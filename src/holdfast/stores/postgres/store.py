@@ -1,7 +1,9 @@
 """PostgreSQL as a store: a pool of connections, and a combiner for each kind of writer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.clock import Clock, steady
@@ -24,7 +26,7 @@ from holdfast.stores.postgres.messages import PostgresMessageWriter
 from holdfast.stores.postgres.outside import OutsideWriter
 from holdfast.stores.postgres.queries import MIGRATIONS, SHAPES, SQL
 from holdfast.stores.readers import Readers
-from holdfast.stores.retries import Retries
+from holdfast.stores.retries import PASSING, Retries
 from holdfast.stores.rows import Row
 from holdfast.telemetry import Telemetry, log
 
@@ -52,16 +54,12 @@ class PostgresStore(Readers):
         self._commits: Combiner | None = None
         self._outside: Combiner | None = None
         self._messages: Combiner | None = None
-        self._home = Home()
+        self.home = Home()
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def home(self) -> Home:
-        return self._home
 
     async def open(self) -> None:
         """Reach the server, bring the schema up to date if this role may, make the pool."""
-        self._home.settle()
+        self.home.settle()
         try:
             connection = await self._connections.connect()
             try:
@@ -70,7 +68,7 @@ class PostgresStore(Readers):
                 await connection.close()
             await self._connections.open()
         except BaseException:
-            self._home.leave()
+            self.home.leave()
             raise
         commits = CommitWriter(self._connections, self.tenant, self._server_clock)
         outside = OutsideWriter(self._connections, self.tenant, self.clock, self._server_clock)
@@ -87,23 +85,27 @@ class PostgresStore(Readers):
         for combiner in combiners:
             await combiner.close()
         self._commits = self._outside = self._messages = None
-        self._home.leave()
+        self.home.leave()
         await self._connections.close()
 
-    def submit(self, write: Write) -> Awaitable[Any]:
-        self._home.check()
+    async def submit(self, write: Write) -> Any:
+        self.home.check()
+        begun = time.monotonic()
         if isinstance(write, Commit):
             combiner = self._commits
         else:
             combiner = self._messages if isinstance(write, MessageWrite) else self._outside
         assert combiner is not None, "checked with its home"
-        return self._retries.after(combiner.submit(write), lambda: combiner.submit(write))
+        try:
+            return await combiner.submit(write)
+        except PASSING as error:
+            return await self._retries.again(partial(combiner.submit, write), error, begun=begun)
 
     def abort_connections(self) -> None:
         self._connections.abort()
 
     async def reindex(self, run_id: str) -> None:
-        self._home.check()
+        self.home.check()
         patience = Patience(self._connections)
         while True:
             try:
@@ -175,7 +177,7 @@ class PostgresStore(Readers):
         task.add_done_callback(self._tasks.discard)
 
     async def _rows(self, name: str, row: Row) -> list[Row]:
-        self._home.check()
+        self.home.check()
 
         async def read() -> list[Row]:
             return await self._connections.read(lambda c: fetch(c, SQL[name], row))

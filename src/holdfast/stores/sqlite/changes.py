@@ -1,7 +1,7 @@
 """Which statements a change to the indexes, or a sweep, is made of."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -44,46 +44,48 @@ _DROPS: Final = (
     "drop_marks",
 )
 # Changes whose statement finds nothing to do when their condition does not hold.
-CONDITIONAL: Final = (
-    AddMark,
-    AddEffect,
-    SettleEffect,
-    AddGroup,
-    AddWait,
-    SettleWait,
-    AddSignal,
-    TakeSignal,
-    AddBudget,
-    DrawBudget,
-    AddReservation,
-    DropReservation,
+CONDITIONAL: Final = frozenset(
+    {
+        AddMark,
+        AddEffect,
+        SettleEffect,
+        AddGroup,
+        AddWait,
+        SettleWait,
+        AddSignal,
+        TakeSignal,
+        AddBudget,
+        DrawBudget,
+        AddReservation,
+        DropReservation,
+    }
 )
+Statement = tuple[str, Row]
 
 
-def statements(tenant: str, run_id: str, change: Change) -> Iterator[tuple[str, Row]]:
+def statements(tenant: str, run_id: str, change: Change) -> Iterable[Statement]:
     """The named statements that make one change, with their parameters."""
-    if isinstance(change, MarkChange):
-        yield from _mark_statements(tenant, run_id, change)
-        return
     match change:
         case AddCheckpoint(checkpoint):
-            yield "add_checkpoint", SHAPES.checkpoint.row(checkpoint)
-        case PutRun(run):
-            yield "put_run", SHAPES.run.row(run)
+            return (("add_checkpoint", SHAPES.checkpoint.row(checkpoint)),)
         case AddEffect(effect):
-            yield "add_effect", SHAPES.effect.row(effect)
+            return (("add_effect", SHAPES.effect.row(effect)),)
         case SettleEffect(effect_id, status, seq, at):
-            yield "settle_effect_once", (tenant, effect_id.bytes, status.value, seq, at)
+            return (("settle_effect_once", (tenant, effect_id.bytes, status.value, seq, at)),)
+        case PutRun(run):
+            return (("put_run", SHAPES.run.row(run)),)
         case AddGroup(group):
-            yield "add_group", SHAPES.group.row(group)
+            return (("add_group", SHAPES.group.row(group)),)
         case AddWait(wait):
-            yield "add_wait", SHAPES.wait.row(wait)
+            return (("add_wait", SHAPES.wait.row(wait)),)
         case AddSignal(signal):
-            yield "add_signal", SHAPES.signal.row(signal)
+            return (("add_signal", SHAPES.signal.row(signal)),)
         case TakeSignal(signal_id, seq, at):
-            yield "take_signal_once", (tenant, run_id, signal_id, seq, at)
+            return (("take_signal_once", (tenant, run_id, signal_id, seq, at)),)
+        case _ if isinstance(change, MarkChange):
+            return _mark_statements(tenant, run_id, change)
         case _:
-            yield from _other_statements(tenant, run_id, change)
+            return _other_statements(tenant, run_id, change)
 
 
 def _record_statement(change: PutRecord | AddRevision) -> tuple[str, Row]:

@@ -11,18 +11,22 @@ from holdfast.stores.sqlite.lanes import Done
 class ForeignCommits:
     """Compares data versions on the writer's connection, where `post` does its work.
 
-    There the data version changes only when another connection has committed.
+    There the data version changes only when another connection has committed. `begun` and `ended`
+    count this store's own batches: whoever sees that the file has changed while none was under way
+    need not ask.
     """
 
     def __init__(self, post: Callable[[Callable[[SqliteConnection], Any], Done], None]) -> None:
         self._post = post
         self._version = 0
+        self.begun = 0
+        self.ended = 0
 
     def begin(self, connection: SqliteConnection) -> None:
         """Count from now on; the connection is the writer's."""
         self._version = _data_version(connection)
 
-    def look(self, then: Callable[[bool], None]) -> None:
+    def __call__(self, then: Callable[[bool], None]) -> None:
         """Call `then` with whether another connection may have committed since the last look."""
 
         def compare(version: int, error: BaseException | None) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from holdfast import faults
 from holdfast.kernel.budgets import AddBudget, AddReservation
+from holdfast.kernel.index_rows import Indexes, replayed
 from holdfast.kernel.indexes import (
     AddCheckpoint,
     AddGroup,
@@ -11,9 +12,7 @@ from holdfast.kernel.indexes import (
     AddSignal,
     AddWait,
     AddWrites,
-    Indexes,
     PutRun,
-    replayed,
 )
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.records import AddRevision, PutRecord

@@ -2,7 +2,9 @@
 
 import json
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -15,7 +17,7 @@ from holdfast.stores.combiner import Combiner
 from holdfast.stores.contract import LookForForeign, StoreInfo, Write
 from holdfast.stores.home import Home
 from holdfast.stores.readers import Readers
-from holdfast.stores.retries import Retries
+from holdfast.stores.retries import PASSING, Retries
 from holdfast.stores.rows import Row
 from holdfast.stores.sqlite import forks, reindex, schema
 from holdfast.stores.sqlite.connection import (
@@ -56,26 +58,22 @@ class SQLiteStore(Readers):
         self._write_lane: Lane | None = None
         self._read_lane: Lane | None = None
         self._combiner: Combiner | None = None
-        self._home = Home()
+        self.home = Home()
         self._journal_mode = ""
         self._foreign_commits = ForeignCommits(self._post)
-        self.look_for_foreign_commits: LookForForeign | None = self._foreign_commits.look
-
-    @property
-    def home(self) -> Home:
-        return self._home
+        self.look_for_foreign_commits: LookForForeign | None = self._foreign_commits
 
     async def open(self) -> None:
         """Make the file if need be, bring its schema up to date, start the threads."""
         self._check_path()
         forks.check(self._path)
-        self._home.settle()
+        self.home.settle()
         self._write_lane = Lane("writer", self._path, self._connect)
         try:
             await self._write_lane.run(self._prepare)
         except BaseException:
             await self._write_lane.close()
-            self._home.leave()
+            self.home.leave()
             raise
         if self._path:
             forks.enter(self._path, self)
@@ -98,19 +96,22 @@ class SQLiteStore(Readers):
             await self._read_lane.close()
         await self._write_lane.close()
         forks.leave(self)
-        self._home.leave()
+        self.home.leave()
 
-    def submit(self, write: Write) -> Awaitable[Any]:
-        self._home.check()
-        combiner = self._combiner
+    async def submit(self, write: Write) -> Any:
+        self.home.check()
+        combiner, begun = self._combiner, time.monotonic()
         assert combiner is not None, "checked with its home"
-        return self._retries.after(combiner.submit(write), lambda: combiner.submit(write))
+        try:
+            return await combiner.submit(write)
+        except PASSING as error:
+            return await self._retries.again(partial(combiner.submit, write), error, begun=begun)
 
     def abort_connections(self) -> None:
         """Do nothing: a separate thread ends each transaction, whatever the loop does."""
 
     async def reindex(self, run_id: str) -> None:
-        self._home.check()
+        self.home.check()
         assert self._write_lane is not None, "checked with its home"
         await self._write_lane.run(lambda c: reindex.rebuild(c, self.tenant, run_id))
 
@@ -168,15 +169,19 @@ class SQLiteStore(Readers):
         self._writer = SqliteWriter(connection, self.clock)
 
     def _apply(self, batch: Sequence[Write], done: Done) -> None:
-        self._post(lambda _: self._write(batch), done)
+        self._post(partial(self._write, batch), done)
 
     def _post(self, work: Callable[[SqliteConnection], Any], done: Done) -> None:
         assert self._write_lane is not None, "made in open"
         self._write_lane.post(work, done)
 
-    def _write(self, batch: Sequence[Write]) -> list[Any]:
+    def _write(self, batch: Sequence[Write], _: SqliteConnection) -> list[Any]:
         assert self._writer is not None, "made in _prepare"
-        answers = self._writer.apply(batch)
+        self._foreign_commits.begun += 1
+        try:
+            answers = self._writer.apply(batch)
+        finally:
+            self._foreign_commits.ended += 1
         faults.point("batch.before_acknowledge")
         return answers
 
@@ -186,7 +191,7 @@ class SQLiteStore(Readers):
         return self._read(lambda connection: connection.execute(sql, bound).fetchall())
 
     def _read(self, work: Callable[[SqliteConnection], T]) -> Awaitable[T]:
-        self._home.check()
+        self.home.check()
         lane = self._read_lane or self._write_lane
         assert lane is not None, "checked with its home"
         return self._retries.after(lane.run(work), lambda: lane.run(work))

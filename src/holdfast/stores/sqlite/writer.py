@@ -11,7 +11,8 @@ from holdfast import faults
 from holdfast.clock import Clock
 from holdfast.errors import IntegrityError
 from holdfast.kernel import proofs
-from holdfast.kernel.indexes import Change, Indexes, PutRun
+from holdfast.kernel.index_rows import Indexes
+from holdfast.kernel.indexes import Change, PutRun
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.signals import Signal
@@ -48,6 +49,7 @@ from holdfast.stores.sqlite.connection import SqliteConnection
 from holdfast.stores.sqlite.messages import SqliteMessageWriter
 from holdfast.stores.sqlite.queries import BODY_COLUMN, INLINE_BYTES, SHAPES, SQL, Row
 
+_columns: Final = SHAPES.entry.columns
 _SIGNAL_COLUMNS: Final = len(Signal.__struct_fields__)
 
 
@@ -213,7 +215,7 @@ class SqliteWriter:
         for change in wanted:
             for name, row in changes.statements(tenant, run_id, change):
                 self._execute(SQL[name], row)
-                if isinstance(change, changes.CONDITIONAL) and not self._connection.changes():
+                if type(change) in changes.CONDITIONAL and not self._connection.changes():
                     return change
         return None
 
@@ -404,7 +406,7 @@ def _at_checkpoint(row: Row | None) -> AtCheckpoint:
 
 def _entry_row(entry: Entry, stored_at: int) -> tuple[Row, bytes | None]:
     """Return an entry's row, and its body if that is too large for the row."""
-    row = (*SHAPES.entry.row(entry), stored_at)
+    row = (*_columns(entry), stored_at)
     if entry.body is None or len(entry.body) <= INLINE_BYTES:
         return row, None
     return (*row[:BODY_COLUMN], None, *row[BODY_COLUMN + 1 :]), entry.body

@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal, cast
 
-from holdfast.agents.definitions.tools import Tool, ToolPolicy, text_of
+from holdfast.agents.definitions.tool_policy import ToolPolicy
+from holdfast.agents.definitions.tools import Tool, text_of
 from holdfast.errors import BlockFailed, NotDone, ToolFailed
 from holdfast.workflows.access.secrets import Secrets
 from holdfast.workflows.blocks.contract import BlockRun

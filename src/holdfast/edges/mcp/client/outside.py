@@ -15,7 +15,8 @@ import msgspec
 from mcp.client.stdio import StdioServerParameters
 
 from holdfast.agents.definitions.tool_arguments import JsonSchemaArguments, Key
-from holdfast.agents.definitions.tools import EffectClass, Tool, make_tool
+from holdfast.agents.definitions.tool_policy import EffectClass
+from holdfast.agents.definitions.tools import Tool, make_tool
 from holdfast.edges.mcp.client.connection import (
     ConnectionOptions,
     Lost,

@@ -52,7 +52,7 @@ async def read(hf: Holdfast, run_id: str, *, after: int, limit: int = PAGE) -> l
     erased = await hf.journal.erased(run_id) if is_any_missing else []
     problems: dict[int, str] = {}
     for entry in page:
-        if not journal.fits(entry, link):
+        if not journal.is_intact(entry, link):
             problems[entry.seq] = _DAMAGED
         elif entry.body is None and not is_among(entry.seq, erased):
             problems[entry.seq] = _MISSING

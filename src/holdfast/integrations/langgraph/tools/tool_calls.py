@@ -18,8 +18,9 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
 from holdfast import clock, codec
-from holdfast.agents.definitions.tools import EffectClass, Happened, text_of
-from holdfast.agents.definitions.tools import ToolPolicy as ToolPolicy
+from holdfast.agents.definitions.tool_policy import EffectClass
+from holdfast.agents.definitions.tool_policy import ToolPolicy as ToolPolicy
+from holdfast.agents.definitions.tools import Happened, text_of
 from holdfast.agents.effects import effect_flow as flow
 from holdfast.agents.turn.calls import describe
 from holdfast.engine.effects import Begun, EffectRequest

@@ -20,7 +20,8 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from holdfast import faults
 from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions.tool_arguments import Key
-from holdfast.agents.definitions.tools import EffectClass, Happened
+from holdfast.agents.definitions.tool_policy import EffectClass
+from holdfast.agents.definitions.tools import Happened
 from holdfast.agents.effects import doubt
 from holdfast.agents.exits.threads import call_in_thread
 from holdfast.agents.turn.calls import usable_id
