@@ -24,7 +24,7 @@ from holdfast.agents.definitions.peer_tools import KnownAgent, Peer, peers_by_to
 from holdfast.agents.definitions.recovery_policy import RecoveryPolicy, check_policy
 from holdfast.agents.definitions.rules import Permission, Rules
 from holdfast.agents.definitions.tools import Tool, tool
-from holdfast.agents.definitions.versions import OnChange, check_on_change, versions_of
+from holdfast.agents.definitions.versions import OnChange, check_on_change, part_of, versions_of
 from holdfast.engine.budgets.costs import Budget, Cost
 from holdfast.errors import AgentNotFound, MisuseError, UnsupportedValue
 
@@ -343,13 +343,15 @@ def rules_of(
         if name in found:
             raise MisuseError(f"there is a tool named {name!r} and a peer of that name")
         found[name] = each.tool
+    versions = versions_of(found, version=version, model=model, prompt=prompt)
     return Rules(
         tools=found,
         peers={name: each.peer for name, each in callable_peers.items()},
         permission=permission,
         loop_limit=loop_limit,
         cadence=cadences.check(cadence),
-        versions=versions_of(found, version=version, model=model, prompt=prompt),
+        versions=versions,
+        versions_part=part_of(versions),
         on_change=check_on_change(on_change),
         budget=budget,
         reserve=reserve,

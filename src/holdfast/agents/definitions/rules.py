@@ -45,6 +45,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     `peers` are those of its tools that are other agents. `loop_limit` 0 lets the same call be made
     for ever. A run without a budget gets `budget`; `reserve` is what a call of the model reserves.
     `handoff` says when a context should end; without it, only when somebody asks for it.
+    `versions_part` are the `versions` as the state of a run has them.
     """
 
     tools: Mapping[str, Tool[..., Any]]
@@ -53,6 +54,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     loop_limit: int = 5
     cadence: Cadence = "turn"
     versions: Versions = Versions()
+    versions_part: Mapping[str, str] = {}
     on_change: OnChange = "continue"
     budget: Budget | None = None
     reserve: Cost | None = None

@@ -68,12 +68,12 @@ async def carried(code: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-async def run_apart(code: Callable[[], Coroutine[Any, Any, T]], *, name: str) -> T:
-    """Run code in a task of its own, to its end. Cancelling the present task cancels the code.
+async def run_apart(code: Callable[..., Coroutine[Any, Any, T]], *args: Any, name: str) -> T:
+    """Run `code(*args)` in its own task, to its end. Cancelling the present task cancels the code.
 
     Raises CancelledItself if the code cancelled its task, and the present task was not cancelled.
     """
-    task = asyncio.create_task(_carried_to_its_end(code), name=name)
+    task = asyncio.create_task(_carried_to_its_end(code, *args), name=name)
     is_cancelled = False
     while not task.done():
         try:
@@ -91,12 +91,14 @@ async def run_apart(code: Callable[[], Coroutine[Any, Any, T]], *, name: str) ->
     return task.result()
 
 
-async def _carried_to_its_end(code: Callable[[], Coroutine[Any, Any, T]]) -> T:
+async def _carried_to_its_end(code: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
     """Run code; Ctrl-C in it ends its task only, and is raised again in the one that waits."""
     try:
-        return await carried(code())
-    except KeyboardInterrupt as error:
-        raise CodeExited(error) from error
+        return await code(*args)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or is_exit(error):
+            raise CodeExited(error) from error
+        raise
 
 
 def first_error(errors: Sequence[BaseException]) -> BaseException:

@@ -41,7 +41,7 @@ from holdfast.agents.turn.calls import (
     storable,
     type_of,
 )
-from holdfast.agents.turn.child_starts import placing_starts
+from holdfast.agents.turn.child_starts import not_placing_starts
 from holdfast.agents.turn.memo import RecordedCall
 from holdfast.agents.turn.reads import Reads
 from holdfast.agents.turn.turn import Turn
@@ -314,7 +314,7 @@ class TurnEffects:
         limit = tool.policy.limit_seconds
         key = Key(call.key, run_id=self._held.run_id, call_id=call.call_id)
         try:
-            with placing_starts(None):
+            with not_placing_starts():
                 result = await attempt(tool, call.arguments, key, limit_seconds=limit)
         except asyncio.CancelledError as error:
             self._spending.lose_call(call)
@@ -362,7 +362,7 @@ class TurnEffects:
         self._turn.called_effects.add(effect.effect_id)
         faults.point("tool.before_call")
         try:
-            with under_way(effect.effect_id), placing_starts(None):
+            with under_way(effect.effect_id), not_placing_starts():
                 result = await attempt(tool, call.arguments, key, limit_seconds=left)
         except Exception as error:
             is_free = isinstance(error, (NotDone, *tool.policy.not_done_on))

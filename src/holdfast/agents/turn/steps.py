@@ -15,7 +15,7 @@ from holdfast.agents.conversion import type_conversion
 from holdfast.agents.exits.containment import is_exit
 from holdfast.agents.exits.threads import call_in_thread
 from holdfast.agents.turn.call_budget import CallBudget
-from holdfast.agents.turn.child_starts import placing_starts
+from holdfast.agents.turn.child_starts import not_placing_starts
 from holdfast.agents.turn.replayed_calls import step_of
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import Log, Value
@@ -86,7 +86,7 @@ class Steps:
     async def _call(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        with placing_starts(None):
+        with not_placing_starts():
             if type_conversion.is_async(function):
                 result = await function(*args, **kwargs)
             else:

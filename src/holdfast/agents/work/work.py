@@ -140,7 +140,7 @@ class Work:
             run = await self.create(agent, given, run_id, owner=owner, budget=budget)
             return run, None
         self.agents.add(agent)
-        agent.arguments_of(type_conversion.plain(given, what="input"))
+        arguments = agent.arguments_of(type_conversion.plain(given, what="input"))
         chosen = unheld_runs.choose_id(run_id)
         self._taking.add(chosen)
         try:
@@ -151,7 +151,7 @@ class Work:
             return await self._existing(agent, given, chosen, owner=owner), None
         finally:
             self._taking.discard(chosen)
-        return held.run, self.start_pass(held)
+        return held.run, self.start_pass(held, arguments=arguments)
 
     async def _existing(
         self,
@@ -210,8 +210,13 @@ class Work:
             waiting.cancel()
         return stored.is_set()
 
-    def start_pass(self, held: LeasedRun, given: Any = UNSET) -> "asyncio.Task[Ending]":
-        """Start a pass over a held run, in a separate task."""
+    def start_pass(
+        self, held: LeasedRun, given: Any = UNSET, *, arguments: dict[str, Any] | None = None
+    ) -> "asyncio.Task[Ending]":
+        """Start a pass over a held run, in a separate task.
+
+        The input is read unless it is `given`, or the `arguments` that were made of it are.
+        """
         abandon = self._leases.orphans.abandon
         working = SessionPass(
             self.context,
@@ -219,6 +224,7 @@ class Work:
             held,
             abandon=abandon,
             given=given,
+            arguments=arguments,
             handoffs=self._handoffs,
         )
         task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")

@@ -389,7 +389,9 @@ class Leases:
             await recoveries.mend_or_block(self._context, run.run_id, damage)
             raise
         writer = RunWriter(self._context, run, position, recorded=state.parts.recorded)
-        held = LeasedRun(self._context, writer, state.parts, entries=entries)
+        # A lease is the last entry: of two, the other one has created the run.
+        is_new = entries is not None and len(entries) == 2 and entries[0].seq == 1
+        held = LeasedRun(self._context, writer, state.parts, entries=entries, is_new=is_new)
         if run.is_recovering:
             held.stage.begin([recoveries.completed(run, state.checkpoint)])
         self.orphans.add(held)
