@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from holdfast import ids
@@ -40,9 +41,14 @@ class Context:
     lineages: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Runs and those they descend from, which never change."""
 
-    @property
+    @cached_property
     def tenant(self) -> str:
         return self.settings.tenant
+
+    @cached_property
+    def may_wait_for_store(self) -> bool:
+        """Whether commits may wait for a store that is away: in memory, or in the spool."""
+        return self.spool is not None or self.settings.on_store_failure == "memory"
 
     def now(self) -> int:
         return self.store.clock.now()

@@ -5,6 +5,7 @@ applies such changes in memory. A store makes the same changes to its tables in 
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Final
 from uuid import UUID
 
@@ -410,9 +411,13 @@ class Indexes:
         self.groups: dict[str, Group] = {}
         self.waits: dict[str, Wait] = {}
         self.signals: dict[str, Signal] = {}
-        self.books = Books()
         self._by_group: dict[str, list[str]] = {}
         self._newest_version = None if is_partial else 0
+
+    @cached_property
+    def books(self) -> Books:
+        """The run's budget and reservations."""
+        return Books()
 
     def add_wait(self, wait: Wait) -> None:
         """Add a wait's row."""

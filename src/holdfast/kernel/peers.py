@@ -40,6 +40,16 @@ TAKEN_MICROSECONDS: Final = 250_000
 _OWN_MICROSECONDS: Final = 250_000
 """For how long a reply is left to the process that completed the run: it needs no claim."""
 FOR_PEOPLE: Final = frozenset({QUESTION, "approval"})
+OWED_BY_ALL: Final = frozenset(
+    {
+        Kind.WAITS_OPENED,
+        Kind.WAIT_RESOLVED,
+        Kind.WAIT_EXPIRED,
+        Kind.WAIT_CANCELLED,
+        Kind.AGENT_HANDOFF,
+    }
+)
+"""Entries that may make any run owe something; others do so in runs that owe a reply only."""
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):

@@ -29,9 +29,10 @@ def seal_all(
         changed = indexes.fold_run(run, journal.next_header(after, draft, origin), draft.facts)
         proof = proofs.proof_of(origin.run_id, draft.facts, None if changed is run else changed)
         entry = journal.seal(after, draft, origin, ids.nonce(), proof)
-        owed = peers.owed(run, entry, draft.facts)
+        changes += indexes.changes_of(entry, draft.facts)
+        if draft.kind in peers.OWED_BY_ALL or (run is not None and run.reply_to):
+            changes += peers.owed(run, entry, draft.facts)
         run = changed
-        changes += [*indexes.changes_of(entry, draft.facts), *owed]
         entries.append(entry)
         after = entry.position
     return SealedEntries(entries, changes, run, after)

@@ -90,6 +90,11 @@ class Agent(Generic[P, R]):
         self.alike: Callable[[Any], Any] = _itself
         """What of an input makes two calls of this agent the same."""
         self._signature = _check_signature(function, name)
+        self.parameters = list(self._signature.parameters)[1:]
+        """What its input consists of."""
+        self._required = [each for each in self.parameters if self._is_required(each)]
+        self.takes_one_input = bool(self.parameters) and len(self._required) <= 1
+        """Whether it can be started with one input, as a session does for each message."""
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, run: "Run", *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
@@ -98,11 +103,6 @@ class Agent(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<agent {self.name}>"
-
-    @property
-    def parameters(self) -> list[str]:
-        """What its input consists of."""
-        return list(self._signature.parameters)[1:]
 
     @property
     def description(self) -> str:
@@ -121,6 +121,8 @@ class Agent(Generic[P, R]):
 
     def input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the input of a run in its stored form: its arguments by name."""
+        if not kwargs and len(self._required) <= len(args) <= len(self.parameters):
+            return dict(zip(self.parameters, args, strict=False))
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
@@ -159,7 +161,7 @@ class Agent(Generic[P, R]):
                 f"agent {self.name} takes: {', '.join(wanted) or 'no input'}. This is no such "
                 f"input: {str(cast(object, stored))[:200]}"
             )
-        missing = [n for n in wanted if n not in given and self._is_required(n)]
+        missing = [name for name in self._required if name not in given]
         if missing:
             raise UnsupportedValue(f"agent {self.name} needs {', '.join(missing)} as well")
         return {
@@ -173,8 +175,8 @@ class Agent(Generic[P, R]):
         """An input that is one value under the name of its parameter, whatever it looks like."""
         keys = set(cast("dict[str, Any]", given)) if isinstance(given, dict) else set[str]()
         is_named = bool(keys) and keys <= set(self.parameters)
-        needs_one = any(map(self._is_required, self.parameters))
-        is_whole = is_named or not self.takes_one_input or (given is None and not needs_one)
+        needs_none = given is None and not self._required
+        is_whole = is_named or not self.takes_one_input or needs_none
         return cast(Any, given) if is_whole else {self.parameters[0]: cast(Any, given)}
 
     def arguments_for(self, message: Any) -> dict[str, Any]:
@@ -192,12 +194,6 @@ class Agent(Generic[P, R]):
         """Whether an input is a dict of names, and the one parameter is not for a dict."""
         kind = self._hints.get(self.parameters[0], Any)
         return isinstance(stored, dict) and kind in (str, int, float, bool, bytes)
-
-    @property
-    def takes_one_input(self) -> bool:
-        """Whether it can be started with one input, as a session does for each message."""
-        required = [name for name in self.parameters if self._is_required(name)]
-        return bool(self.parameters) and len(required) <= 1
 
     def _is_required(self, name: str) -> bool:
         return self._signature.parameters[name].default is inspect.Parameter.empty

@@ -73,22 +73,21 @@ async def run_apart(code: Callable[..., Coroutine[Any, Any, T]], *args: Any, nam
 
     Raises CancelledItself if the code cancelled its task, and the present task was not cancelled.
     """
+    present = asyncio.current_task()
+    assert present is not None, "a coroutine runs in a task"
+    cancelled_before = present.cancelling()
     task = asyncio.create_task(_carried_to_its_end(code, *args), name=name)
-    is_cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            if not task.cancel(*error.args):  # it has just ended: the cancellation comes after it
-                if not task.cancelled():
-                    task.exception()  # else asyncio logs that nobody has seen it
-                raise
-            is_cancelled = True
-    if task.cancelled() and not is_cancelled:
-        raise CancelledItself
-    if not task.cancelled() and (error := task.exception()) is not None:
-        raise first_error([error])
-    return task.result()
+    try:
+        return await task
+    except CodeExited as exited:
+        error = exited.error
+    except asyncio.CancelledError:
+        if not task.cancelled():  # it has just ended: the cancellation comes after it
+            task.exception()  # else asyncio logs that nobody has seen it
+        elif present.cancelling() == cancelled_before:
+            raise CancelledItself from None
+        raise
+    raise error
 
 
 async def _carried_to_its_end(code: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:

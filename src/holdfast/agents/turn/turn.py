@@ -147,8 +147,9 @@ class Turn:
     @property
     def leaves_no_trace(self) -> bool:
         """Whether its cadence is `boundary`, and nothing is stored that its end belongs to."""
-        is_untouched = self._was_blank and self.held.version == 0 and self.held.stage.is_first
-        return self.rules.cadence == "boundary" and is_untouched
+        if self.rules.cadence != "boundary" or not self._was_blank or self.held.version:
+            return False
+        return self.held.stage.is_first
 
     def leave_if_stopping(self) -> None:
         """Leave the agent's code if another worker is to continue."""

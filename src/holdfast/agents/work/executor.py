@@ -114,8 +114,10 @@ class Pass:
         self._in_flight: InFlight | None = None
         self._known_versions: Versions | None = None
         self._continued: PreparedPast | None = None
-        self._began_at = held.version
-        self._failed_before = held.run.attempts - held.run.lost
+        self.leased = held.run
+        """The run as it was when the pass began."""
+        self.began_at = asyncio.get_running_loop().time()
+        self._began_with = held.version
         self.stop_note = ""
         self.is_interrupted = False
         """Whether this task is cancelled because the run is not its own any more."""
@@ -134,7 +136,7 @@ class Pass:
     @property
     def has_progress(self) -> bool:
         """Whether it has stored a new version, or given the run up."""
-        return self.held.version > self._began_at or not self.lease_seq
+        return self.held.version > self._began_with or not self.lease_seq
 
     def hand_back(self, note: str) -> None:
         """Leave the run to another worker as soon as its turn has ended."""
@@ -274,7 +276,10 @@ class Pass:
 
     async def _end(self, agent: Agent[..., Any], result: object) -> Ending:
         try:
-            await retry_while_unavailable(self.context, lambda: self._complete(result))
+            if self.context.may_wait_for_store:
+                await retry_while_unavailable(self.context, lambda: self._complete(result))
+            else:
+                await self._complete(result)
         except HoldfastError as error:
             if isinstance(error, ConflictError | UnavailableError):
                 raise
@@ -396,7 +401,8 @@ class Pass:
         if policy is None or cause is None:
             return await self._fail(error)
         await self._forget_edits()
-        attempts = 1 if self.held.version > self._began_at else self._failed_before + 1
+        before = self.leased.attempts - self.leased.lost
+        attempts = 1 if self.held.version > self._began_with else before + 1
         failure = Failure(cause, storable_text(describe(error))[:1000], attempts)
         is_tried_again = await recoveries.give_up(
             self.context,

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 from holdfast.engine.leases.trials import Trials
 from holdfast.kernel import leases
@@ -21,7 +20,15 @@ class Trial(Protocol):
     """A pass over a run."""
 
     @property
-    def run_id(self) -> str: ...
+    def leased(self) -> RunRow:
+        """The run as it was when the pass began."""
+        ...
+
+    @property
+    def began_at(self) -> float:
+        """When the pass began, by the clock of the event loop."""
+        ...
+
     @property
     def has_progress(self) -> bool:
         """Whether it has come further than the passes before it, or has ended."""
@@ -37,7 +44,6 @@ class SuspectLane:
         self._under_way = under_way
         self._trials = trials
         self._trial_seconds = trial_seconds
-        self._proven_at: WeakKeyDictionary[Trial, float] = WeakKeyDictionary()
         self._trial: Trial | None = None
         self._reserved = False
 
@@ -51,7 +57,7 @@ class SuspectLane:
         """Whether a suspect is being tried, so that no other run may begin."""
         trial = self._trial
         is_tried = trial is not None and trial in self._under_way and not self._is_proven(trial)
-        return self._reserved or is_tried or self._trials.is_of_next
+        return self._reserved or is_tried or bool(self._trials.suspect and self._trials.is_of_next)
 
     def may_begin(self, run: RunRow) -> bool:
         """Whether a run may begin now."""
@@ -66,15 +72,12 @@ class SuspectLane:
         finally:
             self._reserved = False
 
-    def began(self, working: Trial, run: RunRow) -> None:
-        """A pass over a run begins."""
-        self._proven_at[working] = _now() + leases.trial_seconds(run, self._trial_seconds)
-        if leases.is_suspect(run):
-            self._trial = working
+    def begin_trial(self, working: Trial) -> None:
+        """Note that a pass over a suspect begins."""
+        self._trial = working
 
     def _is_proven(self, working: Trial) -> bool:
-        return working.has_progress or _now() >= self._proven_at[working]
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+        if working.has_progress:
+            return True
+        age = asyncio.get_running_loop().time() - working.began_at
+        return age >= leases.trial_seconds(working.leased, self._trial_seconds)

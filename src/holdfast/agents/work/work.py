@@ -201,7 +201,7 @@ class Work:
             return False
         stored = asyncio.Event()
         held = unstored_run.hold(self.context, run_id, created, on_stored=stored.set)
-        self._leases.orphans.add(held)
+        self._leases.orphans.held[held] = held.version
         task = self.start_pass(held, type_conversion.plain(given, what="input"))
         waiting = asyncio.create_task(stored.wait())
         try:
@@ -229,8 +229,8 @@ class Work:
         )
         task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
         self._passes[task] = working
-        self.suspects.began(working, held.run)
-        if kernel_leases.is_suspect(held.run):
+        if held.run.lost and kernel_leases.is_suspect(held.run):
+            self.suspects.begin_trial(working)
             self._trials.add(trial := asyncio.create_task(self._end_trial(held.run_id)))
             trial.add_done_callback(self._trials.discard)
         task.add_done_callback(self._passes.pop)

@@ -291,10 +291,11 @@ class LeasedRun(HeldRun):
     async def _end_lease(self, ended: Draft, *, save: bool = False) -> None:
         if save:
             self.saver.before_saving()
-        if save and self.saver.has_edits:
-            await self.saver.save(About(), then=(ended,))
-            return
-        self.saver.check_saved()
+            if self.saver.has_edits:
+                await self.saver.save(About(), then=(ended,))
+                return
+        else:
+            self.saver.check_saved()
 
         def decide(run: RunRow, seq: int) -> WritePlan:
             runs.check_leased(run)

@@ -157,6 +157,8 @@ class RunWriter:
 
     def advance_patiently(self, decide: Decide) -> Awaitable[Sequence[Entry]]:
         """Advance; if the settings say so, retry while the store is away."""
+        if not self._context.may_wait_for_store:
+            return self.advance(decide)
         return retry_while_unavailable(self._context, partial(self.advance, decide))
 
     async def advance(self, decide: Decide) -> Sequence[Entry]:

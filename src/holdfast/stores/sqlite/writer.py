@@ -270,7 +270,8 @@ class SqliteWriter:
             if not proofs.is_proven(rows.run, run[-1]):
                 found = self._execute(SQL["get_run_proof"], (tenant, run_id)).fetchall()
                 check_run_proof(rows.run, found)
-        newest = self._one("list_checkpoints", (tenant, run_id, 2**62, 1))
+        row = (tenant, run_id, 2**62, 1)
+        newest = None if head is None else self._one("list_checkpoints", row)
         holder = self._one("get_holder", (tenant, rows.run.worker)) if rows.run else None
         return Snapshot(
             position=changes.position_of(head),
