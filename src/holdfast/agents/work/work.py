@@ -17,13 +17,13 @@ from holdfast.agents.exits.interruptions import ABANDONED
 from holdfast.agents.handoff.protocol import HandoffProtocol
 from holdfast.agents.turn import child_starts
 from holdfast.agents.turn.views import UNSET
+from holdfast.agents.work import unstored_run
 from holdfast.agents.work.executor import Ending, Pass
 from holdfast.agents.work.session_pass import SessionPass
 from holdfast.agents.work.suspects import SuspectLane
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.context import Context
-from holdfast.engine.held import unstored_run
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.leases.heartbeat import CURRENT_RUN
 from holdfast.engine.leases.leases import Leases

@@ -13,7 +13,7 @@ from holdfast.engine.budgets.purse import Purse
 from holdfast.engine.context import Context
 from holdfast.engine.effects import Begun, EffectRequest, Issuing
 from holdfast.engine.handoffs import HeldHandoffs
-from holdfast.engine.inbox import Inbox
+from holdfast.engine.held.inbox import Inbox
 from holdfast.engine.waits import WaitSpec, opening, results_of
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
 from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan

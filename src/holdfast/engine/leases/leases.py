@@ -19,11 +19,11 @@ from holdfast.engine.budgets.budgets import first_budget
 from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
-from holdfast.engine.held.warm_states import WarmStates
 from holdfast.engine.leases.failed_leases import end_failed_lease
 from holdfast.engine.leases.heartbeat import Heartbeat
 from holdfast.engine.leases.orphans import OrphanedLeases, release_unused
 from holdfast.engine.leases.trials import LOOK_SECONDS, Trials
+from holdfast.engine.leases.warm_states import WarmStates
 from holdfast.engine.maintenance import recoveries
 from holdfast.engine.messages.outbox import Outbox
 from holdfast.engine.reading import turns
