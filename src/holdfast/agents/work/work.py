@@ -255,14 +255,14 @@ class Work:
 
     async def _play(self, working: Pass) -> Ending:
         """Run a pass. Then keep the state of a waiting run, and deliver a reply or handoff."""
-        CURRENT_RUN.set(working.run_id)
-        lease_seq = working.lease_seq
+        held, leased = working.held, working.leased
+        CURRENT_RUN.set(leased.run_id)
         ending = await working.play()
-        run = working.held.run
+        run = held.run
         if run.status is RunStatus.WAITING:
-            self._leases.warm.keep(working.run_id, working.held.saver.parts)
+            self._leases.warm.keep(run.run_id, held.saver.parts)
         if run.status is RunStatus.COMPLETED and run.reply_to == STORE:
-            await self._leases.outbox.deliver_reply(working.held, lease_seq)
+            await self._leases.outbox.deliver_reply(held, leased.lease_seq)
         elif run.reply_to or run.handoff:
             await self._leases.outbox.deliver_if_due()
         return ending

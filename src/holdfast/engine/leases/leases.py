@@ -297,7 +297,7 @@ class Leases:
         self._start_beating()
 
         def decide(snapshot: Snapshot) -> LateDecision:
-            if snapshot.run is not None:
+            if snapshot.indexes.run is not None:
                 raise RunExists(unheld_runs.EXISTS.format(run_id))
             leased = Draft(Kind.RUN_LEASED, RunLeased(self._context.worker))
             return LateDecision(None, (*created, leased), answers_head=True)
@@ -409,7 +409,7 @@ class Leases:
         held = LeasedRun(self._context, writer, state.parts, entries=entries, is_new=is_new)
         if run.is_recovering:
             held.stage.begin([recoveries.completed(run, state.checkpoint)])
-        self.orphans.held[held] = held.version
+        self.orphans.held[held] = state.parts.version
         return held
 
     async def _state_of(self, leased: RunHead) -> tuple[Newest, list[Entry] | None]:

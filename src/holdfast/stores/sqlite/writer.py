@@ -134,7 +134,7 @@ class SqliteWriter:
         for run_id, writes in late.items():
             results = self._decide_for_run(run_id, [write for _, write in writes])
             for (index, write), result in zip(writes, results, strict=True):
-                answers[index] = write.answered(run_id, result)
+                answers[index] = result if write.run_id else write.answered(run_id, result)
         for index, write in enumerate(batch):
             match write:
                 case Sweep():
