@@ -86,11 +86,6 @@ async def _attend(
         idle.end()
 
 
-def _is_away(error: BaseException) -> bool:
-    """Whether the store is away. A commit of unknown outcome was settled when its run was left."""
-    return isinstance(error, UnavailableError) and not isinstance(error, OutcomeUnknown)
-
-
 async def _follow(
     work: Work, task: "asyncio.Task[Ending]", deadline: float | None
 ) -> Ending | None:
@@ -102,9 +97,10 @@ async def _follow(
         work.hand_back_one(task, _GONE)
         raise
     if done:
-        ending = task.result()
-        if ending.error is not None and _is_away(ending.error):
-            raise ending.error
+        error = (ending := task.result()).error
+        # A commit of unknown outcome was settled when its run was left.
+        if isinstance(error, UnavailableError) and not isinstance(error, OutcomeUnknown):
+            raise error
         return ending
     work.hand_back_one(task, "whoever started it did not wait longer")
     return None

@@ -9,42 +9,23 @@ loss: else a run that kills its process late would always have proven itself bef
 import asyncio
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from typing import Protocol
 
+from holdfast.agents.work.executor import Pass
 from holdfast.engine.leases.trials import Trials
 from holdfast.kernel import leases
 from holdfast.kernel.runs import RunRow
-
-
-class Trial(Protocol):
-    """A pass over a run."""
-
-    @property
-    def leased(self) -> RunRow:
-        """The run as it was when the pass began."""
-        ...
-
-    @property
-    def began_at(self) -> float:
-        """When the pass began, by the clock of the event loop."""
-        ...
-
-    @property
-    def has_progress(self) -> bool:
-        """Whether it has come further than the passes before it, or has ended."""
-        ...
 
 
 class SuspectLane:
     """Decides which runs may begin in this process, beside those that are under way."""
 
     def __init__(
-        self, under_way: Collection[Trial], *, trial_seconds: float, trials: Trials
+        self, under_way: Collection[Pass], *, trial_seconds: float, trials: Trials
     ) -> None:
         self._under_way = under_way
         self._trials = trials
         self._trial_seconds = trial_seconds
-        self._trial: Trial | None = None
+        self._trial: Pass | None = None
         self._reserved = False
 
     @property
@@ -72,11 +53,11 @@ class SuspectLane:
         finally:
             self._reserved = False
 
-    def begin_trial(self, working: Trial) -> None:
+    def begin_trial(self, working: Pass) -> None:
         """Note that a pass over a suspect begins."""
         self._trial = working
 
-    def _is_proven(self, working: Trial) -> bool:
+    def _is_proven(self, working: Pass) -> bool:
         if working.has_progress:
             return True
         age = asyncio.get_running_loop().time() - working.began_at
