@@ -76,6 +76,7 @@ async def test_failure_to_load_a_run_by_its_id_counts_too(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with holdfast.Holdfast(store, agents=[fine]) as hf:
+        await hf.start(fine, run_id="r")
         fail_to_load(monkeypatch, "r", MemoryError("too large"))
         async with asyncio.timeout(30):
             for _ in range(3):

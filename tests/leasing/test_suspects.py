@@ -236,7 +236,7 @@ async def test_suspects_are_taken_as_the_next_run_one_after_another(stage: Stage
             assert await hf.leases.next(timeout_seconds=0.3) is None
             assert {row.trying_run for row in await hf.leases.workers()} == {held.run_id}
             await checkpoint(held)
-            while hf.leases.trials.is_open:
+            while hf.leases.trials.suspect:
                 await asyncio.sleep(0.01)
         assert sorted(taken) == ["second", "suspect", "third"]
         kinds = [entry.kind for entry in await hf.journal.read("suspect")]

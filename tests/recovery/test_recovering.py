@@ -10,8 +10,8 @@ import holdfast
 from holdfast import Settings
 from holdfast.agents.definitions.recovery_policy import RecoveryPolicy
 from holdfast.agents.work.breaker import AgentBreaker
+from holdfast.agents.work.scrubber import Scrubber
 from holdfast.engine.maintenance import travel
-from holdfast.engine.maintenance.scrubber import Scrubber
 from holdfast.errors import (
     ConflictError,
     IntegrityError,

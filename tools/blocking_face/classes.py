@@ -46,7 +46,8 @@ class ClassTranslation:
         if self._face.is_openable:
             return [_expression(self._imports.add(OPENING, "OpenableFace"))]
         base = self._imports.add(LOOP, "Face")
-        generic = [ast.unparse(self._renamer.annotation(each)) for each in self._node.bases]
+        own = [each for each in self._node.bases if ast.unparse(each) != self._face.base]
+        generic = [ast.unparse(self._renamer.annotation(each)) for each in own]
         if not generic:
             return [_expression(f"{base}[{self._inner}]")]
         variables = generic[0].removeprefix("Generic")

@@ -17,6 +17,7 @@ class Face:
     - `on_loop` are methods that do not wait, but must run in the loop's thread.
     - `made_of` is the parameter of its constructor that takes the Holdfast; users make the face.
     - `is_openable`: users make the face and enter it, so that it has an event loop of its own.
+    - `base` is a base class with what Holdfast itself uses, and users do not.
     - `doc` replaces the docstring of the async class.
     """
 
@@ -26,6 +27,7 @@ class Face:
     on_loop: tuple[str, ...] = ()
     made_of: str = ""
     is_openable: bool = False
+    base: str = ""
     doc: str = ""
 
 
@@ -57,6 +59,7 @@ class Table:
 _LEASED_RUN: Final = Face(
     "holdfast.engine.held.leased_run",
     "LeasedRun",
+    base="HeldRun",
     doc="A run and the lease on it. Use it from one thread at a time.",
 )
 _WORKFLOWS: Final = Face(

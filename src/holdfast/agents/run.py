@@ -72,11 +72,14 @@ class Run:
         self._held = held = turn.held
         self._gate = turn.gate
         self._views: dict[str, Log[Any] | Value[Any]] = {}
-        self.continuation = previous_context(held)
+        self.continuation = previous_context(held) if held.version else None
         """What the previous context left, if it handed the run over; else None."""
-        self._exit = HandoffExit(turn, self)
         is_at_start = held.version == 0 or take_freshness(held) == "start"
         self._is_fresh = turn.memo.answered or is_at_start
+
+    @cached_property
+    def _exit(self) -> HandoffExit:
+        return HandoffExit(self._turn, self)
 
     @cached_property
     def _usage(self) -> Value[Usage]:

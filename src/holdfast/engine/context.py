@@ -46,6 +46,11 @@ class Context:
         return self.settings.tenant
 
     @cached_property
+    def may_wait_for_store(self) -> bool:
+        """Whether commits may wait for a store that is away: in memory, or in the spool."""
+        return self.spool is not None or self.settings.on_store_failure == "memory"
+
+    @cached_property
     def now(self) -> Callable[[], int]:
         """The clock of the store."""
         return self.store.clock.now

@@ -1,6 +1,7 @@
 """The rows of one run, in memory, and what changes of the indexes do to them."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from uuid import UUID
 
 import msgspec
@@ -61,9 +62,13 @@ class Indexes:
         self.groups: dict[str, Group] = {}
         self.waits: dict[str, Wait] = {}
         self.signals: dict[str, Signal] = {}
-        self.books = Books()
         self._by_group: dict[str, list[str]] = {}
         self._newest_version = None if is_partial else 0
+
+    @cached_property
+    def books(self) -> Books:
+        """The run's budget and reservations."""
+        return Books()
 
     def add_wait(self, wait: Wait) -> None:
         """Add a wait's row."""

@@ -28,7 +28,7 @@ class Deciding:
     def __init__(self, snapshot: Snapshot, run_id: str) -> None:
         self._snapshot = snapshot
         self._run_id = run_id
-        self._run_before = snapshot.run
+        self._run_before = snapshot.indexes.run
         self._changes: list[Change] = []
         self.entries: list[Entry] = []
         self.touches: list[Touch] = []
@@ -37,14 +37,15 @@ class Deciding:
     def decide(self, late: Late) -> Any:
         """The answer to one write; an error of the domain is an answer too."""
         snapshot = self._snapshot
+        before = snapshot.indexes.run
         try:
-            if snapshot.run is not None:
-                runs.check_understood(snapshot.run)
+            if before is not None:
+                runs.check_understood(before)
             decision = late.decide(snapshot)
         except HoldfastError as error:
             return error
         origin = Origin(late.tenant, self._run_id, late.actor, snapshot.now)
-        sealed = seal_all(snapshot.run, snapshot.position, decision.drafts, origin)
+        sealed = seal_all(before, snapshot.position, decision.drafts, origin)
         snapshot.indexes.run = sealed.run
         snapshot.indexes.apply(sealed.changes)
         snapshot.position = sealed.position
@@ -74,7 +75,7 @@ class Deciding:
 
     @property
     def changed_run(self) -> RunRow | None:
-        run = self._snapshot.run
+        run = self._snapshot.indexes.run
         return None if run == self._run_before else run
 
     def changes(self) -> Sequence[Change]:

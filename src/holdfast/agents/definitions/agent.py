@@ -15,7 +15,9 @@ from typing import (
     overload,
 )
 
-from holdfast import names
+from msgspec import Raw
+
+from holdfast import codec, names
 from holdfast.agents.conversion import type_conversion
 from holdfast.agents.definitions import cadence as cadences
 from holdfast.agents.definitions.cadence import Cadence
@@ -24,7 +26,7 @@ from holdfast.agents.definitions.peer_tools import KnownAgent, Peer, peers_by_to
 from holdfast.agents.definitions.recovery_policy import RecoveryPolicy, check_policy
 from holdfast.agents.definitions.rules import Permission, Rules
 from holdfast.agents.definitions.tools import Tool, tool
-from holdfast.agents.definitions.versions import OnChange, check_on_change, versions_of
+from holdfast.agents.definitions.versions import OnChange, check_on_change, part_of, versions_of
 from holdfast.engine.budgets.costs import Budget, Cost
 from holdfast.errors import AgentNotFound, MisuseError, UnsupportedValue
 
@@ -90,6 +92,11 @@ class Agent(Generic[P, R]):
         self.alike: Callable[[Any], Any] = _itself
         """What of an input makes two calls of this agent the same."""
         self._signature = _check_signature(function, name)
+        self.parameters = list(self._signature.parameters)[1:]
+        """What its input consists of."""
+        self._required = [each for each in self.parameters if self._is_required(each)]
+        self.takes_one_input = bool(self.parameters) and len(self._required) <= 1
+        """Whether it can be started with one input, as a session does for each message."""
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, run: "Run", *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
@@ -98,11 +105,6 @@ class Agent(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<agent {self.name}>"
-
-    @property
-    def parameters(self) -> list[str]:
-        """What its input consists of."""
-        return list(self._signature.parameters)[1:]
 
     @property
     def description(self) -> str:
@@ -121,6 +123,8 @@ class Agent(Generic[P, R]):
 
     def input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the input of a run in its stored form: its arguments by name."""
+        if not kwargs and len(self._required) <= len(args) <= len(self.parameters):
+            return dict(zip(self.parameters, args, strict=False))
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
@@ -159,7 +163,7 @@ class Agent(Generic[P, R]):
                 f"agent {self.name} takes: {', '.join(wanted) or 'no input'}. This is no such "
                 f"input: {str(cast(object, stored))[:200]}"
             )
-        missing = [n for n in wanted if n not in given and self._is_required(n)]
+        missing = [name for name in self._required if name not in given]
         if missing:
             raise UnsupportedValue(f"agent {self.name} needs {', '.join(missing)} as well")
         return {
@@ -173,8 +177,8 @@ class Agent(Generic[P, R]):
         """An input that is one value under the name of its parameter, whatever it looks like."""
         keys = set(cast("dict[str, Any]", given)) if isinstance(given, dict) else set[str]()
         is_named = bool(keys) and keys <= set(self.parameters)
-        needs_one = any(map(self._is_required, self.parameters))
-        is_whole = is_named or not self.takes_one_input or (given is None and not needs_one)
+        needs_none = given is None and not self._required
+        is_whole = is_named or not self.takes_one_input or needs_none
         return cast(Any, given) if is_whole else {self.parameters[0]: cast(Any, given)}
 
     def arguments_for(self, message: Any) -> dict[str, Any]:
@@ -192,12 +196,6 @@ class Agent(Generic[P, R]):
         """Whether an input is a dict of names, and the one parameter is not for a dict."""
         kind = self._hints.get(self.parameters[0], Any)
         return isinstance(stored, dict) and kind in (str, int, float, bool, bytes)
-
-    @property
-    def takes_one_input(self) -> bool:
-        """Whether it can be started with one input, as a session does for each message."""
-        required = [name for name in self.parameters if self._is_required(name)]
-        return bool(self.parameters) and len(required) <= 1
 
     def _is_required(self, name: str) -> bool:
         return self._signature.parameters[name].default is inspect.Parameter.empty
@@ -343,13 +341,15 @@ def rules_of(
         if name in found:
             raise MisuseError(f"there is a tool named {name!r} and a peer of that name")
         found[name] = each.tool
+    versions = versions_of(found, version=version, model=model, prompt=prompt)
     return Rules(
         tools=found,
         peers={name: each.peer for name, each in callable_peers.items()},
         permission=permission,
         loop_limit=loop_limit,
         cadence=cadences.check(cadence),
-        versions=versions_of(found, version=version, model=model, prompt=prompt),
+        versions=versions,
+        versions_part=Raw(codec.encode(part_of(versions))),
         on_change=check_on_change(on_change),
         budget=budget,
         reserve=reserve,

@@ -56,12 +56,11 @@ class Pace:
     again, whatever its cadence: what is on record would lie beyond the checkpoint otherwise.
     """
 
-    def __init__(self, cadence: Cadence, now: Callable[[], int]) -> None:
+    def __init__(self, cadence: Cadence, now: Callable[[], int], *, on_record: int) -> None:
+        """The run is entered; so many ends were passed over since its last version."""
         self._cadence = cadence
         self._now = now
-        self._since = now()
-        self._on_record = 0
-        self.passed = 0
+        self.begin(on_record=on_record)
 
     @property
     def is_patient(self) -> bool:
@@ -77,12 +76,8 @@ class Pace:
         """
         return self._cadence != "turn"
 
-    @property
-    def only_at_boundaries(self) -> bool:
-        return self._cadence == "boundary"
-
     def begin(self, *, on_record: int) -> None:
-        """A version is stored, or the run is entered; so many ends were passed over since then."""
+        """A version is stored; so many ends were passed over since then."""
         self._since = self._now()
         self._on_record = on_record
         self.passed = 0

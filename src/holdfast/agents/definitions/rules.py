@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
+from holdfast import codec
 from holdfast.agents.definitions.cadence import Cadence
 from holdfast.agents.definitions.handoff_policy import HandoffPolicy
 from holdfast.agents.definitions.peer_tools import Peer
@@ -45,6 +47,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     `peers` are those of its tools that are other agents. `loop_limit` 0 lets the same call be made
     for ever. A run without a budget gets `budget`; `reserve` is what a call of the model reserves.
     `handoff` says when a context should end; without it, only when somebody asks for it.
+    `versions_part` are the `versions` as the state of a run has them, encoded.
     """
 
     tools: Mapping[str, Tool[..., Any]]
@@ -53,6 +56,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     loop_limit: int = 5
     cadence: Cadence = "turn"
     versions: Versions = Versions()
+    versions_part: Raw = Raw(codec.encode({}))
     on_change: OnChange = "continue"
     budget: Budget | None = None
     reserve: Cost | None = None

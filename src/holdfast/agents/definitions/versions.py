@@ -29,6 +29,15 @@ PART: Final = "holdfast.versions"
 _NAME: Final = "versions"
 CHOICES: Final = ("continue", "stop")
 _SHOWN: Final = 12
+_READ: Final = frozenset(
+    {
+        Kind.VERSIONS_RECORDED,
+        Kind.WAITS_OPENED,
+        *waits.STATUS_OF,
+        Kind.RUN_UNBLOCKED,
+    }
+)
+"""The kinds of entries that say what a run was worked on with, or answer about it."""
 
 
 def versions_of(
@@ -75,7 +84,8 @@ class InFlight:
         self._open: dict[Versions, str] = {}
         self._answers: dict[Versions, object] = {}
         for entry in entries:
-            self._read(entry)
+            if entry.kind in _READ:
+                self._read(entry)
 
     def recorded(self, held: LeasedRun) -> Versions | None:
         """Return the versions that last worked on the run; None if unknown, as for a new fork."""

@@ -73,35 +73,36 @@ async def carried(code: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-async def run_apart(code: Callable[[], Coroutine[Any, Any, T]], *, name: str) -> T:
-    """Run code in a task of its own, to its end. Cancelling the present task cancels the code.
+async def run_apart(code: Callable[..., Coroutine[Any, Any, T]], *args: Any, name: str) -> T:
+    """Run `code(*args)` in its own task, to its end. Cancelling the present task cancels the code.
 
     Raises CancelledItself if the code cancelled its task, and the present task was not cancelled.
     """
-    task = asyncio.create_task(_carried_to_its_end(code), name=name)
-    is_cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            if not task.cancel(*error.args):  # it has just ended: the cancellation comes after it
-                if not task.cancelled():
-                    task.exception()  # else asyncio logs that nobody has seen it
-                raise
-            is_cancelled = True
-    if task.cancelled() and not is_cancelled:
-        raise CancelledItself
-    if not task.cancelled() and (error := task.exception()) is not None:
-        raise first_error([error])
-    return task.result()
+    present = asyncio.current_task()
+    assert present is not None, "a coroutine runs in a task"
+    cancelled_before = present.cancelling()
+    task = asyncio.create_task(_carried_to_its_end(code, *args), name=name)
+    try:
+        return await task
+    except CodeExited as exited:
+        error = exited.error
+    except asyncio.CancelledError:
+        if not task.cancelled():  # it has just ended: the cancellation comes after it
+            task.exception()  # else asyncio logs that nobody has seen it
+        elif present.cancelling() == cancelled_before:
+            raise CancelledItself from None
+        raise
+    raise error
 
 
-async def _carried_to_its_end(code: Callable[[], Coroutine[Any, Any, T]]) -> T:
+async def _carried_to_its_end(code: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
     """Run code; Ctrl-C in it ends its task only, and is raised again in the one that waits."""
     try:
-        return await carried(code())
-    except KeyboardInterrupt as error:
-        raise CodeExited(error) from error
+        return await code(*args)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or is_exit(error):
+            raise CodeExited(error) from error
+        raise
 
 
 def first_error(errors: Sequence[BaseException]) -> BaseException:

@@ -18,9 +18,9 @@ from holdfast.agents.turn.turn import Turn
 from holdfast.kernel.runs import ENDED, RunStatus
 from holdfast.kernel.travel import START, PastItem, StartedRun
 
-# Not in a step or a tool: their code is left out when the turn is repeated.
 # Weak: a connection or task that is made during the turn copies the context, and may live on.
-placing_turn: Final[ContextVar[ref[Turn] | None]] = ContextVar("holdfast_turn", default=None)
+CURRENT_TURN: Final[ContextVar[ref[Turn] | None]] = ContextVar("holdfast_turn", default=None)
+"""The turn that records what the code of a task starts; None: nobody does."""
 
 
 class ChildStart(NamedTuple):
@@ -32,13 +32,16 @@ class ChildStart(NamedTuple):
 
 
 @contextmanager
-def placing_starts(turn: Turn) -> Generator[None]:
-    """Record what the code in this block starts as steps of a turn."""
-    token = placing_turn.set(ref(turn))
+def not_placing_starts() -> Generator[None]:
+    """Do not record what the code in this block starts.
+
+    For a step or a tool: their code is left out when the turn is repeated.
+    """
+    token = CURRENT_TURN.set(None)
     try:
         yield
     finally:
-        placing_turn.reset(token)
+        CURRENT_TURN.reset(token)
 
 
 async def place(parent_id: str, agent: str, digest: bytes, run_id: str | None) -> ChildStart | None:
@@ -70,7 +73,7 @@ async def place(parent_id: str, agent: str, digest: bytes, run_id: str | None) -
 
 def _turn_of(parent_id: str) -> Turn | None:
     """Return the turn whose code makes a call now, if it is a turn of this run."""
-    placed_in = placing_turn.get()
+    placed_in = CURRENT_TURN.get()
     turn = None if placed_in is None else placed_in()
     if turn is None or turn.held.run_id != parent_id or turn.gate.is_closed:
         return None

@@ -42,7 +42,7 @@ from holdfast.agents.turn.calls import (
     storable,
     type_of,
 )
-from holdfast.agents.turn.child_starts import placing_turn
+from holdfast.agents.turn.child_starts import not_placing_starts
 from holdfast.agents.turn.memo import RecordedCall
 from holdfast.agents.turn.reads import Reads
 from holdfast.agents.turn.turn import Turn
@@ -344,11 +344,8 @@ class TurnEffects:
         limit = tool.policy.limit_seconds
         key = Key(call.key, run_id=self._held.run_id, call_id=call.call_id)
         try:
-            token = placing_turn.set(None)
-            try:
+            with not_placing_starts():
                 result = await attempt(tool, call.arguments, key, limit_seconds=limit)
-            finally:
-                placing_turn.reset(token)
         except asyncio.CancelledError as error:
             self._spending.lose_call(call)
             if is_being_cancelled():
@@ -396,16 +393,13 @@ class TurnEffects:
             left = tool.policy.limit_seconds
         self._turn.called_effects.add(effect.effect_id)
         faults.point("tool.before_call")
-        token = placing_turn.set(None)
         try:
-            with under_way(effect.effect_id):
+            with under_way(effect.effect_id), not_placing_starts():
                 result = await attempt(tool, call.arguments, key, limit_seconds=left)
         except Exception as error:
             is_free = isinstance(error, (NotDone, *tool.policy.not_done_on))
             await self._spending.end_call(call, is_free=is_free)
             raise
-        finally:
-            placing_turn.reset(token)
         faults.point("tool.after_call")
         return result
 

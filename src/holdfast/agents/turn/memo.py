@@ -71,7 +71,12 @@ class Memo:
         self.paid: dict[str, budgets.Recorded] = {}
         for entry in entries:
             self.is_blank &= entry.kind.startswith(("RUN_", "LEASE_", "RECOVERY_"))
-            self._read(entry)
+            if not entry.kind.startswith("RUN_"):
+                self._read(entry)
+        self.is_untouched = not (
+            self._steps or self._calls or self._waits or self._taken or self.paid
+        )
+        """Whether the code of the agent had done nothing yet in this turn."""
 
     def step(self, name: str, digest: bytes) -> RecordedStep | None:
         """The result of the next such step, if it is on record."""
@@ -92,11 +97,6 @@ class Memo:
     def taken(self, place: bytes) -> str | None:
         """The id of the signal that was taken at this place."""
         return self._taken.pop(place, None)
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether the code of the agent has done nothing yet in this turn."""
-        return not (self._steps or self._calls or self._waits or self._taken or self.paid)
 
     @property
     def has_claims(self) -> bool:

@@ -16,7 +16,7 @@ from holdfast.agents.definitions.messages import WITHOUT_USAGE
 from holdfast.agents.exits.containment import is_exit
 from holdfast.agents.exits.threads import call_in_thread
 from holdfast.agents.turn.call_budget import CallBudget
-from holdfast.agents.turn.child_starts import placing_turn
+from holdfast.agents.turn.child_starts import not_placing_starts
 from holdfast.agents.turn.replayed_calls import step_of
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import Log, Value
@@ -105,14 +105,11 @@ class Steps:
     async def _call(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        token = placing_turn.set(None)
-        try:
+        with not_placing_starts():
             if type_conversion.is_async(function):
                 result = await function(*args, **kwargs)
             else:
                 result = await call_in_thread(function, *args, **kwargs)
-        finally:
-            placing_turn.reset(token)
         faults.point("model.after_call")
         if self._turn.gate.is_closed:
             self._turn.gate.check_open("a step")

@@ -5,16 +5,14 @@ nothing of the turn before is left.
 """
 
 import asyncio
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from msgspec import Raw
-
-from holdfast import codec
 from holdfast.agents.definitions.cadence import Pace
 from holdfast.agents.definitions.recovery_policy import TurnClock
 from holdfast.agents.definitions.rules import Rules
-from holdfast.agents.definitions.versions import PART, part_of
+from holdfast.agents.definitions.versions import PART
 from holdfast.agents.exits.exit_reasons import Gate, HandBackExit, Suspend
 from holdfast.agents.turn.call_positions import CallPositions
 from holdfast.agents.turn.context_usage import WISH, ContextUsage
@@ -60,9 +58,8 @@ class Turn:
         self.rules = rules
         self.handoffs = handoffs
         self.gate = Gate()
-        self.places = CallPositions()
-        self.past = ReplayedCalls(held, continued)
-        self.pace = Pace(rules.cadence, context.now)
+        if continued is not None:
+            self.past = ReplayedCalls(held, continued)
         limit = None if rules.recovery is None else rules.recovery.turn_seconds
         self.clock = None if limit is None else TurnClock(limit)
         """Limits the time of each turn, if the agent's policy does."""
@@ -84,18 +81,39 @@ class Turn:
         """Whether what the context uses is counted, or a handoff was asked for."""
         self._known_versions = known
         self._was_blank = memo.is_blank
-        held.stage.is_patient = self.pace.is_patient
-        held.saver.stamp[PART] = Raw(codec.encode(part_of(rules.versions)))
-        held.saver.before_saving = self.store_changes
-        self.begin(memo)
-
-    def begin(self, memo: Memo) -> None:
-        """Begin a turn of which `memo` is in the journal."""
         self.memo = memo
+        self._passed = memo.passed
         self.is_replayed = not memo.is_untouched
         """Whether the journal has something of this turn: else no call looks there."""
-        self.is_due_always = self.rules.cadence in ("turn", "tool") and not memo.passed
+        self.is_due_always = rules.cadence in ("turn", "tool") and not memo.passed
         """Whether the end of this turn is stored, whatever its pace."""
+        if rules.cadence != "turn":
+            held.stage.is_patient = self.pace.is_patient
+        held.saver.stamp[PART] = rules.versions_part
+        held.saver.before_saving = self.store_changes
+        if self.clock is not None:
+            self.clock.begin_turn()
+
+    @cached_property
+    def places(self) -> CallPositions:
+        """Where in the turn the next call is."""
+        return CallPositions()
+
+    @cached_property
+    def past(self) -> ReplayedCalls:
+        """What the run did before it went back."""
+        return ReplayedCalls(self.held)
+
+    @cached_property
+    def pace(self) -> Pace:
+        """Which ends of turns are stored. Made at once if it counts the time since then."""
+        return Pace(self.rules.cadence, self.context.now, on_record=self._passed)
+
+    def begin(self, memo: Memo) -> None:
+        """Begin the next turn, of which `memo` is in the journal."""
+        self.memo = memo
+        self.is_replayed = not memo.is_untouched
+        self.is_due_always = self.rules.cadence in ("turn", "tool") and not memo.passed
         self._begin()
 
     def begin_next(self) -> None:
@@ -156,8 +174,9 @@ class Turn:
     @property
     def leaves_no_trace(self) -> bool:
         """Whether its cadence is `boundary`, and nothing is stored that its end belongs to."""
-        is_untouched = self._was_blank and self.held.version == 0 and self.held.stage.is_first
-        return self.pace.only_at_boundaries and is_untouched
+        if self.rules.cadence != "boundary" or not self._was_blank or self.held.version:
+            return False
+        return self.held.stage.is_first
 
     def leave_if_stopping(self) -> None:
         """Leave the agent's code if another worker is to continue."""

@@ -8,15 +8,16 @@ import asyncio
 import inspect
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any, Final
 from uuid import UUID
+from weakref import ref
 
 import msgspec
 
 from holdfast import clock, faults, names
 from holdfast.agents.definitions.agent import Agent, Agents
 from holdfast.agents.definitions.recovery_policy import RecoveryPolicy
+from holdfast.agents.definitions.session_input import is_session
 from holdfast.agents.definitions.versions import DefinitionChange, InFlight, judge
 from holdfast.agents.exits.containment import CancelledItself, is_exit, run_apart
 from holdfast.agents.exits.exit_reasons import (
@@ -31,7 +32,7 @@ from holdfast.agents.exits.exit_reasons import (
 from holdfast.agents.handoff.protocol import HandoffProtocol
 from holdfast.agents.run import Run, leave_if_due
 from holdfast.agents.turn.calls import describe, details_of, is_being_cancelled, storable_text
-from holdfast.agents.turn.child_starts import placing_starts
+from holdfast.agents.turn.child_starts import CURRENT_TURN
 from holdfast.agents.turn.memo import Memo
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import UNSET
@@ -60,9 +61,11 @@ from holdfast.errors import (
     UnsupportedValue,
 )
 from holdfast.kernel.effects import SETTLED, EffectSettled
+from holdfast.kernel.journal import Entry
 from holdfast.kernel.recoveries import Failure
 from holdfast.kernel.runs import BlockedReason, RunRow, RunStatus
 from holdfast.kernel.signals import WAIT_KIND as SIGNAL
+from holdfast.kernel.versions import Versions
 from holdfast.telemetry import log
 
 CLOSING_SECONDS: Final = 5.0
@@ -85,7 +88,8 @@ class Ending(msgspec.Struct, frozen=True):
 class Pass:
     """One pass. `hand_back` asks it to end at the next boundary of a turn.
 
-    `given` is the input of a run that is not stored yet.
+    `given` is the input of a run that is not stored yet, `arguments` are those of the agent's
+    function if they are known.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class Pass:
         *,
         abandon: Callable[[LeasedRun], None],
         given: Any = UNSET,
+        arguments: dict[str, Any] | None = None,
         handoffs: HandoffProtocol | None = None,
     ) -> None:
         self.context = context
@@ -104,11 +109,15 @@ class Pass:
         self._agents = agents
         self.held = held
         self._given = given
+        self._arguments = arguments
         self._turn: Turn | None = None
-        self._in_flight = InFlight()
+        self._in_flight: InFlight | None = None
+        self._known_versions: Versions | None = None
         self._continued: PreparedPast | None = None
-        self._began_at = held.version
-        self._failed_before = held.run.attempts - held.run.lost
+        self.leased = held.run
+        """The run as it was when the pass began."""
+        self.began_at = asyncio.get_running_loop().time()
+        self._began_with = held.version
         self.stop_note = ""
         self.is_interrupted = False
         """Whether this task is cancelled because the run is not its own any more."""
@@ -127,7 +136,7 @@ class Pass:
     @property
     def has_progress(self) -> bool:
         """Whether it has stored a new version, or given the run up."""
-        return self.held.version > self._began_at or not self.lease_seq
+        return self.held.version > self._began_with or not self.lease_seq
 
     def hand_back(self, note: str) -> None:
         """Leave the run to another worker as soon as its turn has ended."""
@@ -177,7 +186,9 @@ class Pass:
             return Ending(False, error)
         memo, given = await self._prepare(agent)
         try:
-            return await self.enter(agent, memo, given)
+            if self._arguments is None and is_session(given):
+                return await self.converse(agent, memo)
+            return await self._enter(agent, memo, given)
         except Suspend as suspended:
             await self.leave(suspended.way)
             return Ending(False)
@@ -198,35 +209,47 @@ class Pass:
         if held.run.handoff and self._handoffs is not None:
             await self._handoffs.take(held)
             entries = None
-        if entries is None:
-            entries = await turns.entries_since_checkpoint(self.context, held.run_id)
-        self._in_flight = InFlight(entries)
-        memo = Memo(entries)
+        if held.is_new:
+            memo = Memo()
+        else:
+            if entries is None:
+                entries = await turns.entries_since_checkpoint(self.context, held.run_id)
+            memo = await self._read_turn(agent, entries)
         if held.version == 0 and held.run.forked_from:
             self._continued = await replayed_effects.continued(self.context, held.run)
-        held.purse.know_journal(entries)
-        await self._open_purse(agent, memo)
-        given = self._given
-        if given is UNSET:
-            given = await turns.input_of(self.context, held.run_id, entries)
-        return memo, given
-
-    async def _open_purse(self, agent: Agent[..., Any], memo: Memo) -> None:
-        """Settle what was left reserved; a run without a budget gets its agent's."""
-        purse, version = self.held.purse, self.held.version + 1
-        has_turn = await purse.settle_lost(memo.paid, agent=agent.name, version=version)
-        memo.has_turn = memo.has_turn or has_turn
         if agent.rules.budget is not None:
             note = f"what agent {agent.name} gives its runs"
-            await purse.set_first(agent.rules.budget.limits, note=note)
+            await held.purse.set_first(agent.rules.budget.limits, note=note)
+        given = self._given
+        if given is UNSET and self._arguments is None:
+            given = await turns.input_of(self.context, held.run_id, entries or ())
+        return memo, given
 
-    async def enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
+    async def _read_turn(self, agent: Agent[..., Any], entries: Sequence[Entry]) -> Memo:
+        """Return the memo of the entries, and settle what earlier leases have left reserved."""
+        held = self.held
+        self._in_flight = InFlight(entries)
+        self._known_versions = self._in_flight.recorded(held)
+        memo = Memo(entries)
+        held.purse.know_journal(entries)
+        has_turn = await held.purse.settle_lost(
+            memo.paid, agent=agent.name, version=held.version + 1
+        )
+        memo.has_turn = memo.has_turn or has_turn
+        return memo
+
+    async def converse(self, agent: Agent[..., Any], memo: Memo) -> Ending:
+        """Let the agent answer the messages of a session."""
+        raise NotImplementedError
+
+    async def _enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
         """Let the agent work on its input, and end the run with what it returns."""
-        turn = self.begin(agent, memo)
+        turn, arguments = self.begin(agent, memo), self._arguments
         try:
-            about = self.held.run
-            from_other_agent = about.contexts > 1 or bool(about.forked_from)
-            arguments = agent.arguments_of(given, from_other_agent=from_other_agent)
+            if arguments is None:
+                about = self.held.run
+                from_other_agent = about.contexts > 1 or bool(about.forked_from)
+                arguments = agent.arguments_of(given, from_other_agent=from_other_agent)
         except UnsupportedValue as error:
             raised = _raised_by_type(error)
             if raised is None or isinstance(raised, ValueError):
@@ -253,7 +276,10 @@ class Pass:
 
     async def _end(self, agent: Agent[..., Any], result: object) -> Ending:
         try:
-            await retry_while_unavailable(self.context, lambda: self._complete(result))
+            if self.context.may_wait_for_store:
+                await retry_while_unavailable(self.context, lambda: self._complete(result))
+            else:
+                await self._complete(result)
         except HoldfastError as error:
             if isinstance(error, ConflictError | UnavailableError):
                 raise
@@ -264,17 +290,19 @@ class Pass:
 
     async def _complete(self, result: object) -> None:
         """End the run, unless that is what was stored by a commit nobody saw the answer of."""
-        await self.held.stage.settle()
-        if self.held.run.status is RunStatus.RUNNING:
-            await self.held.complete(result, save=True)
+        held = self.held
+        if not held.is_settled:
+            await held.stage.settle()
+        if held.run.status is RunStatus.RUNNING:
+            await held.complete(result, save=True)
 
     def begin(self, agent: Agent[..., Any], memo: Memo) -> Turn:
         """Begin a turn of the agent; raises Suspend if a change of the agent forbids it."""
-        known, now = self._in_flight.recorded(self.held), agent.rules.versions
+        known, now = self._known_versions, agent.rules.versions
         if known is not None and known != now:
             change = DefinitionChange(agent.name, self.run_id, known, now)
-            judge(change, agent.rules.on_change, self._in_flight)
-        self._in_flight.versions = now
+            judge(change, agent.rules.on_change, self._in_flight or InFlight())
+        self._known_versions = now
         turn = Turn(
             self.context,
             self.held,
@@ -373,7 +401,8 @@ class Pass:
         if policy is None or cause is None:
             return await self._fail(error)
         await self._forget_edits()
-        attempts = 1 if self.held.version > self._began_at else self._failed_before + 1
+        before = self.leased.attempts - self.leased.lost
+        attempts = 1 if self.held.version > self._began_with else before + 1
         failure = Failure(cause, storable_text(describe(error))[:1000], attempts)
         is_tried_again = await recoveries.give_up(
             self.context,
@@ -457,34 +486,32 @@ async def run_agent(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any
     is cancelled cancels it.
     """
     try:
-        return await run_apart(
-            lambda: _enter(agent, turn, arguments), name=f"holdfast agent of {turn.held.run_id}"
-        )
+        name = f"holdfast agent of {turn.held.run_id}"
+        result = await run_apart(_call, agent, turn, arguments, name=name)
     except CancelledItself:
         if turn.gate.leaving is not None:
             turn.gate.check()
         raise CancelledItself(
             f"agent {agent.name} cancelled its own task, or a task that it started did"
         ) from None
-
-
-async def _enter(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any]) -> Any:
-    turn.gate.open()
-    try:
-        with placing_starts(turn):
-            return _awaited(agent, await _call(agent, turn, arguments))
-    finally:
-        turn.gate.close()
+    if inspect.isawaitable(result):
+        raise _not_awaited(agent, result)
+    return result
 
 
 async def _call(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any]) -> Any:
-    gate, run = turn.gate, Run(turn)
+    gate = turn.gate
+    gate.open()
+    CURRENT_TURN.set(ref(turn))
     try:
-        await leave_if_due(run)
-        if run.is_fresh and run.continuation is not None:
-            faults.point("handoff.resumed")
-        async with turn.clock.running() if turn.clock is not None else nullcontext():
+        run = Run(turn)
+        if run.version or turn.held.run.wish or turn.rules.handoff is not None:
+            await _resume(run)
+        if turn.clock is None:
             result = await agent.function(run, **arguments)
+        else:
+            async with turn.clock.running():
+                result = await agent.function(run, **arguments)
     except asyncio.CancelledError as error:
         if is_being_cancelled():
             raise
@@ -496,18 +523,25 @@ async def _call(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any]) -
     else:
         if gate.leaving is None:
             return result
+    finally:
+        gate.close()
     gate.check()
     raise AssertionError("a gate that is left raises")
 
 
-def _awaited(agent: Agent[..., Any], result: object) -> object:
-    """Refuse what an agent returned in place of its result because it forgot an `await`."""
-    if not inspect.isawaitable(result):
-        return result
+async def _resume(run: Run) -> None:
+    """Leave the run to a fresh context if there is a reason, else let this one begin."""
+    await leave_if_due(run)
+    if run.is_fresh and run.continuation is not None:
+        faults.point("handoff.resumed")
+
+
+def _not_awaited(agent: Agent[..., Any], result: object) -> UnsupportedValue:
+    """Return the error for an agent that returned no result because it forgot an `await`."""
     name = getattr(result, "__qualname__", type(result).__name__)
     if inspect.iscoroutine(result):
         result.close()
-    raise UnsupportedValue(
+    return UnsupportedValue(
         f"agent {agent.name} returned a {type(result).__name__} ({name}) that was never awaited: "
         "write `return await ...`"
     )

@@ -79,16 +79,17 @@ class Handle(Generic[R]):
         gone at once: this process ends the turn that is under way, and gives the run back.
         Logs a warning if no live worker serves its agent, or one that it has called.
         """
-        context, runs = self._work.context, self._runs
         known, self._known = self._known, None
         task, self._task = self._task, None
-        warning = asyncio.create_task(unserved.keep_warning(context, self._left_to_others))
-        try:
-            run, ending = await advance(
-                self._work, runs, self.run_id, timeout=timeout, known=known, task=task
-            )
-        finally:
-            warning.cancel()
+        run, ending = await advance(
+            self._work,
+            self._runs,
+            self.run_id,
+            timeout=timeout,
+            known=known,
+            task=task,
+            left_to_others=self._left_to_others,
+        )
         if run.status in kernel_runs.ENDED or run.status is RunStatus.BLOCKED:
             return await self._end(run, ending)
         raise await self._still_going(run)

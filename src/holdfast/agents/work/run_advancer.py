@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeGuard
 
 from holdfast.agents.definitions.questions import FOR_PEOPLE
 from holdfast.agents.work.executor import Ending
 from holdfast.agents.work.work import Work
 from holdfast.clock import MICROSECONDS
+from holdfast.engine import unserved
 from holdfast.engine.reading import turns
 from holdfast.engine.runs import Runs
 from holdfast.errors import OutcomeUnknown, UnavailableError
@@ -30,6 +30,7 @@ async def advance(
     until: Callable[[RunRow], Awaitable[bool]] | None = None,
     known: RunRow | None = None,
     task: "asyncio.Task[Ending] | None" = None,
+    left_to_others: unserved.Find | None = None,
 ) -> tuple[RunRow, Ending | None]:
     """Return the run when it has ended or is blocked, `until` says so, or the time is over.
 
@@ -37,82 +38,100 @@ async def advance(
     of this process over it ended. A caller that is cancelled is gone at once: `work` finishes what
     is under way, and then gives the runs back to the workers. `known` is the run as it was a moment
     ago: it is not read again before it is advanced. `task` is a pass over it that has started.
+    While the run is idle, a warning is logged if nobody serves one of those `left_to_others`.
     """
+    deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     try:
-        return await _advance(
-            work, runs, run_id, timeout=timeout, until=until, known=known, task=task
+        if task is None and known is not None and (timeout is None or timeout > 0):
+            task = await work.try_to_advance(known)
+        ending = None if task is None else await _follow(work, task, deadline)
+        if ending is not None and ending.run is not None and until is None:
+            return ending.run, ending
+        return await _attend(
+            work, runs, run_id, deadline, ending, until=until, left_to_others=left_to_others
         )
     except asyncio.CancelledError:
         work.hand_back_helped(run_id, _GONE)
         raise
 
 
-async def _advance(
+async def _attend(
     work: Work,
     runs: Runs,
     run_id: str,
+    deadline: float | None,
+    ending: Ending | None,
     *,
-    timeout: float | None,
     until: Callable[[RunRow], Awaitable[bool]] | None,
-    known: RunRow | None,
-    task: "asyncio.Task[Ending] | None",
+    left_to_others: unserved.Find | None,
 ) -> tuple[RunRow, Ending | None]:
-    loop = asyncio.get_running_loop()
-    deadline = None if timeout is None else loop.time() + timeout
-    notice = _IdleNotice(work)
-    ending: Ending | None = None
-    has_time = timeout is None or timeout > 0
-    if task is None and known is not None and has_time:
-        task = await work.try_to_advance(known)
-    while True:
-        if task is not None:
-            ending = await _follow(work, task, None if deadline is None else deadline - loop.time())
-            if ending is not None and _is_away(ending.error):
-                raise ending.error
+    """Wait for a run that others work on, or that waits, and advance it whenever it is due."""
+    loop, idle = asyncio.get_running_loop(), _Idle(work, left_to_others)
+    try:
+        while True:
+            ticket = work.context.wakeups.ticket(f"run:{run_id}")
+            run = await runs.get(run_id)
+            is_over = run.status in kernel_runs.ENDED or run.status is RunStatus.BLOCKED
+            left = 3600.0 if deadline is None else deadline - loop.time()
+            if is_over or left <= 0 or (until is not None and await until(run)):
+                return run, ending
+            task = await work.try_to_advance(run)
+            if task is None:
+                await idle.pause(run, ticket, left, of_people=until is None)
+                continue
+            ending = await _follow(work, task, deadline)
             if ending is not None and ending.run is not None and until is None:
                 return ending.run, ending
-        ticket = work.context.wakeups.ticket(f"run:{run_id}")
-        run = await runs.get(run_id)
-        is_over = run.status in kernel_runs.ENDED or run.status is RunStatus.BLOCKED
-        left = 3600.0 if deadline is None else deadline - loop.time()
-        if is_over or left <= 0 or (until is not None and await until(run)):
-            return run, ending
-        task = await work.try_to_advance(run)
-        if task is None:
-            await work.help_peers(run)
-            await notice.why_it_waits(run, of_people=until is None)
-            is_reported = notice.has_said and until is None
-            longest = left if is_reported else min(left, _MOMENT_SECONDS)
-            await work.pause(run, ticket, at_most=longest)
+    finally:
+        idle.end()
 
 
-def _is_away(error: BaseException | None) -> TypeGuard[UnavailableError]:
-    """Whether the store is away. A commit of unknown outcome was settled when its run was left."""
-    return isinstance(error, UnavailableError) and not isinstance(error, OutcomeUnknown)
-
-
-async def _follow(work: Work, task: "asyncio.Task[Ending]", timeout: float | None) -> Ending | None:
-    """Wait for a pass; None if it continues after the timeout, to the end of its turn."""
+async def _follow(
+    work: Work, task: "asyncio.Task[Ending]", deadline: float | None
+) -> Ending | None:
+    """Wait for a pass; None if it continues after the deadline, to the end of its turn."""
+    timeout = None if deadline is None else deadline - asyncio.get_running_loop().time()
     try:
         done, _ = await asyncio.wait([task], timeout=timeout)
     except asyncio.CancelledError:
         work.hand_back_one(task, _GONE)
         raise
     if done:
-        return task.result()
+        error = (ending := task.result()).error
+        # A commit of unknown outcome was settled when its run was left.
+        if isinstance(error, UnavailableError) and not isinstance(error, OutcomeUnknown):
+            raise error
+        return ending
     work.hand_back_one(task, "whoever started it did not wait longer")
     return None
 
 
-class _IdleNotice:
-    """Logs once why a run is idle for more than a moment."""
+class _Idle:
+    """The time in which nobody here works on a run: logs once why that is more than a moment."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, left_to_others: unserved.Find | None) -> None:
         self._work = work
+        self._left_to_others = left_to_others
+        self._warning: asyncio.Task[None] | None = None
         self.has_said = False
         self._waits_since = 0.0
 
-    async def why_it_waits(self, run: RunRow, *, of_people: bool) -> None:
+    async def pause(self, run: RunRow, ticket: int, left: float, *, of_people: bool) -> None:
+        """Advance the peers of a run, and wait for a change of it."""
+        work, find = self._work, self._left_to_others
+        if self._warning is None and find is not None:
+            self._warning = asyncio.create_task(unserved.keep_warning(work.context, find))
+        await work.help_peers(run)
+        await self._why_it_waits(run, of_people=of_people)
+        is_reported = self.has_said and of_people
+        await work.pause(run, ticket, at_most=left if is_reported else min(left, _MOMENT_SECONDS))
+
+    def end(self) -> None:
+        """Warn no more."""
+        if self._warning is not None:
+            self._warning.cancel()
+
+    async def _why_it_waits(self, run: RunRow, *, of_people: bool) -> None:
         """Log once why the run is idle; mention a question only if nothing else shows it."""
         if self.has_said:
             return

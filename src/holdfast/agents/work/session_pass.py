@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast import names
 from holdfast.agents.definitions.agent import Agent
-from holdfast.agents.definitions.session_input import MESSAGE, is_session
+from holdfast.agents.definitions.session_input import MESSAGE
 from holdfast.agents.exits.exit_reasons import HandBackExit, Suspend
 from holdfast.agents.turn.calls import describe
 from holdfast.agents.turn.memo import Memo
@@ -40,12 +40,9 @@ class StoredReply(msgspec.Struct, frozen=True):
 
 
 class SessionPass(Pass):
-    """Answers what is there, one message after another; a run that is not a session is passed
-    over as any run."""
+    """Answers what is there, one message after another; works on other runs as any pass does."""
 
-    async def enter(self, agent: Agent[..., Any], memo: Memo, given: object) -> Ending:
-        if not is_session(given):
-            return await super().enter(agent, memo, given)
+    async def converse(self, agent: Agent[..., Any], memo: Memo) -> Ending:
         inbox, signals = self.held.inbox, Signals(self.context)
         memo.answered |= self.held.part(FRESH) is not None
         while True:

@@ -9,36 +9,23 @@ loss: else a run that kills its process late would always have proven itself bef
 import asyncio
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from typing import Protocol
-from weakref import WeakKeyDictionary
 
+from holdfast.agents.work.executor import Pass
 from holdfast.engine.leases.trials import Trials
 from holdfast.kernel import leases
 from holdfast.kernel.runs import RunRow
-
-
-class Trial(Protocol):
-    """A pass over a run."""
-
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def has_progress(self) -> bool:
-        """Whether it has come further than the passes before it, or has ended."""
-        ...
 
 
 class SuspectLane:
     """Decides which runs may begin in this process, beside those that are under way."""
 
     def __init__(
-        self, under_way: Collection[Trial], *, trial_seconds: float, trials: Trials
+        self, under_way: Collection[Pass], *, trial_seconds: float, trials: Trials
     ) -> None:
         self._under_way = under_way
         self._trials = trials
         self._trial_seconds = trial_seconds
-        self._proven_at: WeakKeyDictionary[Trial, float] = WeakKeyDictionary()
-        self._trial: Trial | None = None
+        self._trial: Pass | None = None
         self._reserved = False
 
     @property
@@ -51,7 +38,7 @@ class SuspectLane:
         """Whether a suspect is being tried, so that no other run may begin."""
         trial = self._trial
         is_tried = trial is not None and trial in self._under_way and not self._is_proven(trial)
-        return self._reserved or is_tried or self._trials.is_of_next
+        return self._reserved or is_tried or bool(self._trials.suspect and self._trials.is_of_next)
 
     def may_begin(self, run: RunRow) -> bool:
         """Whether a run may begin now."""
@@ -66,15 +53,12 @@ class SuspectLane:
         finally:
             self._reserved = False
 
-    def began(self, working: Trial, run: RunRow) -> None:
-        """A pass over a run begins."""
-        self._proven_at[working] = _now() + leases.trial_seconds(run, self._trial_seconds)
-        if leases.is_suspect(run):
-            self._trial = working
+    def begin_trial(self, working: Pass) -> None:
+        """Note that a pass over a suspect begins."""
+        self._trial = working
 
-    def _is_proven(self, working: Trial) -> bool:
-        return working.has_progress or _now() >= self._proven_at[working]
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+    def _is_proven(self, working: Pass) -> bool:
+        if working.has_progress:
+            return True
+        age = asyncio.get_running_loop().time() - working.began_at
+        return age >= leases.trial_seconds(working.leased, self._trial_seconds)

@@ -17,13 +17,13 @@ from holdfast.agents.exits.interruptions import ABANDONED
 from holdfast.agents.handoff.protocol import HandoffProtocol
 from holdfast.agents.turn import child_starts
 from holdfast.agents.turn.views import UNSET
+from holdfast.agents.work import unstored_run
 from holdfast.agents.work.executor import Ending, Pass
 from holdfast.agents.work.session_pass import SessionPass
 from holdfast.agents.work.suspects import SuspectLane
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.context import Context
-from holdfast.engine.held import unstored_run
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.leases.heartbeat import CURRENT_RUN
 from holdfast.engine.leases.leases import Leases
@@ -140,7 +140,7 @@ class Work:
             run = await self.create(agent, given, run_id, owner=owner, budget=budget)
             return run, None
         self.agents.add(agent)
-        agent.arguments_of(type_conversion.plain(given, what="input"))
+        arguments = agent.arguments_of(type_conversion.plain(given, what="input"))
         chosen = unheld_runs.choose_id(run_id)
         self._taking.add(chosen)
         try:
@@ -151,7 +151,7 @@ class Work:
             return await self._existing(agent, given, chosen, owner=owner), None
         finally:
             self._taking.discard(chosen)
-        return held.run, self.start_pass(held)
+        return held.run, self.start_pass(held, arguments=arguments)
 
     async def _existing(
         self,
@@ -201,7 +201,7 @@ class Work:
             return False
         stored = asyncio.Event()
         held = unstored_run.hold(self.context, run_id, created, on_stored=stored.set)
-        self._leases.orphans.add(held)
+        self._leases.orphans.held[held] = held.version
         task = self.start_pass(held, type_conversion.plain(given, what="input"))
         waiting = asyncio.create_task(stored.wait())
         try:
@@ -210,8 +210,13 @@ class Work:
             waiting.cancel()
         return stored.is_set()
 
-    def start_pass(self, held: LeasedRun, given: Any = UNSET) -> "asyncio.Task[Ending]":
-        """Start a pass over a held run, in a separate task."""
+    def start_pass(
+        self, held: LeasedRun, given: Any = UNSET, *, arguments: dict[str, Any] | None = None
+    ) -> "asyncio.Task[Ending]":
+        """Start a pass over a held run, in a separate task.
+
+        The input is read unless it is `given`, or the `arguments` that were made of it are.
+        """
         abandon = self._leases.orphans.abandon
         working = SessionPass(
             self.context,
@@ -219,12 +224,13 @@ class Work:
             held,
             abandon=abandon,
             given=given,
+            arguments=arguments,
             handoffs=self._handoffs,
         )
         task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
         self._passes[task] = working
-        self.suspects.began(working, held.run)
-        if kernel_leases.is_suspect(held.run):
+        if held.run.lost and kernel_leases.is_suspect(held.run):
+            self.suspects.begin_trial(working)
             self._trials.add(trial := asyncio.create_task(self._end_trial(held.run_id)))
             trial.add_done_callback(self._trials.discard)
         task.add_done_callback(self._passes.pop)
@@ -249,14 +255,14 @@ class Work:
 
     async def _play(self, working: Pass) -> Ending:
         """Run a pass. Then keep the state of a waiting run, and deliver a reply or handoff."""
-        CURRENT_RUN.set(working.run_id)
-        lease_seq = working.lease_seq
+        held, leased = working.held, working.leased
+        CURRENT_RUN.set(leased.run_id)
         ending = await working.play()
-        run = working.held.run
+        run = held.run
         if run.status is RunStatus.WAITING:
-            self._leases.warm.keep(working.run_id, working.held.saver.parts)
+            self._leases.warm.keep(run.run_id, held.saver.parts)
         if run.status is RunStatus.COMPLETED and run.reply_to == STORE:
-            await self._leases.outbox.deliver_reply(working.held, lease_seq)
+            await self._leases.outbox.deliver_reply(held, leased.lease_seq)
         elif run.reply_to or run.handoff:
             await self._leases.outbox.deliver_if_due()
         return ending

@@ -9,13 +9,13 @@ from holdfast import names
 from holdfast.agents.turn.calls import describe
 from holdfast.agents.work.breaker import AgentBreaker
 from holdfast.agents.work.executor import Ending
+from holdfast.agents.work.scrubber import Scrubber
 from holdfast.agents.work.work import Work
 from holdfast.engine import sweeper, unserved
 from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.leases.heartbeat import Heartbeat
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.leases.trials import LOOK_SECONDS
-from holdfast.engine.maintenance.scrubber import Scrubber
 from holdfast.errors import AgentNotFound, HoldfastError, MisuseError, UnavailableError
 from holdfast.telemetry import log
 

@@ -63,12 +63,15 @@ class Refusal(msgspec.Struct, frozen=True):
 class Purse:
     """The budgets that one run draws on, for its holder."""
 
-    def __init__(self, context: Context, writer: RunWriter, stage: Stage) -> None:
+    def __init__(
+        self, context: Context, writer: RunWriter, stage: Stage, *, is_new: bool = False
+    ) -> None:
+        """A run that `is_new` has no budget, as far as its journal is known here."""
         self._context = context
         self._writer = writer
         self._stage = stage
         self._own: Account | None = None
-        self._free_at: int | None = None
+        self._free_at: int | None = 0 if is_new else None
         """The writer's `budget_seq` when the store had no budget; None if it had one, or was not
         asked."""
         self._may_have_lost = True

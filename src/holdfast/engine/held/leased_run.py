@@ -5,6 +5,7 @@ most once, and what it returns is on disk.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 from holdfast import clock, codec, names
@@ -13,7 +14,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.effect_intents import EffectIntents
 from holdfast.engine.effects import Begun, EffectRequest
 from holdfast.engine.handoffs import HeldHandoffs
-from holdfast.engine.inbox import Inbox
+from holdfast.engine.held.inbox import Inbox
 from holdfast.engine.waits import WaitSpec, opening, results_of
 from holdfast.engine.writing.checkpoint_saver import About, CheckpointSaver
 from holdfast.engine.writing.run_writer import ConditionFailed, RunWriter, WritePlan
@@ -32,8 +33,8 @@ from holdfast.kernel.state import Parts
 T = TypeVar("T")
 
 
-class LeasedRun:
-    """A run and the lease on it. Use it from one task at a time."""
+class HeldRun:
+    """What Holdfast itself works with on a run that is held here, made when it is first used."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class LeasedRun:
         parts: Parts,
         *,
         entries: Sequence[Entry] | None = None,
+        is_new: bool = False,
     ) -> None:
         self._context = context
         self._writer = writer
@@ -49,14 +51,41 @@ class LeasedRun:
         """The body of the result that `complete` was given."""
         self._max_bytes = context.settings.max_body_bytes
         self.saver = CheckpointSaver(writer, parts, max_bytes=self._max_bytes)
-        self.stage = Stage(writer, max_bytes=self._max_bytes)
-        self.inbox = Inbox(context, writer, self.saver)
-        self.handoffs = HeldHandoffs(context, writer, self.saver)
-        self.purse = Purse(context, writer, self.stage)
         self.entries = entries
         """The entries since the last checkpoint, if they were read when the run was leased."""
+        self.is_new = is_new
+        """Whether the run was created with this lease, and nothing else was recorded then."""
         self._issuing: EffectIntents | None = None
         self._made: tuple[tuple[Any, ...], Any] | None = None
+
+    @cached_property
+    def stage(self) -> Stage:
+        """What is to be stored with the next commit."""
+        return Stage(self._writer, max_bytes=self._max_bytes)
+
+    @cached_property
+    def inbox(self) -> Inbox:
+        """Its signals."""
+        return Inbox(self._context, self._writer, self.saver)
+
+    @cached_property
+    def handoffs(self) -> HeldHandoffs:
+        """Handing it over, and taking it over."""
+        return HeldHandoffs(self._context, self._writer, self.saver)
+
+    @cached_property
+    def purse(self) -> Purse:
+        """The budgets that it draws on."""
+        return Purse(self._context, self._writer, self.stage, is_new=self.is_new)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the outcome of every commit of the run is known."""
+        return self._writer.is_settled
+
+
+class LeasedRun(HeldRun):
+    """A run and the lease on it. Use it from one task at a time."""
 
     @property
     def run(self) -> RunRow:
@@ -262,10 +291,11 @@ class LeasedRun:
     async def _end_lease(self, ended: Draft, *, save: bool = False) -> None:
         if save:
             self.saver.before_saving()
-        if save and self.saver.has_edits:
-            await self.saver.save(About(), then=(ended,))
-            return
-        self.saver.check_saved()
+            if self.saver.has_edits:
+                await self.saver.save(About(), then=(ended,))
+                return
+        else:
+            self.saver.check_saved()
 
         def decide(run: RunRow, seq: int) -> WritePlan:
             runs.check_leased(run)

@@ -9,7 +9,7 @@ Safety does not depend on the row: the journal refuses a worker that lost its le
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Generator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,11 +19,11 @@ from holdfast.engine.budgets.budgets import first_budget
 from holdfast.engine.budgets.costs import Budget
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
-from holdfast.engine.held.warm_states import WarmStates
 from holdfast.engine.leases.failed_leases import end_failed_lease
 from holdfast.engine.leases.heartbeat import Heartbeat
 from holdfast.engine.leases.orphans import OrphanedLeases, release_unused
 from holdfast.engine.leases.trials import LOOK_SECONDS, Trials
+from holdfast.engine.leases.warm_states import WarmStates
 from holdfast.engine.maintenance import recoveries
 from holdfast.engine.messages.outbox import Outbox
 from holdfast.engine.reading import turns
@@ -44,12 +44,14 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.kernel import leases
-from holdfast.kernel.journal import Draft, Entry, Kind
+from holdfast.kernel.journal import Draft, Entry, Kind, Position
 from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.runs import RunLeased, RunRow, RunStatus
 from holdfast.kernel.state import Parts
 from holdfast.stores.contract import Beat, Decide, LateDecision, RunHead, Snapshot, Sweep
 from holdfast.telemetry import WARM_STATE, log
+
+Held = TypeVar("Held", LeasedRun, LeasedRun | None)
 
 _SHORT_JOURNAL: Final = 100
 """How many entries of a run without checkpoints are read when it is leased."""
@@ -61,7 +63,6 @@ class Leases:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._worker: WorkerRow | None = None
-        self._serves: tuple[str, ...] = ()
         self.trials = Trials(context, self.renew)
         self._beating: asyncio.Task[None] | None = None
         self.heart: Heartbeat | None = None
@@ -81,10 +82,7 @@ class Leases:
         holders here; with `only_ready` they are refused too.
         """
         names.check(run_id, what="run id")
-        with self.orphans.beginning():
-            held = await self._safely(self._take(run_id, takeover=takeover, only_ready=only_ready))
-        assert held is not None, "a run was leased, or an error raised"
-        return held
+        return await self._begin(self._take(run_id, takeover=takeover, only_ready=only_ready))
 
     async def create(
         self,
@@ -100,10 +98,7 @@ class Leases:
         created = [unheld_runs.first_entry(agent=agent, input=input, owner=owner)]
         if budget is not None:
             created.append(first_budget(budget))
-        with self.orphans.beginning():
-            held = await self._safely(self._create(chosen, created))
-        assert held is not None, "a run was created, or an error raised"
-        return held
+        return await self._begin(self._create(chosen, created))
 
     async def next(
         self,
@@ -130,7 +125,7 @@ class Leases:
             # Tend even if a run is always ready: the waits of other runs must expire.
             pause = await self.tend()
             held = None
-            if self.trials.is_open:
+            if self.trials.suspect:
                 pause = min(pause, LOOK_SECONDS)
             else:
                 held = await self._safely(self._take_ready(agents, with_suspects=with_suspects))
@@ -161,7 +156,8 @@ class Leases:
 
     async def serve(self, agents: Sequence[str]) -> None:
         """Record on this worker's row which agents it serves, and keep it alive."""
-        self._serves = tuple(agents)
+        served = msgspec.json.encode(agents).decode()
+        self._worker = msgspec.structs.replace(self._row(), agents=served)
         await self.renew()
         self._start_beating()
 
@@ -217,7 +213,15 @@ class Leases:
             await self.heart.stop()
             self.heart = None
 
-    async def _safely(self, taking: Coroutine[Any, Any, LeasedRun | None]) -> LeasedRun | None:
+    async def _begin(self, taking: Coroutine[Any, Any, LeasedRun]) -> LeasedRun:
+        """Lease one run, which counts as held here meanwhile."""
+        self.orphans.beginning += 1
+        try:
+            return await self._safely(taking)
+        finally:
+            self.orphans.beginning -= 1
+
+    async def _safely(self, taking: Coroutine[Any, Any, Held]) -> Held:
         """Lease a run. If the caller is cancelled meanwhile, release the run."""
         task = asyncio.create_task(taking)
         self._taking.add(task)
@@ -293,17 +297,17 @@ class Leases:
         self._start_beating()
 
         def decide(snapshot: Snapshot) -> LateDecision:
-            if snapshot.run is not None:
+            if snapshot.indexes.run is not None:
                 raise RunExists(unheld_runs.EXISTS.format(run_id))
             leased = Draft(Kind.RUN_LEASED, RunLeased(self._context.worker))
             return LateDecision(None, (*created, leased), answers_head=True)
 
-        with self._suspecting_orphans():
-            try:
-                return await self._hold(await self._lease(run_id, decide))
-            except RunExists:
-                self.orphans.suspect()  # it may have been created here, and the answer lost
-                raise
+        try:
+            run, position, _, entries = await self._lease(run_id, decide)
+            return self._held(run, position, Newest(Parts(), None), entries)
+        except BaseException:  # RunExists too: it may have been created here, and the answer lost
+            self.orphans.suspect()
+            raise
 
     async def _lease(self, run_id: str, decide: Decide) -> RunHead:
         return await self._context.decide_late(run_id, decide, taker=self._row())
@@ -336,12 +340,17 @@ class Leases:
                     continue
                 run: RunRow = leased[0].run
                 is_suspect = leases.is_suspect(run)
-                if self.trials.is_open or (is_suspect and self.orphans.has_unproven):
+                if self.trials.suspect or (is_suspect and self.orphans.has_unproven):
                     note = "another run that was taken at the same moment is tried alone"
                     await release_unused(context, run, note=note)
                     return None
-                with contextlib.suppress(CheckpointCorrupted), self.orphans.beginning():
+                self.orphans.beginning += 1
+                try:
                     return await self._hold_on_trial(leased[0])
+                except CheckpointCorrupted:
+                    continue
+                finally:
+                    self.orphans.beginning -= 1
         return None
 
     async def _hold_on_trial(self, leased: RunHead) -> LeasedRun:
@@ -382,17 +391,25 @@ class Leases:
 
     async def _load(self, leased: RunHead) -> LeasedRun:
         """Return the leased run. If its state is damaged, recover or block the run, and raise."""
-        run, position = leased.run, leased.position
+        run = leased.run
         try:
             state, entries = await self._state_of(leased)
         except IntegrityError as damage:
             await recoveries.mend_or_block(self._context, run.run_id, damage)
             raise
+        return self._held(run, leased.position, state, entries)
+
+    def _held(
+        self, run: RunRow, position: Position, state: Newest, entries: Sequence[Entry] | None
+    ) -> LeasedRun:
+        """Return a run that was leased, with its state and what was recorded since."""
         writer = RunWriter(self._context, run, position, recorded=state.parts.recorded)
-        held = LeasedRun(self._context, writer, state.parts, entries=entries)
+        # A lease is the last entry: of two, the other one has created the run.
+        is_new = entries is not None and len(entries) == 2 and entries[0].seq == 1
+        held = LeasedRun(self._context, writer, state.parts, entries=entries, is_new=is_new)
         if run.is_recovering:
             held.stage.begin([recoveries.completed(run, state.checkpoint)])
-        self.orphans.add(held)
+        self.orphans.held[held] = state.parts.version
         return held
 
     async def _state_of(self, leased: RunHead) -> tuple[Newest, list[Entry] | None]:
@@ -400,9 +417,7 @@ class Leases:
 
         The index says which version is the newest. If the journal has a newer one, load that.
         """
-        run, end, (_, version, _), written = leased
-        if written[0].seq == 1:
-            return Newest(Parts(), None), list(written)
+        run, end, (_, version, _), _ = leased
         if version:
             known = self.warm.take(run.run_id, version)
         else:
@@ -446,11 +461,9 @@ class Leases:
                 lease=clock.seconds(context.settings.lease_seconds),
                 **process_identity.of_this_process()._asdict(),
             )
-        served = msgspec.json.encode(self._serves).decode()
-        trying = self.trials.run_id
-        if (served, trying) != (self._worker.agents, self._worker.trying_run):
-            changed = {"agents": served, "trying_run": trying}
-            self._worker = msgspec.structs.replace(self._worker, **changed)
+        if self.trials.suspect or self._worker.trying_run:
+            trying = self.trials.run_id
+            self._worker = msgspec.structs.replace(self._worker, trying_run=trying)
         return self._worker
 
     async def _keep_beating(self) -> None:

@@ -4,8 +4,6 @@ The store may fail between a lease and its answer, or when a run is to be releas
 for such runs once the store is available again.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from holdfast.engine import sweeper
@@ -23,35 +21,23 @@ class OrphanedLeases:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._held: WeakKeyDictionary[LeasedRun, int] = WeakKeyDictionary()
-        """The runs, and the version of each when it was leased."""
-        self._beginning = 0
+        self.held: WeakKeyDictionary[LeasedRun, int] = WeakKeyDictionary()
+        """The runs that a task here works on, and the version of each when it was leased."""
+        self.beginning = 0
+        """How many runs are just being leased and loaded: they count as held too."""
         self._may_be = False
 
     @property
     def has_unproven(self) -> bool:
         """Whether a run is held here that has made no progress, or is just being leased."""
-        held = [*self._held.items()]
-        return self._beginning > 0 or any(
+        held = [*self.held.items()]
+        return self.beginning > 0 or any(
             run.run.lease_seq and run.version <= version for run, version in held
         )
 
-    @contextmanager
-    def beginning(self) -> Generator[None]:
-        """Count a run as held while it is leased and loaded."""
-        self._beginning += 1
-        try:
-            yield
-        finally:
-            self._beginning -= 1
-
-    def add(self, held: LeasedRun) -> None:
-        """Add a run that a task here works on."""
-        self._held[held] = held.version
-
     def abandon(self, held: LeasedRun) -> None:
         """Abandon a run that nobody here works on, and that could not be released."""
-        self._held.pop(held, None)
+        self.held.pop(held, None)
         self._may_be = True
 
     async def release(self, held: LeasedRun, *, note: str) -> None:
@@ -71,7 +57,7 @@ class OrphanedLeases:
         if not self._may_be:
             return
         found = await self._context.store.runs.held_by(self._context.worker)
-        known = {(held.run_id, held.run.lease_seq) for held in self._held}
+        known = {(held.run_id, held.run.lease_seq) for held in self.held}
         for run in found:
             if (run.run_id, run.lease_seq) not in known:
                 await self._release_or_block(run)

@@ -25,9 +25,11 @@ class Trials:
     def __init__(self, context: Context, renew: Callable[[], Awaitable[None]]) -> None:
         self._context = context
         self._renew = renew
-        self._name = ""
+        self.suspect = ""
+        """The run that is tried, or that the row may still name; empty if there is none."""
         self._is_named = True
-        self._is_of_next = False
+        self.is_of_next = False
+        """Whether the suspect was taken by `next`."""
         self._taken: tuple[ref[LeasedRun], int] | None = None
         """A suspect that `next` has taken, and its version then."""
         self._watching: asyncio.Task[None] | None = None
@@ -35,26 +37,16 @@ class Trials:
     @property
     def run_id(self) -> str:
         """The run that this worker's row is to name; empty if there is none."""
-        return "" if self._is_over() or not self._is_named else self._name
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a suspect is tried, or the row may still name it."""
-        return bool(self._name)
-
-    @property
-    def is_of_next(self) -> bool:
-        """Whether the suspect that is tried was taken by `next`, and has proven nothing yet."""
-        return self.is_open and self._is_of_next
+        return "" if self._is_over() or not self._is_named else self.suspect
 
     def begin(self, run_id: str, *, is_of_next: bool = False) -> None:
         """Name a suspect, before it is taken or loaded."""
-        self._name, self._is_named, self._is_of_next = run_id, True, is_of_next
+        self.suspect, self._is_named, self.is_of_next = run_id, True, is_of_next
 
     async def end(self, run_id: str) -> None:
         """End the trial of a suspect, if it is tried. The row says so when this returns."""
-        if self._name == run_id:
-            self._name = ""
+        if self.suspect == run_id:
+            self.suspect = ""
             await self._renew()
 
     async def drop(self, run_id: str) -> None:
@@ -95,7 +87,7 @@ class Trials:
             except Exception as error:
                 log.warning("the trial of run %s could not be ended yet: %s", run_id, error)
                 await asyncio.sleep(LOOK_SECONDS * _LOOKS_PER_READ)
-        self._name, self._taken = "", None
+        self.suspect, self._taken = "", None
 
     async def _is_leased(self, run_id: str, lease_seq: int) -> bool:
         """Whether the lease has not ended: its holder may not have noticed yet."""

@@ -15,7 +15,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import read_after
 from holdfast.engine.spool import Spool
 from holdfast.engine.writing.commits import ChildRun, build_commit
-from holdfast.engine.writing.outages import keeps_in_memory, retry_while_unavailable
+from holdfast.engine.writing.outages import retry_while_unavailable
 from holdfast.engine.writing.staged_entries import Staged, StagedEntries
 from holdfast.errors import (
     Fenced,
@@ -101,7 +101,6 @@ class RunWriter:
         self._lease_seq = run.lease_seq
         self._on_later = on_later
         self._on_stored = on_stored
-        self._may_wait = context.spool is not None or keeps_in_memory(context)
         self._pending: _PendingCommit | None = None
         self._spooled = 0
         self._superseded: HoldfastError | None = None
@@ -129,7 +128,7 @@ class RunWriter:
 
     def advance_patiently(self, decide: Decide) -> Awaitable[Sequence[Entry]]:
         """Advance; if the settings say so, retry while the store is away."""
-        if not self._may_wait:
+        if not self._context.may_wait_for_store:
             return self.advance(decide)
         return retry_while_unavailable(self._context, partial(self.advance, decide))
 

@@ -136,7 +136,7 @@ class SqliteWriter:
         for run_id, writes in late.items():
             results = self._decide_for_run(run_id, [write for _, write in writes])
             for (index, write), result in zip(writes, results, strict=True):
-                answers[index] = write.answered(run_id, result)
+                answers[index] = result if write.run_id else write.answered(run_id, result)
         for index, write in enumerate(batch):
             match write:
                 case Sweep():
@@ -272,7 +272,8 @@ class SqliteWriter:
             if not proofs.is_proven(rows.run, run[-1]):
                 found = self._execute(SQL["get_run_proof"], (tenant, run_id)).fetchall()
                 check_run_proof(rows.run, found)
-        newest = self._one("list_checkpoints", (tenant, run_id, 2**62, 1))
+        row = (tenant, run_id, 2**62, 1)
+        newest = None if head is None else self._one("list_checkpoints", row)
         holder = self._one("get_holder", (tenant, rows.run.worker)) if rows.run else None
         return Snapshot(
             position=changes.position_of(head),

@@ -24,6 +24,6 @@ def hold(
     leased = build_commit(context, run_id, None, ORIGIN, beginning).run
     parts = Parts()
     writer = RunWriter(context, leased, ORIGIN, recorded=parts.recorded, on_stored=on_stored)
-    held = LeasedRun(context, writer, parts)
+    held = LeasedRun(context, writer, parts, is_new=True)
     held.stage.begin(beginning)
     return held
