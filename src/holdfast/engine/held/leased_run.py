@@ -55,6 +55,8 @@ class HeldRun:
         """The entries since the last checkpoint, if they were read when the run was leased."""
         self.is_new = is_new
         """Whether the run was created with this lease, and nothing else was recorded then."""
+        if is_new:
+            writer.is_unbudgeted = not (writer.run.parent_id or writer.run.forked_from)
         self._issuing: EffectIntents | None = None
         self._made: tuple[tuple[Any, ...], Any] | None = None
 
