@@ -86,7 +86,7 @@ async def test_agent_that_forgets_an_await_fails_with_that_sentence(store: str) 
         return asyncio.ensure_future(work()) if what == "task" else run.step(work)
 
     async with holdfast.Holdfast(store, agents=[forgets]) as hf:
-        for what, said in (("coroutine", r"coroutine \(Run.step\)"), ("task", "Task")):
+        for what, said in (("coroutine", r"coroutine \(run\.step\(…\)\)"), ("task", "Task")):
             for _ in range(2):
                 with pytest.raises(RunFailed, match=rf"forgets returned a {said}.*return await"):
                     await hf.run(forgets, what, run_id=what)
@@ -194,3 +194,63 @@ async def test_reason_of_a_block_is_found_whatever_follows_it(
         assert await hf.runs.note("r") == "the reason"
         with pytest.raises(RunBlocked, match="the reason"):
             await hf.run(waits, run_id="r")
+
+
+@async_test
+async def test_question_that_is_not_awaited_is_no_consent(store: str) -> None:
+    paid: list[int] = []
+
+    @holdfast.tool
+    async def pay(cents: int) -> str:
+        paid.append(cents)
+        return "paid"
+
+    @holdfast.agent(tools=[pay])
+    async def forgets(run: holdfast.Run, cents: int) -> str:
+        if not run.ask(f"Pay {cents}?", schema=bool):
+            return "declined"
+        return await run.call(pay, cents)
+
+    async with holdfast.Holdfast(store, agents=[forgets]) as hf:
+        with pytest.raises(RunFailed, match=r"run\.ask\(…\) was not awaited, so nothing was done"):
+            await hf.run(forgets, 5000, run_id="r")
+        assert paid == []
+        assert "EFFECT_ISSUED" not in await kinds(hf, "r")
+
+
+@pytest.mark.parametrize("verb", ["call", "ask", "sleep", "signal", "peer", "step"])
+@async_test
+async def test_run_does_not_complete_with_a_call_that_was_not_awaited(verb: str) -> None:
+    @holdfast.tool
+    async def pay() -> str:
+        raise AssertionError("it is not called")
+
+    @holdfast.agent(tools=[pay])
+    async def forgets(run: holdfast.Run) -> str:
+        _ = {
+            "call": lambda: run.call(pay),
+            "ask": lambda: run.ask("?", schema=bool),
+            "sleep": lambda: run.sleep(seconds=9),
+            "signal": lambda: run.signal("go"),
+            "peer": lambda: run.peer("other"),
+            "step": lambda: run.step(work),
+        }[verb]()
+        return "done"
+
+    async with holdfast.Holdfast("memory://", agents=[forgets]) as hf:
+        said = rf"run\.{verb}\(…\) was not awaited, so nothing was done: write `await run\.{verb}"
+        with pytest.raises(RunFailed, match=said):
+            await hf.run(forgets)
+
+
+@async_test
+async def test_calls_may_be_made_first_and_awaited_later() -> None:
+    @holdfast.agent
+    async def collects(run: holdfast.Run) -> list[int]:
+        one, two, three = (run.step(work, n) for n in range(3))
+        task = asyncio.create_task(two)
+        made = [*await run.gather(one, three), await task]
+        return sorted(made)
+
+    async with holdfast.Holdfast("memory://", agents=[collects]) as hf:
+        assert await hf.run(collects) == [0, 1, 2]

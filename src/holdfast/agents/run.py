@@ -7,7 +7,7 @@ on record, and given back: between checkpoints it must make the same calls again
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from holdfast import codec, faults
@@ -34,6 +34,7 @@ from holdfast.agents.turn.peers import Peers
 from holdfast.agents.turn.progress import Progress
 from holdfast.agents.turn.replayed_calls import take_freshness
 from holdfast.agents.turn.requests import Requests
+from holdfast.agents.turn.run_calls import RunCall
 from holdfast.agents.turn.steps import Steps
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.turn_waits import TurnWaits
@@ -62,6 +63,18 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 
 _USAGE: Final = "holdfast.usage"
+
+
+def _noticed(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Let a verb's calls be noticed if they are not awaited."""
+    name = f"run.{verb.__name__}(…)"
+
+    @wraps(verb)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        turn = turn_of(cast(Run, args[0]))
+        return RunCall(verb(*args, **kwargs), name, turn.unawaited)
+
+    return call
 
 
 class Run:
@@ -159,6 +172,7 @@ class Run:
             return view
         return self._remember(name, Value(self._held, name, kind, default))
 
+    @_noticed
     async def step(
         self,
         function: Callable[P, Awaitable[T]] | Callable[P, T],
@@ -196,6 +210,7 @@ class Run:
     async def call(self, tool: Tool[..., Awaitable[T]], *args: Any, **kw: Any) -> T: ...
     @overload
     async def call(self, tool: Tool[..., T], *args: Any, **kw: Any) -> T: ...
+    @_noticed
     async def call(self, tool: Tool[..., Any], *args: Any, **kw: Any) -> Any:
         """Call one tool from the agent's own code; raises ToolFailed with what a model would read.
 
@@ -253,6 +268,7 @@ class Run:
         default: Any = UNSET,
         name: str = "",
     ) -> Any: ...
+    @_noticed
     async def ask(
         self,
         prompt: str,
@@ -276,6 +292,7 @@ class Run:
             )
         )
 
+    @_noticed
     async def sleep(self, *, seconds: float | None = None, until: datetime | None = None) -> None:
         """Resume later, after seconds or months, on any worker."""
         self._gate.check_own_task("run.sleep()")
@@ -300,6 +317,7 @@ class Run:
         until: datetime | None = None,
         default: Any = UNSET,
     ) -> Any: ...
+    @_noticed
     async def signal(
         self,
         name: str,
@@ -340,6 +358,7 @@ class Run:
         queue_timeout: float | None = None,
         subject: str = "",
     ) -> Any: ...
+    @_noticed
     async def peer(
         self,
         peer: str | Agent[..., Any],

@@ -20,6 +20,7 @@ from holdfast.agents.turn.memo import Memo
 from holdfast.agents.turn.progress import PART as PROGRESS
 from holdfast.agents.turn.progress import Progress
 from holdfast.agents.turn.replayed_calls import ReplayedCalls
+from holdfast.agents.turn.run_calls import UnawaitedCalls
 from holdfast.agents.turn.views import Log, Value
 from holdfast.codec import Ref
 from holdfast.engine.context import Context
@@ -69,6 +70,8 @@ class Turn:
         """Why another worker is to continue after this turn; empty if this one may."""
         self.refs: dict[int, tuple[object, Ref]] = {}
         """Results given to the agent in this turn, by their id, and the entries they are in."""
+        self.unawaited: UnawaitedCalls = {}
+        """Calls of the run that its code has made and not awaited yet."""
         self.views: list[Log[Any] | Value[Any]] = []
         """State that the agent's code may change in place: compared at each checkpoint."""
         self._progress: Progress | None = None

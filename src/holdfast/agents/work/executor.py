@@ -34,6 +34,7 @@ from holdfast.agents.run import Run, leave_if_due
 from holdfast.agents.turn.calls import describe, details_of, is_being_cancelled, storable_text
 from holdfast.agents.turn.child_starts import CURRENT_TURN
 from holdfast.agents.turn.memo import Memo
+from holdfast.agents.turn.run_calls import RunCall, close_unawaited, not_awaited
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import UNSET
 from holdfast.engine import effects as engine_effects
@@ -494,8 +495,12 @@ async def run_agent(agent: Agent[..., Any], turn: Turn, arguments: dict[str, Any
         raise CancelledItself(
             f"agent {agent.name} cancelled its own task, or a task that it started did"
         ) from None
+    finally:
+        forgotten = close_unawaited(turn.unawaited)
     if inspect.isawaitable(result):
         raise _not_awaited(agent, result)
+    if forgotten:
+        raise not_awaited(forgotten)
     return result
 
 
@@ -538,11 +543,14 @@ async def _resume(run: Run) -> None:
 
 def _not_awaited(agent: Agent[..., Any], result: object) -> UnsupportedValue:
     """Return the error for an agent that returned no result because it forgot an `await`."""
-    name = getattr(result, "__qualname__", type(result).__name__)
-    if inspect.iscoroutine(result):
+    kind = type(result).__name__
+    name = getattr(result, "__qualname__", kind)
+    if isinstance(result, RunCall):
+        kind, name = "coroutine", result.name
+    elif inspect.iscoroutine(result):
         result.close()
     return UnsupportedValue(
-        f"agent {agent.name} returned a {type(result).__name__} ({name}) that was never awaited: "
+        f"agent {agent.name} returned a {kind} ({name}) that was never awaited: "
         "write `return await ...`"
     )
 
