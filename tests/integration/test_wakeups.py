@@ -1,6 +1,7 @@
 """Wake-ups: hints across tasks and processes; polling underneath when one is lost."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import holdfast
 from holdfast.testing.store_suite import async_test
 from holdfast.wakeups.local import LocalWakeups
+from holdfast.wakeups.sqlite import SQLiteWakeups
 from tests.processes import Child
 
 
@@ -67,6 +69,40 @@ async def test_own_commits_wake_only_whom_they_concern(tmp_path: Path) -> None:
         assert not waiting.done()
         await other.runs.create("foreign")
         assert await waiting
+
+
+class Looks:
+    """A store that says which batches it has under way, and answers what it is told to."""
+
+    def __init__(self) -> None:
+        self.begun = self.ended = self.asked = 0
+        self.answer = False
+
+    def __call__(self, then: Callable[[bool], None], /) -> None:
+        self.asked += 1
+        then(self.answer)
+
+
+@async_test
+async def test_store_is_asked_about_a_change_only_if_it_may_be_its_own(tmp_path: Path) -> None:
+    path = str(tmp_path / "asked.db")
+    async with holdfast.open(path) as other:
+        looks = Looks()
+        wakeups = SQLiteWakeups(path, looks)
+        await wakeups.open()
+        waiting = asyncio.create_task(wakeups.wait("a", wakeups.ticket("a"), timeout=60))
+        while not looks.asked:  # what was there before may be its own
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await other.runs.create("foreign")
+        assert await waiting
+        assert looks.asked == 1
+        looks.begun, looks.answer = 1, True  # a batch that does not end
+        waiting = asyncio.create_task(wakeups.wait("a", wakeups.ticket("a"), timeout=60))
+        await other.runs.create("foreign-too")
+        assert await waiting
+        assert looks.asked == 2
+        await wakeups.close()
 
 
 @async_test
