@@ -7,8 +7,7 @@ loss: else a run that kills its process late would always have proven itself bef
 """
 
 import asyncio
-from collections.abc import Collection, Generator
-from contextlib import contextmanager
+from collections.abc import Collection
 
 from holdfast.agents.work.executor import Pass
 from holdfast.engine.leases.trials import Trials
@@ -25,8 +24,10 @@ class SuspectLane:
         self._under_way = under_way
         self._trials = trials
         self._trial_seconds = trial_seconds
-        self._trial: Pass | None = None
-        self._reserved = False
+        self.trial: Pass | None = None
+        """The last pass over a suspect."""
+        self.is_reserved = False
+        """Whether a suspect is just being taken: nothing else begins meanwhile."""
 
     @property
     def is_clear(self) -> bool:
@@ -36,26 +37,15 @@ class SuspectLane:
     @property
     def is_closed(self) -> bool:
         """Whether a suspect is being tried, so that no other run may begin."""
-        trial = self._trial
+        trial = self.trial
         is_tried = trial is not None and trial in self._under_way and not self._is_proven(trial)
-        return self._reserved or is_tried or bool(self._trials.suspect and self._trials.is_of_next)
+        return (
+            self.is_reserved or is_tried or bool(self._trials.suspect and self._trials.is_of_next)
+        )
 
     def may_begin(self, run: RunRow) -> bool:
         """Whether a run may begin now."""
         return not self.is_closed and (not leases.is_suspect(run) or self.is_clear)
-
-    @contextmanager
-    def reserved(self) -> Generator[None]:
-        """Nothing else begins while a suspect is taken; when it has begun, it is its trial."""
-        self._reserved = True
-        try:
-            yield
-        finally:
-            self._reserved = False
-
-    def begin_trial(self, working: Pass) -> None:
-        """Note that a pass over a suspect begins."""
-        self._trial = working
 
     def _is_proven(self, working: Pass) -> bool:
         if working.has_progress:

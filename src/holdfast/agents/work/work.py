@@ -230,7 +230,7 @@ class Work:
         task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
         self._passes[task] = working
         if held.run.lost and kernel_leases.is_suspect(held.run):
-            self.suspects.begin_trial(working)
+            self.suspects.trial = working
             self._trials.add(trial := asyncio.create_task(self._end_trial(held.run_id)))
             trial.add_done_callback(self._trials.discard)
         task.add_done_callback(self._passes.pop)
@@ -329,11 +329,13 @@ class Work:
 
     async def try_suspect(self, run_id: str) -> "asyncio.Task[Ending] | None":
         """Start a pass over a suspect if it is still ready. No other run starts meanwhile."""
-        with self.suspects.reserved():
-            try:
-                return self.start_pass(await self._leases.take_suspect(run_id))
-            except _TAKEN:
-                return None
+        self.suspects.is_reserved = True
+        try:
+            return self.start_pass(await self._leases.take_suspect(run_id))
+        except _TAKEN:
+            return None
+        finally:
+            self.suspects.is_reserved = False
 
     async def help_peers(self, run: RunRow, topic: str = "") -> None:
         """Start passes over the peers that a run waits for, if their agents are known here."""
