@@ -24,6 +24,7 @@ from holdfast.agents.definitions.tools import Tool
 from holdfast.agents.exits.containment import carried, first_error
 from holdfast.agents.exits.exit_reasons import Suspend, end_all, exit_reasons_of, first_exit
 from holdfast.agents.exits.interruptions import finish_first
+from holdfast.agents.exits.unawaited import RunCall
 from holdfast.agents.turn.blobs import Blobs
 from holdfast.agents.turn.call_budget import CallBudget
 from holdfast.agents.turn.call_positions import enter_branch
@@ -34,7 +35,6 @@ from holdfast.agents.turn.peers import Peers
 from holdfast.agents.turn.progress import Progress
 from holdfast.agents.turn.replayed_calls import take_freshness
 from holdfast.agents.turn.requests import Requests
-from holdfast.agents.turn.run_calls import RunCall
 from holdfast.agents.turn.steps import Steps
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.turn_waits import TurnWaits

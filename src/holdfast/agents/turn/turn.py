@@ -14,13 +14,13 @@ from holdfast.agents.definitions.recovery_policy import TurnClock
 from holdfast.agents.definitions.rules import Rules
 from holdfast.agents.definitions.versions import PART
 from holdfast.agents.exits.exit_reasons import Gate, HandBackExit, Suspend
+from holdfast.agents.exits.unawaited import UnawaitedCalls
 from holdfast.agents.turn.call_positions import CallPositions
 from holdfast.agents.turn.context_usage import WISH, ContextUsage
 from holdfast.agents.turn.memo import Memo
 from holdfast.agents.turn.progress import PART as PROGRESS
 from holdfast.agents.turn.progress import Progress
 from holdfast.agents.turn.replayed_calls import ReplayedCalls
-from holdfast.agents.turn.run_calls import UnawaitedCalls
 from holdfast.agents.turn.views import Log, Value
 from holdfast.codec import Ref
 from holdfast.engine.context import Context

@@ -29,12 +29,12 @@ from holdfast.agents.exits.exit_reasons import (
     Suspend,
     WaitExit,
 )
+from holdfast.agents.exits.unawaited import RunCall, close_unawaited, not_awaited
 from holdfast.agents.handoff.protocol import HandoffProtocol
 from holdfast.agents.run import Run, leave_if_due
 from holdfast.agents.turn.calls import describe, details_of, is_being_cancelled, storable_text
 from holdfast.agents.turn.child_starts import CURRENT_TURN
 from holdfast.agents.turn.memo import Memo
-from holdfast.agents.turn.run_calls import RunCall, close_unawaited, not_awaited
 from holdfast.agents.turn.turn import Turn
 from holdfast.agents.turn.views import UNSET
 from holdfast.engine import effects as engine_effects
