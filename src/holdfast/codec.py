@@ -316,7 +316,9 @@ def _walk_other(value: object, depth: int) -> object:
     for kind, convert in _CONVERT.items():
         if kind is not bool and kind is not type(None) and isinstance(value, kind):
             return convert(_as_base(value, kind), depth)
-    raise _Unsupported(f"{type(value).__name__} is not supported", _HINTS.get(type(value), ""))
+    raise _Unsupported(
+        f"{type(value).__name__} is not supported", _HINTS.get(type(value), _SUPPORTED)
+    )
 
 
 def _fields(value: msgspec.Struct) -> dict[str, object]:
@@ -333,6 +335,10 @@ def _as_base(value: object, kind: type) -> object:
     return make(value) if kind in (str, int, float, bytes, dict, list) else value
 
 
+_SUPPORTED: Final = (
+    "store plain data: None, bool, int, float, str, bytes, list, tuple, dict, datetime, UUID or "
+    "Decimal, or a dataclass, msgspec.Struct or Pydantic model of such"
+)
 _HINTS: Final[dict[type, str]] = {
     set: "use a sorted list",
     frozenset: "use a sorted list",

@@ -13,6 +13,7 @@ from holdfast.errors import (
     RunBlocked,
     RunFailed,
     RunNotFound,
+    RunWaiting,
     ToolFailed,
     UnsupportedValue,
 )
@@ -243,3 +244,32 @@ async def test_step_that_is_refused_is_not_on_record(store: str) -> None:
             await hf.run(agent, run_id="r")
         kinds = [entry.kind for entry in await hf.journal.read("r")]
         assert "STEP_RECORDED" not in kinds
+
+
+def test_unknown_option_of_an_agent_is_named_with_the_nearest_one() -> None:
+    with pytest.raises(TypeError, match=r"agent\(\) has no option 'tool'; did you mean 'tools'\?"):
+        holdfast.agent(tool=[])  # type: ignore[call-overload]
+
+
+@async_test
+async def test_failure_that_is_stored_says_so(store: str) -> None:
+    @holdfast.agent
+    async def breaks(run: holdfast.Run) -> None:
+        raise ValueError("no luck")
+
+    async with holdfast.Holdfast(store, agents=[breaks]) as hf:
+        with pytest.raises(RunFailed, match=r"r has failed: ValueError: no luck$"):
+            await hf.run(breaks, run_id="r")
+        said = "no luck; this is its stored end. `holdfast runs fork r`, or another run id"
+        with pytest.raises(RunFailed, match=said):
+            await hf.run(breaks, run_id="r")
+
+
+@async_test
+async def test_run_that_is_put_off_says_until_when(store: str) -> None:
+    async with holdfast.Holdfast(store, agents=[greet]) as hf:
+        await hf.runs.create("r", agent="greet", input={"name": "a"})
+        held = await hf.leases.take("r")
+        await held.release(delay_seconds=3600)
+        with pytest.raises(RunWaiting, match=r"r is put off until 20\d\d-.* UTC; call again"):
+            await hf.run(greet, "a", run_id="r", timeout=0.01)

@@ -28,6 +28,7 @@ _SAID: Final[dict[str, tuple[EffectStatus, bool]]] = {
     "did_not_happen": (EffectStatus.NOT_DONE, False),
     "retry": (EffectStatus.NOT_DONE, True),
 }
+_LISTED: Final = "`holdfast effects list` shows those whose outcome is open"
 
 
 class EffectRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -77,10 +78,10 @@ class Effects:
         try:
             wanted = effect_id if isinstance(effect_id, UUID) else UUID(effect_id)
         except ValueError:
-            raise EffectNotFound(f"{effect_id!r} is not an effect's id") from None
+            raise EffectNotFound(f"{effect_id!r} is not an effect's id; {_LISTED}") from None
         found = await self._context.store.effects.get(wanted)
         if found is None:
-            raise EffectNotFound(f"there is no effect {effect_id}")
+            raise EffectNotFound(f"there is no effect {effect_id}; {_LISTED}")
         return found
 
     async def find(self, key: str) -> Begun | None:

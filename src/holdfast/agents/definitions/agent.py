@@ -1,5 +1,6 @@
 """Agents: async functions that advance a run, known by name to the workers of their runs."""
 
+import difflib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -307,6 +308,11 @@ def agent(function: Any = None, /, **options: Any) -> Any:
     has no budget gets `budget`; `reserve` is what each call of a model may cost, by default the
     most that one has cost so far. `handoff`, a HandoffPolicy, says when a fresh context continues.
     """
+    known = {"name", *inspect.signature(rules_of).parameters}
+    for option in options.keys() - known:
+        near = difflib.get_close_matches(option, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"agent() has no option {option!r}{hint}")
     if function is None:
         return functools.partial(_make, **options)
     return _make(function, **options)

@@ -126,7 +126,10 @@ def check_policy(tool: CheckedTool, policy: ToolPolicy) -> None:
     if policy.verify is not None:
         _check_known(tool, policy.verify, "verify", {*tool.parameters, "key"})
     if policy.effect not in _EFFECTS:
-        raise MisuseError(f"effect of tool {tool.name} must be one of {', '.join(_EFFECTS)}")
+        listed = ", ".join(_EFFECTS)
+        raise MisuseError(
+            f"effect of tool {tool.name} must be one of {listed}, not {policy.effect!r}"
+        )
     if policy.in_doubt not in ("ask", "fail", "retry"):
         raise MisuseError(f"in_doubt of tool {tool.name} must be ask, fail or retry")
     if not callable(policy.key) and policy.key not in (None, "args", "call", "tenant"):

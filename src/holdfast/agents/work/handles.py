@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -31,6 +31,9 @@ from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.waits import Wait, WaitStatus
 
 R = TypeVar("R")
+_STORED_FAILURE: Final = (
+    "; this is its stored end. `holdfast runs fork {0}`, or another run id, runs the code again"
+)
 
 
 class PeerUpdate(msgspec.Struct, frozen=True):
@@ -134,16 +137,20 @@ class Handle(Generic[R]):
             ) from error
         if run.status is RunStatus.CANCELLED:
             raise RunCancelled(f"run {self.run_id} was cancelled")
-        raise RunFailed(f"run {self.run_id} has failed: {await self._note(run)}") from error
+        stored = "" if ending is not None else _STORED_FAILURE.format(self.run_id)
+        note = await self._note(run)
+        raise RunFailed(f"run {self.run_id} has failed: {note}{stored}") from error
 
     async def _still_going(self, run: RunRow) -> RunWaiting:
         found = await self._open_waits() if run.status is RunStatus.WAITING else []
         names = ", ".join(f"{wait.kind} {wait.name or wait.wait_id}" for wait in found)
         what = f"waits for {names}" if found else f"is {run.status}"
+        if run.status is RunStatus.READY and run.ready_at > self._work.context.now():
+            what = f"is put off until {clock.to_datetime(run.ready_at):%Y-%m-%d %H:%M:%S} UTC"
         nobody = await unserved.sentences(self._work.context, await self._left_to_others())
         what = "; ".join([what, *nobody.values()])
         return RunWaiting(
-            f"run {self.run_id} {what}; it goes on without you, ask again with the same run_id",
+            f"run {self.run_id} {what}; call again with the same run_id to wait longer",
             run_id=self.run_id,
             waits=found,
         )
