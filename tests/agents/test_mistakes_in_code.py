@@ -86,7 +86,7 @@ async def test_agent_that_forgets_an_await_fails_with_that_sentence(store: str) 
         return asyncio.ensure_future(work()) if what == "task" else run.step(work)
 
     async with holdfast.Holdfast(store, agents=[forgets]) as hf:
-        for what, said in (("coroutine", r"coroutine \(run\.step\(…\)\)"), ("task", "Task")):
+        for what, said in (("coroutine", r"coroutine \(Run.step\)"), ("task", "Task")):
             for _ in range(2):
                 with pytest.raises(RunFailed, match=rf"forgets returned a {said}.*return await"):
                     await hf.run(forgets, what, run_id=what)
@@ -218,7 +218,7 @@ async def test_question_that_is_not_awaited_is_no_consent(store: str) -> None:
         assert "EFFECT_ISSUED" not in await kinds(hf, "r")
 
 
-@pytest.mark.parametrize("verb", ["call", "ask", "sleep", "signal", "peer", "step"])
+@pytest.mark.parametrize("verb", ["call", "ask", "sleep", "signal", "peer"])
 @async_test
 async def test_run_does_not_complete_with_a_call_that_was_not_awaited(verb: str) -> None:
     @holdfast.tool
@@ -233,7 +233,6 @@ async def test_run_does_not_complete_with_a_call_that_was_not_awaited(verb: str)
             "sleep": lambda: run.sleep(seconds=9),
             "signal": lambda: run.signal("go"),
             "peer": lambda: run.peer("other"),
-            "step": lambda: run.step(work),
         }[verb]()
         return "done"
 
@@ -245,12 +244,16 @@ async def test_run_does_not_complete_with_a_call_that_was_not_awaited(verb: str)
 
 @async_test
 async def test_calls_may_be_made_first_and_awaited_later() -> None:
-    @holdfast.agent
+    @holdfast.tool(effect="read")
+    async def double(n: int) -> int:
+        return 2 * n
+
+    @holdfast.agent(tools=[double])
     async def collects(run: holdfast.Run) -> list[int]:
-        one, two, three = (run.step(work, n) for n in range(3))
-        task = asyncio.create_task(two)
-        made = [*await run.gather(one, three), await task]
-        return sorted(made)
+        one, two = (run.call(double, n) for n in (1, 2))
+        three, four = (run.step(work, n) for n in (3, 4))
+        task = asyncio.create_task(four)
+        return [*await run.gather(one, three), await two, await task]
 
     async with holdfast.Holdfast("memory://", agents=[collects]) as hf:
-        assert await hf.run(collects) == [0, 1, 2]
+        assert await hf.run(collects) == [2, 3, 4, 4]

@@ -66,7 +66,10 @@ _USAGE: Final = "holdfast.usage"
 
 
 def _noticed(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Let a verb's calls be noticed if they are not awaited."""
+    """Let a verb's calls be noticed if they are not awaited.
+
+    Not those of steps and models, which may be made in tasks: libraries want a real coroutine.
+    """
     name = f"run.{verb.__name__}(…)"
 
     @wraps(verb)
@@ -172,7 +175,6 @@ class Run:
             return view
         return self._remember(name, Value(self._held, name, kind, default))
 
-    @_noticed
     async def step(
         self,
         function: Callable[P, Awaitable[T]] | Callable[P, T],
