@@ -15,7 +15,7 @@ from holdfast.clock import Clock
 from holdfast.kernel.indexes import Change, Indexes
 from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.leases import WorkerRow
-from holdfast.kernel.messages import Move, QueuedMessage
+from holdfast.kernel.messages import AddMessage, Move, QueuedMessage
 from holdfast.kernel.runs import RunRow
 from holdfast.stores.home import Home
 from holdfast.stores.reads import (
@@ -37,10 +37,18 @@ LookForForeign = Callable[[Callable[[bool], None]], None]
 
 
 class BegunRun(msgspec.Struct, frozen=True, gc=False):
-    """A run that begins with a commit of another: the first entries of its journal, and its row."""
+    """A run that begins with a commit of another: the first entries of its journal, and its row.
+
+    `owed` are the messages that these entries make it owe.
+    """
 
     run: RunRow
     entries: tuple[Entry, ...]
+    owed: tuple[AddMessage, ...] = ()
+
+    @property
+    def head(self) -> "RunHead":
+        return RunHead(self.run, self.entries[-1].position, NO_CHECKPOINT, self.entries)
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
@@ -148,9 +156,13 @@ class ClaimWait(msgspec.Struct, frozen=True, gc=False):
 
 
 class ForgetMessages(msgspec.Struct, frozen=True, gc=False):
-    """Forget messages of the outbox that the same write delivers, or makes unnecessary."""
+    """Forget messages of the outbox that the same write delivers, or makes unnecessary.
+
+    They stay as long as waits are open that joined the `call` (their address): those need them.
+    """
 
     message_ids: tuple[str, ...]
+    call: str
 
 
 Touch = ExtendWait | NoteDuplicate | ClaimWait | ForgetMessages

@@ -26,9 +26,10 @@ def seal_all(
     entries: list[Entry] = []
     changes: list[Change] = []
     for draft in drafts:
-        changed = indexes.fold_run(run, journal.next_header(after, draft, origin), draft.facts)
+        by = origin._replace(actor=draft.actor) if draft.actor else origin
+        changed = indexes.fold_run(run, journal.next_header(after, draft, by), draft.facts)
         proof = proofs.proof_of(origin.run_id, draft.facts, None if changed is run else changed)
-        entry = journal.seal(after, draft, origin, ids.nonce(), proof)
+        entry = journal.seal(after, draft, by, ids.nonce(), proof)
         owed = peers.owed(run, entry, draft.facts)
         run = changed
         changes += [*indexes.changes_of(entry, draft.facts), *owed]

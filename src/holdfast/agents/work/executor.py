@@ -110,6 +110,10 @@ class Pass:
         self._began_at = held.version
         self._failed_before = held.run.attempts - held.run.lost
         self.stop_note = ""
+        self.awaited = ""
+        """The run that a caller in this process waits for, and that needs this pass."""
+        self.leasing_peers: Callable[[Sequence[WaitSpec]], Sequence[WaitSpec]] | None = None
+        """Lets this worker lease peers as they begin."""
         self.is_interrupted = False
         """Whether this task is cancelled because the run is not its own any more."""
         self.is_leaving = False
@@ -317,7 +321,10 @@ class Pass:
             await self._open(way.specs)
             is_left = await held.suspend(way.groups[0])
         else:
-            is_left = await held.inbox.leave_to(way.specs)
+            specs = way.specs
+            if self.leasing_peers is not None:
+                specs = self.leasing_peers(specs)
+            is_left = await held.inbox.leave_to(specs)
         if not is_left:
             await held.release(note="what it was to wait for has come")
 

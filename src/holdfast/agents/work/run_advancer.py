@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 from holdfast.agents.definitions.questions import FOR_PEOPLE
 from holdfast.agents.work.executor import Ending
-from holdfast.agents.work.work import Work
+from holdfast.agents.work.work import GONE, AwaitedRun, Work
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.reading import turns
 from holdfast.engine.runs import Runs
@@ -16,8 +16,8 @@ from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.waits import WaitStatus
 from holdfast.telemetry import log
 
-_GONE = "whoever waited for it went away"
 _MOMENT_SECONDS = 1.0
+_PEER_SECONDS = 0.05
 _CHILD_SCAN_LIMIT = 100
 
 
@@ -38,19 +38,17 @@ async def advance(
     is under way, and then gives the runs back to the workers. `known` is the run as it was a moment
     ago: it is not read again before it is advanced. `task` is a pass over it that has started.
     """
-    try:
+    with work.awaiting(run_id) as awaited:
         return await _advance(
-            work, runs, run_id, timeout=timeout, until=until, known=known, task=task
+            work, runs, run_id, awaited, timeout=timeout, until=until, known=known, task=task
         )
-    except asyncio.CancelledError:
-        work.hand_back_helped(run_id, _GONE)
-        raise
 
 
 async def _advance(
     work: Work,
     runs: Runs,
     run_id: str,
+    awaited: AwaitedRun,
     *,
     timeout: float | None,
     until: Callable[[RunRow], Awaitable[bool]] | None,
@@ -63,7 +61,7 @@ async def _advance(
     ending: Ending | None = None
     has_time = timeout is None or timeout > 0
     if task is None and known is not None and has_time:
-        task = await work.try_to_advance(known)
+        task = await work.try_to_advance(known, awaited=run_id)
     while True:
         if task is not None:
             ending = await _follow(work, task, None if deadline is None else deadline - loop.time())
@@ -71,13 +69,16 @@ async def _advance(
                 raise ending.error
             if ending is not None and ending.run is not None and until is None:
                 return ending.run, ending
+            task = None if until is not None else await _resumed(awaited, deadline)
+            if task is not None:
+                continue
         ticket = work.context.wakeups.ticket(f"run:{run_id}")
         run = await runs.get(run_id)
         is_over = run.status in kernel_runs.ENDED or run.status is RunStatus.BLOCKED
         left = 3600.0 if deadline is None else deadline - loop.time()
         if is_over or left <= 0 or (until is not None and await until(run)):
             return run, ending
-        task = await work.try_to_advance(run)
+        task = await work.try_to_advance(run, awaited=run_id)
         if task is None:
             await work.help_peers(run)
             await notice.why_it_waits(run, of_people=until is None)
@@ -96,12 +97,24 @@ async def _follow(work: Work, task: "asyncio.Task[Ending]", timeout: float | Non
     try:
         done, _ = await asyncio.wait([task], timeout=timeout)
     except asyncio.CancelledError:
-        work.hand_back_one(task, _GONE)
+        work.hand_back_one(task, GONE)
         raise
     if done:
         return task.result()
     work.hand_back_one(task, "whoever started it did not wait longer")
     return None
+
+
+async def _resumed(awaited: AwaitedRun, deadline: float | None) -> "asyncio.Task[Ending] | None":
+    """Wait a moment for the peers of a run that are worked on here.
+
+    Returns the pass over the run if one of them has resumed it with its reply.
+    """
+    now = asyncio.get_running_loop().time
+    until = now() + _PEER_SECONDS if deadline is None else min(deadline, now() + _PEER_SECONDS)
+    while awaited.task is None and awaited.helping and (left := until - now()) > 0:
+        await asyncio.wait(awaited.helping, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+    return awaited.task
 
 
 class _IdleNotice:

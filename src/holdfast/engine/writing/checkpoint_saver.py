@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError, MisuseError, OutcomeUnknown
 from holdfast.kernel import checkpoints, runs
 from holdfast.kernel.checkpoints import Delta
 from holdfast.kernel.edits import Edits
-from holdfast.kernel.journal import Draft, Entry, Kind, NoFacts
+from holdfast.kernel.journal import Draft, Entry, Kind, NoFacts, Position
 from holdfast.kernel.marks import Mark
 from holdfast.kernel.records import RecordSummary
 from holdfast.kernel.runs import RunRow
@@ -148,6 +148,11 @@ class CheckpointSaver:
     @property
     def has_edits(self) -> bool:
         return not self._edits.is_empty
+
+    @property
+    def turn(self) -> tuple[Sequence[Entry] | None, Position]:
+        """The entries since the last checkpoint if they are few and known, and where they end."""
+        return self._writer.turn, self._writer.position
 
     def append(self, log: str, items: Iterable[object]) -> None:
         self._check_settled()

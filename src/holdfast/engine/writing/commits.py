@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from holdfast.engine.context import Context
 from holdfast.kernel.journal import ORIGIN, Draft, Origin, Position
+from holdfast.kernel.messages import AddMessage
 from holdfast.kernel.runs import RunRow
 from holdfast.stores.contract import BegunRun, Commit
 from holdfast.stores.entry_sealer import seal_all
@@ -56,4 +57,5 @@ def _begin(beginning: ChildRun, origin: Origin) -> BegunRun:
     own = Origin(origin.tenant, beginning.run_id, origin.actor, origin.at)
     sealed = seal_all(None, ORIGIN, beginning.drafts, own)
     assert sealed.run is not None, "a run that begins is created"
-    return BegunRun(sealed.run, tuple(sealed.entries))
+    owed = tuple(change for change in sealed.changes if isinstance(change, AddMessage))
+    return BegunRun(sealed.run, tuple(sealed.entries), owed)

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import read_after
@@ -25,10 +25,12 @@ from holdfast.errors import (
 )
 from holdfast.kernel import budgets, indexes, leases, runs, signals, waits
 from holdfast.kernel.indexes import Change
-from holdfast.kernel.journal import Draft, Entry, Position
+from holdfast.kernel.journal import Draft, Entry, Kind, Position
 from holdfast.kernel.runs import RunRow
-from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
+from holdfast.stores.contract import Applied, BegunRun, Commit, Conflict, Outcome, Refused
 from holdfast.telemetry import COMMIT_CONFLICT
+
+_SHORT_TURN: Final = 32
 
 
 class WritePlan(NamedTuple):
@@ -105,8 +107,8 @@ class _PendingCommit(NamedTuple):
 class RunWriter:
     """Where one writer is in one run.
 
-    `recorded` are the bodies that may be named in its state. `on_stored` is called after the first
-    commit.
+    `recorded` are the bodies that may be named in its state, `entries` those since its last
+    checkpoint. `on_stored` is called after the first commit.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class RunWriter:
         position: Position,
         *,
         recorded: dict[int, bytes] | None = None,
+        entries: Sequence[Entry] | None = None,
         ownership: Ownership | None = None,
         on_stored: Callable[[], None] | None = None,
     ) -> None:
@@ -126,6 +129,10 @@ class RunWriter:
         """The seq of the last signal of each name that was folded in."""
         self.budget_seq = 0
         """The seq of the last entry of others that set a budget of the run and was folded in."""
+        self.begun: Sequence[BegunRun] = ()
+        """The runs that began with the last commit, leased to this worker."""
+        self.turn: list[Entry] | None = None if entries is None else [*entries]
+        """The entries since the last checkpoint, if they are few and known."""
         self.staged = StagedEntries({} if recorded is None else recorded)
         self._context = context
         self._ownership = ownership or LeasedStrategy(run.lease_seq)
@@ -324,12 +331,23 @@ class RunWriter:
         entries, plan = pending.commit.entries, pending.plan
         self.run = pending.run
         self.position = entries[-1].position
+        self._remember(entries)
+        self.begun = [begun for begun in pending.commit.begun if begun.run.lease_seq]
         if self._on_stored is not None:
             self._on_stored()
             self._on_stored = None
         self.staged.settle(pending.staged, entries)
         if plan.on_applied is not None:
             plan.on_applied(pending.own_entries, plan.drafts)
+
+    def _remember(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if entry.kind == Kind.CHECKPOINT_CREATED:
+                self.turn = []
+            elif self.turn is not None:
+                self.turn.append(entry)
+        if self.turn is not None and len(self.turn) > _SHORT_TURN:
+            self.turn = None
 
     async def _settle(self) -> Sequence[Entry]:
         """Send the commit again unchanged: if it is stored already, that is success."""
@@ -352,6 +370,7 @@ class RunWriter:
         if later and not self.position.seq:
             raise Fenced(f"run {self.run.run_id} was begun by somebody else: stop working on it")
         await self._ownership.accept(later)
+        self._remember(later)
         for entry in later:
             facts = indexes.facts_of(entry)
             self.run = indexes.fold_run(self.run, entry, facts)

@@ -195,7 +195,7 @@ class SqliteWriter:
         for entry in begun.entries[1:]:
             self._append(entry, stored_at)
         self._execute(SQL["put_run"], SHAPES.run.row(begun.run))
-        return None
+        return self._change(begun.run.tenant, begun.run.run_id, begun.owed)
 
     def _append(self, entry: Entry, stored_at: int) -> None:
         row, body = _entry_row(entry, stored_at)
@@ -387,9 +387,9 @@ class SqliteWriter:
                 self._execute(SQL["claim_open_wait"], (tenant, wait_id, by, until))
             case NoteDuplicate(wait_id):
                 self._execute(SQL["note_duplicate"], (tenant, wait_id))
-            case ForgetMessages(message_ids):
+            case ForgetMessages(message_ids, call):
                 for message_id in message_ids:
-                    self._execute(SQL["forget_owed"], (tenant, message_id))
+                    self._execute(SQL["forget_owed"], (tenant, message_id, call))
 
     def _one(self, name: str, row: Row) -> Row | None:
         return self._execute(SQL[name], row).fetchone()
