@@ -22,9 +22,9 @@ from holdfast.stores.contract import (
     ClaimWait,
     ExtendWait,
     ForgetMessages,
+    Late,
     LateDecision,
     NoteDuplicate,
-    RunHead,
     Snapshot,
 )
 from holdfast.telemetry import log
@@ -261,12 +261,13 @@ async def settle(
     context: Context, wait_id: str, status: WaitStatus, *, body: bytes = b"", by: str = ""
 ) -> Answer:
     """Settle a wait exactly once."""
-    answer = await settle_and_take(context, wait_id, status, body=body, by=by)
-    assert isinstance(answer, Answer), "nobody takes its run"
+    late = settlement(context, wait_id, status, body=body, by=by)
+    answer: Answer = await context.store.submit(late)
+    warn_if_late(answer)
     return answer
 
 
-async def settle_and_take(
+def settlement(
     context: Context,
     wait_id: str,
     status: WaitStatus,
@@ -276,24 +277,23 @@ async def settle_and_take(
     run_id: str = "",
     forgets: ForgetMessages | None = None,
     take: Take | None = None,
-) -> Answer | RunHead:
-    """Settle a wait exactly once, and lease its run in the same commit if it is to be taken.
+) -> Late:
+    """Return the write that settles a wait exactly once. `run_id` is its run, if that is known.
 
-    `run_id` is its run, if that is known. The messages of the outbox that this `forgets` are
-    deleted in the same commit. Another delivery of the same reply is then no second answer.
+    It leases the run if that is to be taken: the answer is its RunHead then. The messages of the
+    outbox that this `forgets` are deleted in the same commit. Another delivery of the same reply is
+    then no second answer.
     """
     names.check(wait_id, what="wait id")
     actor = by and names.check(by, what="by")
     forgetting = () if forgets is None else (forgets,)
 
-    def is_same(known: Wait | Answer) -> bool:
-        return forgets is not None and (known.status, known.settled_by) == (status, actor)
-
     def decide(snapshot: Snapshot) -> LateDecision:
         known = _known(snapshot, wait_id)
         group = _group(snapshot, known)
         if known.status is not WaitStatus.OPEN:
-            counting = () if is_same(known) else (NoteDuplicate(wait_id),)
+            is_same = forgets is not None and (known.status, known.settled_by) == (status, actor)
+            counting = () if is_same else (NoteDuplicate(wait_id),)
             return LateDecision(_answer(known, group), touches=(*counting, *forgetting))
         if known.kind == handoffs.WAIT_KIND:
             raise IllegalMove(
@@ -316,17 +316,25 @@ async def settle_and_take(
         )
         return LateDecision(answer, drafts, forgetting)
 
-    answer: Answer | RunHead = await context.decide_late(
-        run_id, decide, by=actor, wait_ids=(wait_id,), topics=OWED_TOPICS
+    return Late(
+        context.tenant,
+        run_id,
+        actor or context.worker,
+        decide,
+        wait_ids=(wait_id,),
+        topics=OWED_TOPICS,
     )
-    if isinstance(answer, Answer) and not answer.accepted and not is_same(answer):
+
+
+def warn_if_late(answer: Answer, *, by: str = "") -> None:
+    """Warn of an answer that came too late; one that `by` had given before is the same again."""
+    if not answer.accepted and (answer.status, answer.settled_by) != (WaitStatus.RESOLVED, by):
         log.warning(
             "wait %s was %s by %s before: what came now is counted and ignored",
-            wait_id,
+            answer.wait_id,
             answer.status,
             answer.settled_by,
         )
-    return answer
 
 
 def _known(snapshot: Snapshot, wait_id: str) -> Wait:

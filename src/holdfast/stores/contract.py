@@ -55,7 +55,8 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     """Entries that continue a journal after a known position, and what they do to the indexes.
 
     `run` is the run's row if it changed; runs that are `begun` are stored with it or not at all.
-    Applying the same commit twice is the same as once.
+    Applying the same commit twice is the same as once. What is to be done `then`, for another run,
+    is decided once this is stored: in the same transaction if the backend can, else right after it.
     """
 
     tenant: str
@@ -65,6 +66,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     run: RunRow | None
     changes: tuple[Change, ...]
     begun: tuple[BegunRun, ...] = ()
+    then: "Late | None" = None
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -82,6 +84,16 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 Outcome = Applied | Conflict | Refused
+
+
+class Followed(NamedTuple):
+    """The answer to a commit that has something to do then: its outcome, and the answer to that.
+
+    That may be an error, which is of the other run; None if the commit was not stored.
+    """
+
+    outcome: Outcome
+    answer: Any
 
 
 class AtCheckpoint(NamedTuple):
@@ -380,7 +392,7 @@ class Store(Protocol):
     async def open(self) -> None: ...
     async def close(self) -> None: ...
     def submit(self, write: Write) -> Awaitable[Any]:
-        """Apply a write: an Outcome for a Commit, the decision's answer for the others.
+        """Apply a write: an Outcome or Followed for a Commit, the decision's answer for the others.
 
         The store owns what was submitted: cancelling the caller does not withdraw it.
         """

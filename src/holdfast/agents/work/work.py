@@ -31,9 +31,10 @@ from holdfast.engine.held.warm_states import WarmState
 from holdfast.engine.leases.heartbeat import CURRENT_RUN
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.leases.trials import LOOK_SECONDS
+from holdfast.engine.messages.replies import ARTIFACTS, FLAGS
 from holdfast.engine.reading import turns
 from holdfast.engine.runs import Runs, create_run
-from holdfast.engine.waits import Take, WaitSpec
+from holdfast.engine.waits import Take, WaitSpec, warn_if_late
 from holdfast.engine.writing import unheld_runs
 from holdfast.errors import (
     Fenced,
@@ -50,7 +51,7 @@ from holdfast.kernel import leases as kernel_leases
 from holdfast.kernel.journal import Draft
 from holdfast.kernel.peers import CANCELS, STORE
 from holdfast.kernel.runs import RunRow, RunStatus
-from holdfast.stores.contract import RunHead
+from holdfast.stores.contract import Late, RunHead
 from holdfast.telemetry import log
 
 _TAKEN: Final = (LeaseHeld, IllegalMove, RunEnded, Fenced)
@@ -244,6 +245,8 @@ class Work:
             handoffs=self._handoffs,
         )
         working.awaited = awaited
+        if held.run.reply_to == STORE:
+            held.stage.reply_with(partial(self._reply_with_end, working))
         if awaited:
             working.leasing_peers = partial(self._leasing_peers, working)
         task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
@@ -313,7 +316,7 @@ class Work:
         try:
             ending = await working.play()
         except BaseException:
-            if working.held.inbox.begun:
+            if working.held.inbox.begun or working.held.stage.replied:
                 self._leases.orphans.suspect()
             raise
         run = working.held.run
@@ -323,7 +326,7 @@ class Work:
             saver = working.held.saver
             self._leases.warm.keep(working.run_id, WarmState(saver.parts, *saver.turn))
         if run.status is RunStatus.COMPLETED and run.reply_to == STORE:
-            await self._deliver_reply(working, lease_seq)
+            await self._go_on_with_reply(working, lease_seq)
         elif run.reply_to or run.handoff:
             await self._leases.outbox.deliver_if_due()
         return ending
@@ -361,16 +364,34 @@ class Work:
             note = "a suspect is tried alone where it was taken"
             await self._leases.orphans.release(held, note=note)
 
-    async def _deliver_reply(self, working: Pass, lease_seq: int) -> None:
-        """Deliver the reply of a completed run. If its caller is wanted here, resume that."""
+    def _reply_with_end(self, working: Pass) -> Late | None:
+        """Return the reply of a run that this commit ends, unless it needs what that stores."""
+        if working.held.saver.touches(ARTIFACTS, FLAGS):
+            return None
+        with contextlib.suppress(HoldfastError):  # it is delivered as a failure of the call
+            return self._reply(working, working.lease_seq)
+        return None
+
+    def _reply(self, working: Pass, lease_seq: int) -> Late:
+        """Return the reply of a run. If its caller is wanted here, that is leased with it."""
+        take = Take(self.context.worker, self._wants) if self._is_wanted(working) else None
+        return self._leases.outbox.reply(working.held, lease_seq, take)
+
+    async def _go_on_with_reply(self, working: Pass, lease_seq: int) -> None:
+        """Deliver the reply of a completed run, unless that is done; resume a leased caller."""
         orphans = self._leases.orphans
-        is_wanted = self._is_wanted(working)
-        take = Take(self.context.worker, self._wants) if is_wanted else None
         try:
             with orphans.beginning(), orphans.suspecting():
-                caller = await self._leases.outbox.deliver_reply(working.held, lease_seq, take)
-                if caller is not None:
-                    await self._work_on(caller, working.awaited)
+                answer = working.held.stage.replied
+                if answer is None:
+                    reply = self._reply(working, lease_seq)
+                    answer = await self._leases.outbox.deliver_reply(reply)
+                if isinstance(answer, HoldfastError):
+                    raise answer
+                if isinstance(answer, RunHead):
+                    await self._work_on(answer, working.awaited)
+                else:
+                    warn_if_late(answer, by=working.run_id)
         except HoldfastError as error:
             log.debug("the reply of run %s is delivered later: %s", working.run_id, error)
 

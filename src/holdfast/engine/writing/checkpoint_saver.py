@@ -149,6 +149,10 @@ class CheckpointSaver:
     def has_edits(self) -> bool:
         return not self._edits.is_empty
 
+    def touches(self, *names: str) -> bool:
+        """Return whether the edits change one of these parts."""
+        return self._edits.touches(*names)
+
     @property
     def turn(self) -> tuple[Sequence[Entry] | None, Position]:
         """The entries since the last checkpoint if they are few and known, and where they end."""

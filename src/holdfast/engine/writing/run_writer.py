@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import read_after
@@ -27,7 +27,16 @@ from holdfast.kernel import budgets, indexes, leases, runs, signals, waits
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Kind, Position
 from holdfast.kernel.runs import RunRow
-from holdfast.stores.contract import Applied, BegunRun, Commit, Conflict, Outcome, Refused
+from holdfast.stores.contract import (
+    Applied,
+    BegunRun,
+    Commit,
+    Conflict,
+    Followed,
+    Late,
+    Outcome,
+    Refused,
+)
 from holdfast.telemetry import COMMIT_CONFLICT
 
 _SHORT_TURN: Final = 32
@@ -131,6 +140,10 @@ class RunWriter:
         """The seq of the last entry of others that set a budget of the run and was folded in."""
         self.begun: Sequence[BegunRun] = ()
         """The runs that began with the last commit, leased to this worker."""
+        self.reply: Callable[[], Late | None] | None = None
+        """Makes the reply to the run's caller, to be stored with what completes the run."""
+        self.replied: Any = None
+        """The answer to the reply that the last commit brought along."""
         self.turn: list[Entry] | None = None if entries is None else [*entries]
         """The entries since the last checkpoint, if they are few and known."""
         self.staged = StagedEntries({} if recorded is None else recorded)
@@ -258,8 +271,15 @@ class RunWriter:
         if not staged and not plan.drafts:
             return None
         drafts = [*(item.draft for item in staged), *plan.drafts] if staged else plan.drafts
+        is_end = bool(plan.drafts) and plan.drafts[-1].kind is Kind.RUN_COMPLETED
         built = build_commit(
-            self._context, before.run_id, before, self.position, drafts, begins=plan.begins
+            self._context,
+            before.run_id,
+            before,
+            self.position,
+            drafts,
+            begins=plan.begins,
+            then=self.reply() if is_end and self.reply is not None else None,
         )
         return _PendingCommit(built.commit, built.run, staged, plan, (before, own_seq))
 
@@ -270,6 +290,8 @@ class RunWriter:
         self._pending = pending
         try:
             outcome = await self._send_or_spool(pending.commit)
+            if isinstance(outcome, Followed):
+                outcome, self.replied = outcome
         except OutcomeUnknown:
             raise
         except HoldfastError:
@@ -280,7 +302,7 @@ class RunWriter:
         self._answered(pending, outcome)
         return outcome
 
-    async def _send_or_spool(self, commit: Commit) -> Outcome:
+    async def _send_or_spool(self, commit: Commit) -> Outcome | Followed:
         """Submit a commit after those that are spooled; spool it too if the store is away."""
         spool = self._context.spool
         if spool is None:

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Generator, Sequence
-from typing import Final
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final
 
 from holdfast import names
 from holdfast.codec import Ref
@@ -13,6 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.kernel import checkpoints, effects
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.versions import Versions
+from holdfast.stores.contract import Late
 
 _KEPT: Final = frozenset(
     {Kind.COST_RECORDED, Kind.RUN_CREATED, Kind.RUN_LEASED, Kind.RECOVERY_COMPLETED}
@@ -33,6 +34,15 @@ class Stage:
         self._flushing: set[asyncio.Task[None]] = set()
         self.is_patient = False
         """Whether results wait for the next commit without limit; outcomes of effects never do."""
+
+    def reply_with(self, make: Callable[[], Late | None]) -> None:
+        """Store the reply to the run's caller, if this makes one, with what completes the run."""
+        self._writer.reply = make
+
+    @property
+    def replied(self) -> Any:
+        """The answer to the reply that was stored with the run's end; None if none was."""
+        return self._writer.replied
 
     @property
     def drafts(self) -> Sequence[Draft]:

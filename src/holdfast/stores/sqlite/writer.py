@@ -25,6 +25,7 @@ from holdfast.stores.contract import (
     Commit,
     Conflict,
     ExtendWait,
+    Followed,
     ForgetMessages,
     Holder,
     Late,
@@ -135,17 +136,31 @@ class SqliteWriter:
             results = self._decide_for_run(run_id, [write for _, write in writes])
             for (index, write), result in zip(writes, results, strict=True):
                 answers[index] = write.answered(run_id, result)
-        for index, write in enumerate(batch):
-            match write:
-                case Sweep():
-                    answers[index] = self._sweep(write)
-                case Beat() | NoteBlockedLoop():
-                    self._note_of_worker(write)
-                case Publish() | TakeMessages() | MoveMessage():
-                    answers[index] = self._messages.apply(write)
-                case _:
-                    pass
-        return answers
+        return [
+            self._apply_last(write, answer) for write, answer in zip(batch, answers, strict=True)
+        ]
+
+    def _apply_last(self, write: Write, answer: Any) -> Any:
+        """Apply what follows a commit, and what is neither a commit nor decided for one run."""
+        match write:
+            case Commit(then=Late() as then):
+                return self._follow(answer, then)
+            case Sweep():
+                return self._sweep(write)
+            case Beat() | NoteBlockedLoop():
+                return self._note_of_worker(write)
+            case Publish() | TakeMessages() | MoveMessage():
+                return self._messages.apply(write)
+            case _:
+                return answer
+
+    def _follow(self, outcome: Outcome, then: Late) -> Followed:
+        if not isinstance(outcome, Applied):
+            return Followed(outcome, None)
+        faults.point("outbox.before_reply")
+        answer = self._decide_alone(then, None)
+        faults.point("outbox.after_reply")
+        return Followed(outcome, answer)
 
     def _commit(self, commit: Commit) -> Outcome:
         if not self._has_savepoints:
@@ -346,9 +361,9 @@ class SqliteWriter:
         return {worker.worker: worker for worker in map(SHAPES.worker.value, rows)}
 
     def _decide_alone(self, late: Late, workers: Mapping[str, WorkerRow] | None) -> Any:
-        """Decide for one run of a sweep. If the run is damaged, return the error as its answer.
+        """Decide for one run. If that is damaged, return the error as the answer.
 
-        The sweep then continues with the other runs.
+        A sweep then continues with the other runs, and a commit that this follows is stored.
         """
         if not self._has_savepoints:
             try:
