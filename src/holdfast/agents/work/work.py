@@ -321,7 +321,7 @@ class Work:
             raise
         run = working.held.run
         for begun in working.held.inbox.begun:
-            await self._work_on(begun.head, working.awaited)
+            await self._work_on(begun.head, working)
         if run.status is RunStatus.WAITING:
             saver = working.held.saver
             self._leases.warm.keep(working.run_id, WarmState(saver.parts, *saver.turn))
@@ -355,14 +355,17 @@ class Work:
             leasing.append(spec)
         return leasing
 
-    async def _work_on(self, leased: RunHead, awaited: str) -> None:
-        """Start a pass, unless a trial has begun here while the run was leased."""
+    async def _work_on(self, leased: RunHead, before: Pass) -> None:
+        """Start a pass over a run that a commit of the pass before has leased.
+
+        Release the run if a trial has begun here meanwhile, or no more passes are wanted.
+        """
         held = await self._leases.hold(leased)
-        if self.suspects.may_begin(held.run):
-            self.start_pass(held, awaited=awaited)
-        else:
-            note = "a suspect is tried alone where it was taken"
+        if before.stop_note or not self.suspects.may_begin(held.run):
+            note = before.stop_note or "a suspect is tried alone where it was taken"
             await self._leases.orphans.release(held, note=note)
+        else:
+            self.start_pass(held, awaited=before.awaited)
 
     def _reply_with_end(self, working: Pass) -> Late | None:
         """Return the reply of a run that this commit ends, unless it needs what that stores."""
@@ -389,7 +392,7 @@ class Work:
                 if isinstance(answer, HoldfastError):
                     raise answer
                 if isinstance(answer, RunHead):
-                    await self._work_on(answer, working.awaited)
+                    await self._work_on(answer, working)
                 else:
                     warn_if_late(answer, by=working.run_id)
         except HoldfastError as error:

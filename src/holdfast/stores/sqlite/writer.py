@@ -286,7 +286,8 @@ class SqliteWriter:
                 found = self._execute(SQL["get_run_proof"], (tenant, run_id)).fetchall()
                 check_run_proof(rows.run, found)
         newest = self._one("list_checkpoints", (tenant, run_id, 2**62, 1))
-        holder = self._one("get_holder", (tenant, rows.run.worker)) if rows.run else None
+        worker = "" if rows.run is None else rows.run.worker
+        holder = self._one("get_holder", (tenant, worker)) if worker else None
         return Snapshot(
             position=changes.position_of(head),
             indexes=rows,
