@@ -36,17 +36,17 @@ class Deciding:
 
     def decide(self, late: Late) -> Any:
         """The answer to one write; an error of the domain is an answer too."""
-        snapshot = self._snapshot
+        snapshot, indexes = self._snapshot, self._snapshot.indexes
         try:
-            if snapshot.run is not None:
-                runs.check_understood(snapshot.run)
+            if indexes.run is not None:
+                runs.check_understood(indexes.run)
             decision = late.decide(snapshot)
         except HoldfastError as error:
             return error
         origin = Origin(late.tenant, self._run_id, late.actor, snapshot.now)
-        sealed = seal_all(snapshot.run, snapshot.position, decision.drafts, origin)
-        snapshot.indexes.run = sealed.run
-        snapshot.indexes.apply(sealed.changes)
+        sealed = seal_all(indexes.run, snapshot.position, decision.drafts, origin)
+        indexes.run = sealed.run
+        indexes.apply(sealed.changes)
         snapshot.position = sealed.position
         self.entries += sealed.entries
         self._changes += sealed.changes
@@ -74,7 +74,7 @@ class Deciding:
 
     @property
     def changed_run(self) -> RunRow | None:
-        run = self._snapshot.run
+        run = self._snapshot.indexes.run
         return None if run == self._run_before else run
 
     def changes(self) -> Sequence[Change]:

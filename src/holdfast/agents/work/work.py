@@ -320,9 +320,9 @@ class Work:
                 self._leases.orphans.suspect()
             raise
         run = working.held.run
-        for begun in working.held.inbox.begun:
-            await self._work_on(begun.head, working)
         if run.status is RunStatus.WAITING:
+            for begun in working.held.inbox.begun:
+                await self._work_on(begun.head, working)
             saver = working.held.saver
             self._leases.warm.keep(working.run_id, WarmState(saver.parts, *saver.turn))
         if run.status is RunStatus.COMPLETED and run.reply_to == STORE:

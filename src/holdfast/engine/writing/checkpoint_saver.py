@@ -156,7 +156,12 @@ class CheckpointSaver:
     @property
     def turn(self) -> tuple[Sequence[Entry] | None, Position]:
         """The entries since the last checkpoint if they are few and known, and where they end."""
-        return self._writer.turn, self._writer.position
+        begin, end = self.parts.position, self._writer.position
+        if begin is None:
+            return None, end
+        newest = [entry for entries in self._writer.newest for entry in entries]
+        turn = [entry for entry in newest if entry.seq > begin.seq]
+        return (turn if len(turn) == end.seq - begin.seq else None), end
 
     def append(self, log: str, items: Iterable[object]) -> None:
         self._check_settled()

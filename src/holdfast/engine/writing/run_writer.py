@@ -39,7 +39,7 @@ from holdfast.stores.contract import (
 )
 from holdfast.telemetry import COMMIT_CONFLICT
 
-_SHORT_TURN: Final = 32
+_NEWEST_COMMITS: Final = 4
 
 
 class WritePlan(NamedTuple):
@@ -144,8 +144,8 @@ class RunWriter:
         """Makes the reply to the run's caller, to be stored with what completes the run."""
         self.replied: Any = None
         """The answer to the reply that the last commit brought along."""
-        self.turn: list[Entry] | None = None if entries is None else [*entries]
-        """The entries since the last checkpoint, if they are few and known."""
+        self.newest: deque[Sequence[Entry]] = deque([entries or ()], _NEWEST_COMMITS)
+        """The entries of the last few commits."""
         self.staged = StagedEntries({} if recorded is None else recorded)
         self._context = context
         self._ownership = ownership or LeasedStrategy(run.lease_seq)
@@ -353,7 +353,7 @@ class RunWriter:
         entries, plan = pending.commit.entries, pending.plan
         self.run = pending.run
         self.position = entries[-1].position
-        self._remember(entries)
+        self.newest.append(entries)
         self.begun = [begun for begun in pending.commit.begun if begun.run.lease_seq]
         if self._on_stored is not None:
             self._on_stored()
@@ -361,15 +361,6 @@ class RunWriter:
         self.staged.settle(pending.staged, entries)
         if plan.on_applied is not None:
             plan.on_applied(pending.own_entries, plan.drafts)
-
-    def _remember(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            if entry.kind == Kind.CHECKPOINT_CREATED:
-                self.turn = []
-            elif self.turn is not None:
-                self.turn.append(entry)
-        if self.turn is not None and len(self.turn) > _SHORT_TURN:
-            self.turn = None
 
     async def _settle(self) -> Sequence[Entry]:
         """Send the commit again unchanged: if it is stored already, that is success."""
@@ -392,7 +383,7 @@ class RunWriter:
         if later and not self.position.seq:
             raise Fenced(f"run {self.run.run_id} was begun by somebody else: stop working on it")
         await self._ownership.accept(later)
-        self._remember(later)
+        self.newest.append(later)
         for entry in later:
             facts = indexes.facts_of(entry)
             self.run = indexes.fold_run(self.run, entry, facts)

@@ -68,8 +68,8 @@ class Stage:
             self._staged.add(draft)
 
     def versions(self, versions: Versions) -> None:
-        """Record the versions that the agent is made of."""
-        self._add(Draft(Kind.VERSIONS_RECORDED, versions), can_wait=True)
+        """Record the versions that the agent is made of, in front of what is recorded next."""
+        self._staged.add(Draft(Kind.VERSIONS_RECORDED, versions))
 
     def drop(self) -> None:
         """Forget what is not stored yet, but for what was paid and the run's beginning."""

@@ -261,8 +261,8 @@ class SqliteWriter:
             self._append(entry, stored_at)
             self._probe = entry
         faults.point("commit.after_entries")
-        if deciding.changed_run is not None:
-            self._execute(SQL["put_run"], SHAPES.run.row(deciding.changed_run))
+        if (run := deciding.changed_run) is not None:
+            self._execute(SQL["put_run"], SHAPES.run.row(run))
         refused = self._change(tenant, run_id, deciding.changes())
         if refused is not None:
             raise IntegrityError(
