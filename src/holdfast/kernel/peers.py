@@ -106,11 +106,10 @@ def owed(run: RunRow | None, entry: Entry, facts: Any) -> list[AddMessage]:
 
 
 def _requests(entry: Entry, facts: waits.WaitsOpened) -> list[AddMessage]:
-    calls = [wait for wait in facts.waits if wait.kind == PEER]
     return [
         _owe(entry, "request" if queue_at(wait.address) else "join", wait.address, wait.wait_id)
-        for wait in calls
-        if queue_at(wait.address) or call_at(wait.address)
+        for wait in facts.waits
+        if wait.kind == PEER and wait.address.startswith((_QUEUE, _CALL))
     ]
 
 

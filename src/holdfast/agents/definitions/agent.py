@@ -99,7 +99,7 @@ class Agent(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<agent {self.name}>"
 
-    @property
+    @functools.cached_property
     def parameters(self) -> list[str]:
         """What its input consists of."""
         return list(self._signature.parameters)[1:]
@@ -193,7 +193,7 @@ class Agent(Generic[P, R]):
         kind = self._hints.get(self.parameters[0], Any)
         return isinstance(stored, dict) and kind in (str, int, float, bool, bytes)
 
-    @property
+    @functools.cached_property
     def takes_one_input(self) -> bool:
         """Whether it can be started with one input, as a session does for each message."""
         required = [name for name in self.parameters if self._is_required(name)]
