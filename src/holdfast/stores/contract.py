@@ -16,7 +16,7 @@ from holdfast.kernel.index_rows import Indexes
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.leases import WorkerRow
-from holdfast.kernel.messages import Move, QueuedMessage
+from holdfast.kernel.messages import AddMessage, Move, QueuedMessage
 from holdfast.kernel.runs import RunRow
 from holdfast.stores.home import Home
 from holdfast.stores.reads import (
@@ -49,17 +49,26 @@ class LookForForeign(Protocol):
 
 
 class BegunRun(msgspec.Struct, frozen=True, gc=False):
-    """A run that begins with a commit of another: the first entries of its journal, and its row."""
+    """A run that begins with a commit of another: the first entries of its journal, and its row.
+
+    `owed` are the messages that these entries make it owe.
+    """
 
     run: RunRow
     entries: tuple[Entry, ...]
+    owed: tuple[AddMessage, ...] = ()
+
+    @property
+    def head(self) -> "RunHead":
+        return RunHead(self.run, self.entries[-1].position, NO_CHECKPOINT, self.entries)
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
     """Entries that continue a journal after a known position, and what they do to the indexes.
 
     `run` is the run's row if it changed; runs that are `begun` are stored with it or not at all.
-    Applying the same commit twice is the same as once.
+    Applying the same commit twice is the same as once. What is to be done `then`, for another run,
+    is decided once this is stored: in the same transaction if the backend can, else right after it.
     """
 
     tenant: str
@@ -69,6 +78,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     run: RunRow | None
     changes: tuple[Change, ...]
     begun: tuple[BegunRun, ...] = ()
+    then: "Late | None" = None
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -86,6 +96,16 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 Outcome = Applied | Conflict | Refused
+
+
+class Followed(NamedTuple):
+    """The answer to a commit that has something to do then: its outcome, and the answer to that.
+
+    That may be an error, which is of the other run; None if the commit was not stored.
+    """
+
+    outcome: Outcome
+    answer: Any
 
 
 class AtCheckpoint(NamedTuple):
@@ -160,9 +180,13 @@ class ClaimWait(msgspec.Struct, frozen=True, gc=False):
 
 
 class ForgetMessages(msgspec.Struct, frozen=True, gc=False):
-    """Forget messages of the outbox that the same write delivers, or makes unnecessary."""
+    """Forget messages of the outbox that the same write delivers, or makes unnecessary.
+
+    They stay as long as waits are open that joined the `call` (their address): those need them.
+    """
 
     message_ids: tuple[str, ...]
+    call: str
 
 
 Touch = ExtendWait | NoteDuplicate | ClaimWait | ForgetMessages
@@ -380,7 +404,7 @@ class Store(Protocol):
     async def open(self) -> None: ...
     async def close(self) -> None: ...
     def submit(self, write: Write) -> Awaitable[Any]:
-        """Apply a write: an Outcome for a Commit, the decision's answer for the others.
+        """Apply a write: an Outcome or Followed for a Commit, the decision's answer for the others.
 
         The store owns what was submitted: cancelling a caller that awaits it does not withdraw it.
         """
