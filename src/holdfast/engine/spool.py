@@ -107,8 +107,8 @@ class Spool:
 
     def takes(self, commit: Commit) -> bool:
         """Whether a commit may be spooled: of a run that is stored, and only with its own work."""
-        is_alone = bool(commit.after.seq) and not commit.begun and commit.then is None
-        return is_alone and all(entry.kind in _KINDS for entry in commit.entries)
+        is_begun = bool(commit.after.seq) and not commit.begun
+        return is_begun and all(entry.kind in _KINDS for entry in commit.entries)
 
     async def add(self, commit: Commit, ended: Ended) -> None:
         """Keep a commit on this machine's disk until the store takes it; raises SpoolUnusable.

@@ -1,6 +1,6 @@
 """Waits: opening them, settling each exactly once, and reading how they ended."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -16,13 +16,11 @@ from holdfast.errors import IllegalMove, IntegrityError, MisuseError, WaitNotFou
 from holdfast.kernel import handoffs, indexes, journal, peers, runs, waits
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.messages import OWED_TOPICS
-from holdfast.kernel.runs import RunRow
 from holdfast.kernel.waits import FIXED_KINDS, Answer, Wait, WaitStatus
 from holdfast.stores.contract import (
     ClaimWait,
     ExtendWait,
     ForgetMessages,
-    Late,
     LateDecision,
     NoteDuplicate,
     Snapshot,
@@ -36,7 +34,7 @@ class PeerRun(msgspec.Struct, frozen=True):
     """A run of another agent, which begins with the wait for it and has its id.
 
     `root` is what its effects are keyed by. A call that is made again has the root of the `former`
-    run, and what that run did, except what it is to `resend`. A `worker` leases it as it begins.
+    run, and what that run did, except what it is to `resend`.
     """
 
     agent: str
@@ -45,7 +43,6 @@ class PeerRun(msgspec.Struct, frozen=True):
     root: str = ""
     former: str = ""
     resend: tuple[str, ...] = ()
-    worker: str = ""
 
 
 class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,14 +96,14 @@ def opening(
     body = codec.encode(payloads, name="payload") if payloads else b""
     draft = Draft(Kind.WAITS_OPENED, waits.WaitsOpened(group_id, need, facts), body)
     begins = [
-        ChildRun(fact.wait_id, _begins(spec.peer_run, run_id, owner))
+        ChildRun(fact.wait_id, [_created(spec.peer_run, run_id, owner)])
         for fact, spec in zip(facts, specs, strict=True)
         if spec.peer_run is not None
     ]
     return Opening(group_id, draft, begins)
 
 
-def _begins(peer: PeerRun, parent_id: str, owner: str) -> list[Draft]:
+def _created(peer: PeerRun, parent_id: str, owner: str) -> Draft:
     facts = runs.RunCreated(
         agent=names.check(peer.agent, what="agent"),
         input_digest=codec.canonical_digest(peer.input, name="input"),
@@ -118,10 +115,7 @@ def _begins(peer: PeerRun, parent_id: str, owner: str) -> list[Draft]:
         owner=owner,
         resend=peer.resend,
     )
-    created = Draft(Kind.RUN_CREATED, facts, codec.encode(peer.input, name="input"))
-    if not peer.worker:
-        return [created]
-    return [created, Draft(Kind.RUN_LEASED, runs.RunLeased(peer.worker))]
+    return Draft(Kind.RUN_CREATED, facts, codec.encode(peer.input, name="input"))
 
 
 def _facts(spec: WaitSpec, now: int) -> waits.WaitFacts:
@@ -250,24 +244,7 @@ class Waits:
         return await sweeper.expire_due_waits(self._context, limit=limit)
 
 
-class Take(NamedTuple):
-    """A worker that leases the run of a wait if that is ready once the wait is settled."""
-
-    worker: str
-    wants: Callable[[RunRow], bool]
-
-
 async def settle(
-    context: Context, wait_id: str, status: WaitStatus, *, body: bytes = b"", by: str = ""
-) -> Answer:
-    """Settle a wait exactly once."""
-    late = settlement(context, wait_id, status, body=body, by=by)
-    answer: Answer = await context.store.submit(late)
-    warn_if_late(answer)
-    return answer
-
-
-def settlement(
     context: Context,
     wait_id: str,
     status: WaitStatus,
@@ -275,25 +252,25 @@ def settlement(
     body: bytes = b"",
     by: str = "",
     run_id: str = "",
-    forgets: ForgetMessages | None = None,
-    take: Take | None = None,
-) -> Late:
-    """Return the write that settles a wait exactly once. `run_id` is its run, if that is known.
+    forgets: tuple[str, ...] = (),
+) -> Answer:
+    """Settle a wait exactly once. `run_id` is its run, if that is known.
 
-    It leases the run if that is to be taken: the answer is its RunHead then. The messages of the
-    outbox that this `forgets` are deleted in the same commit. Another delivery of the same reply is
-    then no second answer.
+    The messages of the outbox that this `forgets` are deleted in the same commit. Another delivery
+    of the same reply is then no second answer.
     """
     names.check(wait_id, what="wait id")
     actor = by and names.check(by, what="by")
-    forgetting = () if forgets is None else (forgets,)
+    forgetting = (ForgetMessages(forgets),) if forgets else ()
+
+    def is_same(known: Wait | Answer) -> bool:
+        return bool(forgets) and (known.status, known.settled_by) == (status, actor)
 
     def decide(snapshot: Snapshot) -> LateDecision:
         known = _known(snapshot, wait_id)
         group = _group(snapshot, known)
         if known.status is not WaitStatus.OPEN:
-            is_same = forgets is not None and (known.status, known.settled_by) == (status, actor)
-            counting = () if is_same else (NoteDuplicate(wait_id),)
+            counting = () if is_same(known) else (NoteDuplicate(wait_id),)
             return LateDecision(_answer(known, group), touches=(*counting, *forgetting))
         if known.kind == handoffs.WAIT_KIND:
             raise IllegalMove(
@@ -301,9 +278,6 @@ def settlement(
             )
         assert snapshot.run is not None, "a wait has a run"
         drafts = waits.settle(snapshot.run, known, group, status, body=body)
-        if take is not None and waits.wakes(drafts) and take.wants(snapshot.run):
-            leased = Draft(Kind.RUN_LEASED, runs.RunLeased(take.worker), actor=take.worker)
-            return LateDecision(None, (*drafts, leased), forgetting, answers_head=True)
         answer = Answer(
             wait_id=wait_id,
             accepted=True,
@@ -316,25 +290,17 @@ def settlement(
         )
         return LateDecision(answer, drafts, forgetting)
 
-    return Late(
-        context.tenant,
-        run_id,
-        actor or context.worker,
-        decide,
-        wait_ids=(wait_id,),
-        topics=OWED_TOPICS,
+    answer: Answer = await context.decide_late(
+        run_id, decide, by=actor, wait_ids=(wait_id,), topics=OWED_TOPICS
     )
-
-
-def warn_if_late(answer: Answer, *, by: str = "") -> None:
-    """Warn of an answer that came too late; one that `by` had given before is the same again."""
-    if not answer.accepted and (answer.status, answer.settled_by) != (WaitStatus.RESOLVED, by):
+    if not answer.accepted and not is_same(answer):
         log.warning(
             "wait %s was %s by %s before: what came now is counted and ignored",
-            answer.wait_id,
+            wait_id,
             answer.status,
             answer.settled_by,
         )
+    return answer
 
 
 def _known(snapshot: Snapshot, wait_id: str) -> Wait:

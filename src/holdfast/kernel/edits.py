@@ -52,14 +52,6 @@ class Edits:
     def is_empty(self) -> bool:
         return not (self._logs or self._values or self._dropped)
 
-    def touches(self, *names: str) -> bool:
-        """Return whether one of these parts changes."""
-        return any(
-            name in changes
-            for name in names
-            for changes in (self._logs, self._values, self._dropped)
-        )
-
     def clear(self) -> None:
         """Forget all of them."""
         for changes in (self._logs, self._lengths, self._values, self._dropped):

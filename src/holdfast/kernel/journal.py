@@ -95,14 +95,12 @@ class NoFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Draft(msgspec.Struct, frozen=True, gc=False):
     """An entry as a decision asks for it, before it has a place in the chain.
 
-    `facts` is what the indexes need, kept in the clear; `body` is content (MessagePack). `actor` is
-    who does this, if not whoever does the rest of the commit.
+    `facts` is what the indexes need, kept in the clear; `body` is content (MessagePack).
     """
 
     kind: Kind
     facts: msgspec.Struct
     body: bytes = b""
-    actor: str = ""
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):

@@ -102,26 +102,27 @@ def owed(run: RunRow | None, entry: Entry, facts: Any) -> list[AddMessage]:
         case waits.Closed(wakes=True) if run is not None and run.reply_to:
             return [_owe(entry, "alive", run.reply_to, run.run_id, f"alive/{entry.seq}")]
         case runs.RunLeased() if run is not None and run.reply_to:
-            name = f"taken/{entry.seq}"
-            return [_sign(entry, run, "taken", name, delay=TAKEN_MICROSECONDS)]
+            sign = _sign(entry, run, "taken", f"taken/{entry.seq}")
+            return [_put_off(sign, TAKEN_MICROSECONDS)]
         case checkpoints.CheckpointCreated() if run is not None and run.reply_to:
             name = f"working/{entry.at // _WORKING_MICROSECONDS}"
             return [_sign(entry, run, "working", name)]
         case runs.AgentHandoff(handoff_id):
             return [_owe(entry, "handoff", STORE, handoff_id)]
         case runs.RunFinished() if run is not None and run.reply_to:
+            reply = _owe(entry, "reply", run.reply_to, run.run_id)
             is_here = run.reply_to == STORE and entry.kind == Kind.RUN_COMPLETED
-            delay = _OWN_MICROSECONDS if is_here else 0
-            return [_owe(entry, "reply", run.reply_to, run.run_id, delay=delay)]
+            return [_put_off(reply, _OWN_MICROSECONDS) if is_here else reply]
         case _:
             return []
 
 
 def _requests(entry: Entry, facts: waits.WaitsOpened) -> list[AddMessage]:
+    calls = [wait for wait in facts.waits if wait.kind == PEER]
     return [
         _owe(entry, "request" if queue_at(wait.address) else "join", wait.address, wait.wait_id)
-        for wait in facts.waits
-        if wait.kind == PEER and wait.address.startswith((_QUEUE, _CALL))
+        for wait in calls
+        if queue_at(wait.address) or call_at(wait.address)
     ]
 
 
@@ -135,12 +136,18 @@ def _asked(run: RunRow | None, entry: Entry, facts: waits.WaitsOpened) -> list[A
     ]
 
 
-def _sign(entry: Entry, run: RunRow, kind: str, name: str, *, delay: int = 0) -> AddMessage:
+def _sign(entry: Entry, run: RunRow, kind: str, name: str) -> AddMessage:
     """A sign of life. It has no ordering: the reply must not wait until it is delivered.
 
     One that is already on its way makes later ones of the same name unnecessary.
     """
-    return _owe(entry, kind, run.reply_to, run.run_id, name, ordering="", delay=delay)
+    message = _owe(entry, kind, run.reply_to, run.run_id, name).message
+    return AddMessage(msgspec.structs.replace(message, ordering=""))
+
+
+def _put_off(owed: AddMessage, delay: int) -> AddMessage:
+    due_at = owed.message.due_at + delay
+    return AddMessage(msgspec.structs.replace(owed.message, due_at=due_at))
 
 
 def messages_of_reply(run_id: str, lease_seq: int) -> tuple[str, ...]:
@@ -148,25 +155,16 @@ def messages_of_reply(run_id: str, lease_seq: int) -> tuple[str, ...]:
     return (f"{run_id}/reply", f"{run_id}/taken/{lease_seq}")
 
 
-def _owe(
-    entry: Entry,
-    kind: str,
-    address: str,
-    subject: str,
-    name: str = "",
-    *,
-    ordering: str | None = None,
-    delay: int = 0,
-) -> AddMessage:
+def _owe(entry: Entry, kind: str, address: str, subject: str, name: str = "") -> AddMessage:
     note = Note(kind, address, subject, entry.seq)
     return AddMessage(
         QueuedMessage(
             tenant=entry.tenant,
             queue=OUTGOING if queue_at(address) else OUTBOX,
             message_id=f"{subject}/{name or kind}",
-            ordering=entry.run_id if ordering is None else ordering,
+            ordering=entry.run_id,
             headers=msgspec.json.encode(note).decode(),
             created_at=entry.at,
-            due_at=entry.at + delay,
+            due_at=entry.at,
         )
     )

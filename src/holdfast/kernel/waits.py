@@ -7,7 +7,6 @@ A group of mode `all` is satisfied when each of its waits is settled, `any` and 
 are resolved; a number that can no longer be reached fails the group at once.
 """
 
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -197,12 +196,6 @@ def settle(
         wakes = run.status is RunStatus.WAITING and run.waiting_on == group.group_id
         drafts.append(Draft(Kind.GROUP_CLOSED, Closed(group.group_id, after, wakes)))
     return tuple(drafts)
-
-
-def wakes(drafts: Sequence[Draft]) -> bool:
-    """Return whether what settles a wait makes its run ready."""
-    closed = drafts[-1].facts
-    return isinstance(closed, Closed) and closed.wakes
 
 
 def suspend(run: RunRow, group: Group) -> Draft | None:

@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
-
 from holdfast.errors import OutcomeUnknown, StoreBusy, StoreClosed
 from holdfast.kernel.indexes import AddWait, CloseGroup, CloseRunWaits
 from holdfast.kernel.messages import OWED_TOPICS, AddMessage, MessageStatus
@@ -23,7 +21,6 @@ from holdfast.stores.contract import (
     Beat,
     Commit,
     Conflict,
-    Followed,
     FoundRun,
     Late,
     MoveMessage,
@@ -210,9 +207,6 @@ def _answer(answer: "asyncio.Future[Any]", result: Any) -> None:
 def topics_of(write: Write, answer: Any) -> tuple[str, ...]:
     """Return the topics to announce after a write; none if it changed nothing for waiters."""
     match write:
-        case Commit(then=Late() as then) if isinstance(answer, Followed):
-            own = topics_of(msgspec.structs.replace(write, then=None), answer.outcome)
-            return own if answer.answer is None else (*own, *topics_of(then, answer.answer))
         case Beat() | NoteBlockedLoop() | TakeMessages():
             return ()
         case _ if isinstance(answer, BaseException | Conflict | Refused):

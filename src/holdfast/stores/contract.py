@@ -16,7 +16,7 @@ from holdfast.kernel.index_rows import Indexes
 from holdfast.kernel.indexes import Change
 from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.leases import WorkerRow
-from holdfast.kernel.messages import AddMessage, Move, QueuedMessage
+from holdfast.kernel.messages import Move, QueuedMessage
 from holdfast.kernel.runs import RunRow
 from holdfast.stores.home import Home
 from holdfast.stores.reads import (
@@ -49,26 +49,17 @@ class LookForForeign(Protocol):
 
 
 class BegunRun(msgspec.Struct, frozen=True, gc=False):
-    """A run that begins with a commit of another: the first entries of its journal, and its row.
-
-    `owed` are the messages that these entries make it owe.
-    """
+    """A run that begins with a commit of another: the first entries of its journal, and its row."""
 
     run: RunRow
     entries: tuple[Entry, ...]
-    owed: tuple[AddMessage, ...] = ()
-
-    @property
-    def head(self) -> "RunHead":
-        return RunHead(self.run, self.entries[-1].position, NO_CHECKPOINT, self.entries)
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
     """Entries that continue a journal after a known position, and what they do to the indexes.
 
     `run` is the run's row if it changed; runs that are `begun` are stored with it or not at all.
-    Applying the same commit twice is the same as once. What is to be done `then`, for another run,
-    is decided once this is stored: in the same transaction if the backend can, else right after it.
+    Applying the same commit twice is the same as once.
     """
 
     tenant: str
@@ -78,7 +69,6 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     run: RunRow | None
     changes: tuple[Change, ...]
     begun: tuple[BegunRun, ...] = ()
-    then: "Late | None" = None
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -96,16 +86,6 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 Outcome = Applied | Conflict | Refused
-
-
-class Followed(NamedTuple):
-    """The answer to a commit that has something to do then: its outcome, and the answer to that.
-
-    That may be an error, which is of the other run; None if the commit was not stored.
-    """
-
-    outcome: Outcome
-    answer: Any
 
 
 class AtCheckpoint(NamedTuple):
@@ -180,13 +160,9 @@ class ClaimWait(msgspec.Struct, frozen=True, gc=False):
 
 
 class ForgetMessages(msgspec.Struct, frozen=True, gc=False):
-    """Forget messages of the outbox that the same write delivers, or makes unnecessary.
-
-    They stay as long as waits are open that joined the `call` (their address): those need them.
-    """
+    """Forget messages of the outbox that the same write delivers, or makes unnecessary."""
 
     message_ids: tuple[str, ...]
-    call: str
 
 
 Touch = ExtendWait | NoteDuplicate | ClaimWait | ForgetMessages
@@ -404,7 +380,7 @@ class Store(Protocol):
     async def open(self) -> None: ...
     async def close(self) -> None: ...
     def submit(self, write: Write) -> Awaitable[Any]:
-        """Apply a write: an Outcome or Followed for a Commit, the decision's answer for the others.
+        """Apply a write: an Outcome for a Commit, the decision's answer for the others.
 
         The store owns what was submitted: cancelling a caller that awaits it does not withdraw it.
         """

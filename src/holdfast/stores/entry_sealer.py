@@ -27,13 +27,12 @@ def seal_all(
     changes: list[Change] = []
     for draft, nonce in zip(drafts, ids.nonces(len(drafts)), strict=True):
         kind, facts, before, proof = draft.kind, draft.facts, run, None
-        by = origin._replace(actor=draft.actor) if draft.actor else origin
         # Most entries leave the run as it is, prove nothing, and make it owe nothing.
         if run is None or kind in runs.CHANGING or run.schema < journal.SCHEMA:
-            run = indexes.fold_run(run, journal.next_header(after, draft, by), facts)
+            run = indexes.fold_run(run, journal.next_header(after, draft, origin), facts)
         if run is not before or kind in proofs.PROVING:
             proof = proofs.proof_of(origin.run_id, facts, None if run is before else run)
-        entry = journal.seal(after, draft, by, nonce, proof)
+        entry = journal.seal(after, draft, origin, nonce, proof)
         if (find := indexes.CHANGES.get(type(facts))) is not None:
             changes += find(entry, facts)
         if before is not None and (before.reply_to or kind in peers.OWING):

@@ -36,17 +36,18 @@ class Deciding:
 
     def decide(self, late: Late) -> Any:
         """The answer to one write; an error of the domain is an answer too."""
-        snapshot, indexes = self._snapshot, self._snapshot.indexes
+        snapshot = self._snapshot
+        before = snapshot.indexes.run
         try:
-            if indexes.run is not None:
-                runs.check_understood(indexes.run)
+            if before is not None:
+                runs.check_understood(before)
             decision = late.decide(snapshot)
         except HoldfastError as error:
             return error
         origin = Origin(late.tenant, self._run_id, late.actor, snapshot.now)
-        sealed = seal_all(indexes.run, snapshot.position, decision.drafts, origin)
-        indexes.run = sealed.run
-        indexes.apply(sealed.changes)
+        sealed = seal_all(before, snapshot.position, decision.drafts, origin)
+        snapshot.indexes.run = sealed.run
+        snapshot.indexes.apply(sealed.changes)
         snapshot.position = sealed.position
         self.entries += sealed.entries
         self._changes += sealed.changes

@@ -17,7 +17,6 @@ from holdfast.kernel import waits
 from holdfast.kernel.checkpoints import Checkpoint
 from holdfast.kernel.leases import WorkerRow
 from holdfast.kernel.runs import BlockedReason, RunRow
-from holdfast.stores.contract import RunHead
 from holdfast.sync.loop import Face, blocking
 
 
@@ -185,9 +184,6 @@ class Leases(Face[AsyncLeases]):
 
     def close(self) -> None:
         return self._call(self._inner.close)
-
-    def hold(self, leased: RunHead) -> LeasedRun:
-        return LeasedRun(self._loop, self._call(self._inner.hold, leased))
 
     def stay_alive(self, run_id: str = "") -> None:
         return self._call(self._inner.stay_alive, run_id)

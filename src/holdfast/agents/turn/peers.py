@@ -56,6 +56,13 @@ class PeerTimeouts(NamedTuple):
     queue_timeout: float | None
 
 
+class PlacedPeerCall(NamedTuple):
+    """A call of a peer: what is known of it, or the wait that it opens if it is a new one."""
+
+    found: RecordedWait | None
+    spec: WaitSpec
+
+
 class Peers:
     """The calls of peers of one pass over a run."""
 
@@ -106,17 +113,17 @@ class Peers:
         limits = PeerTimeouts(timeout, queue_timeout)
         alike = peer.alike(given) if isinstance(peer, Agent) else given
         asked = await self._asked(name, name, given, limits, subject=subject, alike=alike)
-        found = self._waiting.settled_or_left(asked)
-        reply = self._reply_of(found)
+        found = self._waiting.settled_or_left(asked.found, asked.spec)
+        reply, call = self._reply_of(found), _call_of(found)
         match reply.status:
             case "completed":
                 return peer.result_of(reply.value) if isinstance(peer, Agent) else reply.value
             case "cancelled":
-                raise PeerCancelled(_failure_text(found, reply))
+                raise PeerCancelled(_failure_text(call, found, reply))
             case "failed" if found.status is WaitStatus.EXPIRED:
-                raise PeerTimedOut(_failure_text(found, reply))
+                raise PeerTimedOut(_failure_text(call, found, reply))
             case "failed":
-                raise PeerFailed(_failure_text(found, reply))
+                raise PeerFailed(_failure_text(call, found, reply))
 
     async def called_by_model(
         self, peer: Peer, arguments: Mapping[str, Any]
@@ -124,17 +131,18 @@ class Peers:
         """Return the answer to a call of a model, or the wait that must end first."""
         given = dict(arguments) if peer.takes_names else arguments["request"]
         limits = PeerTimeouts(peer.timeout, peer.queue_timeout)
-        tool = TOOL_PREFIX + peer.name
-        found = await self._asked(peer.name, tool, given, limits, alike=given)
-        if isinstance(found, WaitSpec):
-            return WaitExit((found,))
+        found, spec = await self._asked(
+            peer.name, TOOL_PREFIX + peer.name, given, limits, alike=given
+        )
+        if found is None:
+            return WaitExit((spec,))
         if found.status is WaitStatus.OPEN:
             return WaitExit(groups=(found.group_id,))
         reply = self._reply_of(found)
         if reply.status == "completed":
             again = f"[idempotent replay of {found.replay_of}]: " if found.replay_of else ""
             return ResolvedWait(again + text_of(reply.value))
-        return ResolvedWait(_failure_text(found, reply), is_error=True)
+        return ResolvedWait(_failure_text(_call_of(found), found, reply), is_error=True)
 
     async def _asked(
         self,
@@ -145,26 +153,18 @@ class Peers:
         *,
         subject: str = "",
         alike: Any,
-    ) -> RecordedWait | WaitSpec:
-        """Return what is known of a call, or the wait that it opens if it is a new one.
-
-        `alike` is what makes it the same as another.
-        """
+    ) -> PlacedPeerCall:
+        """Return what is known of a call. `alike` is what makes it the same as another."""
         settings = self._context.settings
         seconds = settings.peer_timeout_seconds if limits.timeout is None else limits.timeout
         clock.seconds(seconds)
         if limits.queue_timeout is not None:
             clock.seconds(limits.queue_timeout)
-        plain = type_conversion.plain(alike, what=f"the input of {name}")
-        digest = codec.canonical_digest(plain, name="input")
+        given = type_conversion.plain(given, what=f"the input of {name}")
+        alike = type_conversion.plain(alike, what=f"the input of {name}")
+        digest = codec.canonical_digest(alike, name="input")
         awaited = self._places.of_wait(PEER, tool, digest)
         own_root = self._past.root_of_call(awaited.place)
-        recorded = self._waiting.in_turn(awaited)
-        if recorded is not None:
-            self._past.call_made(own_root, _call_of(recorded).root)
-            return recorded
-        if alike is not given:
-            plain = type_conversion.plain(given, what=f"the input of {name}")
         address = self._context.address_of(name)
         is_here = address == STORE
         call = PeerCall(
@@ -173,17 +173,21 @@ class Peers:
             timeout=seconds,
             agent=name,
             queue_timeout=limits.queue_timeout,
-            input=None if is_here else plain,
+            input=None if is_here else given,
             digest=digest,
             root=self._past.key_of(own_root),
         )
+        recorded = self._waiting.in_turn(awaited)
+        if recorded is not None:
+            self._past.call_made(own_root, _call_of(recorded).root)
+            return PlacedPeerCall(recorded, _spec(call, address))
         if (item := self._past.call(name, digest, own_root)) is not None:
             former = await self._former(item, call)
             call = former.call
             if former.found is not None or former.joins:
-                return former.found or _spec(call, former.joins)
-        begun = PeerRun(name, plain, subject, call.root, call.former, call.resend)
-        return _spec(call, address, begun if is_here else None)
+                return PlacedPeerCall(former.found, _spec(call, former.joins))
+        begun = PeerRun(name, given, subject, call.root, call.former, call.resend)
+        return PlacedPeerCall(None, _spec(call, address, begun if is_here else None))
 
     async def _former(self, item: PastItem, call: PeerCall) -> "_Former":
         """Return the state of a call that was made before the run went back.
@@ -267,8 +271,7 @@ def _call_of(found: RecordedWait) -> PeerCall:
     return type_conversion.convert(found.payload, PeerCall, what="the call of a peer")
 
 
-def _failure_text(found: RecordedWait, reply: PeerReply) -> str:
-    call = _call_of(found)
+def _failure_text(call: PeerCall, found: RecordedWait, reply: PeerReply) -> str:
     what = f"Request to peer agent tool '{call.tool}'"
     if found.status is WaitStatus.EXPIRED:
         queue = call.queue_timeout

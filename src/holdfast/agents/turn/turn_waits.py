@@ -174,12 +174,12 @@ class TurnWaits:
                 return signal.signal_id
         return None
 
-    def settled_or_left(self, found: RecordedWait | WaitSpec) -> RecordedWait:
+    def settled_or_left(self, found: RecordedWait | None, spec: WaitSpec) -> RecordedWait:
         """Return how a wait has ended. Leaves the run if the wait is open or new."""
-        if isinstance(found, WaitSpec):
-            self.check_claimed()
-            self._gate.suspend(WaitExit((found,)))
         self._leave_if_open(found)
+        if found is None:
+            self.check_claimed()
+            self._gate.suspend(WaitExit((spec,)))
         return found
 
     def in_turn(self, awaited: AwaitedPosition) -> RecordedWait | None:

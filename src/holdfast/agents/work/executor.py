@@ -120,10 +120,6 @@ class Pass:
         self.began_at = asyncio.get_running_loop().time()
         self._began_with = held.version
         self.stop_note = ""
-        self.awaited = ""
-        """The run that a caller in this process waits for, and that needs this pass."""
-        self.leasing_peers: Callable[[Sequence[WaitSpec]], Sequence[WaitSpec]] | None = None
-        """Lets this worker lease peers as they begin."""
         self.is_interrupted = False
         """Whether this task is cancelled because the run is not its own any more."""
         self.is_leaving = False
@@ -350,10 +346,7 @@ class Pass:
             await self._open(way.specs)
             is_left = await held.suspend(way.groups[0])
         else:
-            specs = way.specs
-            if self.leasing_peers is not None:
-                specs = self.leasing_peers(specs)
-            is_left = await held.inbox.leave_to(specs)
+            is_left = await held.inbox.leave_to(way.specs)
         if not is_left:
             await held.release(note="what it was to wait for has come")
 

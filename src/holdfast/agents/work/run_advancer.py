@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.agents.definitions.questions import FOR_PEOPLE
 from holdfast.agents.work.executor import Ending
-from holdfast.agents.work.work import GONE, AwaitedRun, Work
+from holdfast.agents.work.work import Work
 from holdfast.clock import MICROSECONDS
 from holdfast.engine import unserved
 from holdfast.engine.reading import turns
@@ -16,8 +16,8 @@ from holdfast.kernel.runs import RunRow, RunStatus
 from holdfast.kernel.waits import WaitStatus
 from holdfast.telemetry import log
 
+_GONE = "whoever waited for it went away"
 _MOMENT_SECONDS = 1.0
-_PEER_SECONDS = 0.05
 _CHILD_SCAN_LIMIT = 100
 
 
@@ -41,21 +41,24 @@ async def advance(
     While the run is idle, a warning is logged if nobody serves one of those `left_to_others`.
     """
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-    with work.awaiting(run_id) as awaited:
+    try:
         if task is None and known is not None and (timeout is None or timeout > 0):
-            task = await work.try_to_advance(known, awaited=run_id)
-        ending = None if task is None else await _follow(work, awaited, task, deadline)
+            task = await work.try_to_advance(known)
+        ending = None if task is None else await _follow(work, task, deadline)
         if ending is not None and ending.run is not None and until is None:
             return ending.run, ending
         return await _attend(
-            work, runs, awaited, deadline, ending, until=until, left_to_others=left_to_others
+            work, runs, run_id, deadline, ending, until=until, left_to_others=left_to_others
         )
+    except asyncio.CancelledError:
+        work.hand_back_helped(run_id, _GONE)
+        raise
 
 
 async def _attend(
     work: Work,
     runs: Runs,
-    awaited: AwaitedRun,
+    run_id: str,
     deadline: float | None,
     ending: Ending | None,
     *,
@@ -63,7 +66,7 @@ async def _attend(
     left_to_others: unserved.Find | None,
 ) -> tuple[RunRow, Ending | None]:
     """Wait for a run that others work on, or that waits, and advance it whenever it is due."""
-    loop, idle, run_id = asyncio.get_running_loop(), _Idle(work, left_to_others), awaited.run_id
+    loop, idle = asyncio.get_running_loop(), _Idle(work, left_to_others)
     try:
         while True:
             ticket = work.context.wakeups.ticket(f"run:{run_id}")
@@ -72,11 +75,11 @@ async def _attend(
             left = 3600.0 if deadline is None else deadline - loop.time()
             if is_over or left <= 0 or (until is not None and await until(run)):
                 return run, ending
-            task = await work.try_to_advance(run, awaited=run_id)
+            task = await work.try_to_advance(run)
             if task is None:
                 await idle.pause(run, ticket, left, of_people=until is None)
                 continue
-            ending = await _follow(work, awaited, task, deadline)
+            ending = await _follow(work, task, deadline)
             if ending is not None and ending.run is not None and until is None:
                 return ending.run, ending
     finally:
@@ -84,29 +87,14 @@ async def _attend(
 
 
 async def _follow(
-    work: Work, awaited: AwaitedRun, task: "asyncio.Task[Ending]", deadline: float | None
-) -> Ending | None:
-    """Wait for a pass, and for those that its peers resume it with as long as that is at once.
-
-    None if it continues after the deadline, to the end of its turn.
-    """
-    ending = await _follow_one(work, task, deadline)
-    while ending is not None and ending.run is None:
-        resumed = await _resumed(awaited, deadline)
-        if resumed is None:
-            break
-        ending = await _follow_one(work, resumed, deadline)
-    return ending
-
-
-async def _follow_one(
     work: Work, task: "asyncio.Task[Ending]", deadline: float | None
 ) -> Ending | None:
+    """Wait for a pass; None if it continues after the deadline, to the end of its turn."""
     timeout = None if deadline is None else deadline - asyncio.get_running_loop().time()
     try:
         done, _ = await asyncio.wait([task], timeout=timeout)
     except asyncio.CancelledError:
-        work.hand_back_one(task, GONE)
+        work.hand_back_one(task, _GONE)
         raise
     if done:
         error = (ending := task.result()).error
@@ -116,18 +104,6 @@ async def _follow_one(
         return ending
     work.hand_back_one(task, "whoever started it did not wait longer")
     return None
-
-
-async def _resumed(awaited: AwaitedRun, deadline: float | None) -> "asyncio.Task[Ending] | None":
-    """Wait a moment for the peers of a run that are worked on here.
-
-    Returns the pass over the run if one of them has resumed it with its reply.
-    """
-    now = asyncio.get_running_loop().time
-    until = now() + _PEER_SECONDS if deadline is None else min(deadline, now() + _PEER_SECONDS)
-    while awaited.task is None and awaited.helping and (left := until - now()) > 0:
-        await asyncio.wait(awaited.helping, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-    return awaited.task
 
 
 class _Idle:

@@ -81,8 +81,11 @@ class Session(Generic[R]):
                 answer = await self._signals.answer(self.session_id, message_id)
                 return self._given_back(answer)
             raise
-        with self._work.awaiting(self.session_id):
+        try:
             return await self._answer_to(message_id, timeout)
+        except asyncio.CancelledError:
+            self._work.hand_back_helped(self.session_id, _GONE)
+            raise
 
     async def close(self) -> None:
         """End the session when all its messages are answered; it takes no more from then on.
@@ -162,7 +165,7 @@ class Session(Generic[R]):
 
     async def _advance(self, run: RunRow, timeout: float | None) -> bool:
         """Let the session answer here, if nobody else works on it."""
-        task = await self._work.try_to_advance(run, awaited=self.session_id)
+        task = await self._work.try_to_advance(run)
         if task is None:
             return False
         try:

@@ -6,11 +6,9 @@ caller that waits for a run holds no lease. It starts a pass only if no other wo
 
 import asyncio
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
-
-import msgspec
 
 from holdfast import codec
 from holdfast.agents.conversion import type_conversion
@@ -30,11 +28,8 @@ from holdfast.engine.held.leased_run import LeasedRun
 from holdfast.engine.leases.heartbeat import CURRENT_RUN
 from holdfast.engine.leases.leases import Leases
 from holdfast.engine.leases.trials import LOOK_SECONDS
-from holdfast.engine.leases.warm_states import WarmState
-from holdfast.engine.messages.replies import ARTIFACTS, FLAGS
 from holdfast.engine.reading import turns
 from holdfast.engine.runs import Runs, create_run
-from holdfast.engine.waits import Take, WaitSpec, warn_if_late
 from holdfast.engine.writing import unheld_runs
 from holdfast.errors import (
     Fenced,
@@ -51,26 +46,13 @@ from holdfast.kernel import leases as kernel_leases
 from holdfast.kernel.journal import Draft
 from holdfast.kernel.peers import CANCELS, STORE
 from holdfast.kernel.runs import RunRow, RunStatus
-from holdfast.stores.contract import Late, RunHead
 from holdfast.telemetry import log
 
 _TAKEN: Final = (LeaseHeld, IllegalMove, RunEnded, Fenced)
 """Another caller has just leased, ended or blocked the run."""
-GONE: Final = "whoever waited for it went away"
 _BREAK_OFF_SECONDS: Final = 15.0
 _MAX_HELPED_PASSES: Final = 16
 _CHILD_SCAN_LIMIT: Final = 1000
-
-
-class AwaitedRun:
-    """A run that callers in this process wait for, and the passes here that bring it further."""
-
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
-        self.callers = 0
-        self.task: asyncio.Task[Ending] | None = None
-        self.helping: set[asyncio.Task[Ending]] = set()
-        """Passes over the peers of the run, and over theirs."""
 
 
 class Work:
@@ -90,7 +72,7 @@ class Work:
         self._leases = leases
         self._runs = runs
         self._passes: dict[asyncio.Task[Ending], Pass] = {}
-        self._awaited: dict[str, AwaitedRun] = {}
+        self._helping: dict[asyncio.Task[Ending], str] = {}
         self._taking: set[str] = set()
         self.suspects = SuspectLane(
             self._passes.values(),
@@ -169,7 +151,7 @@ class Work:
             return await self._existing(agent, given, chosen, owner=owner), None
         finally:
             self._taking.discard(chosen)
-        return held.run, self.start_pass(held, arguments=arguments, awaited=held.run_id)
+        return held.run, self.start_pass(held, arguments=arguments)
 
     async def _existing(
         self,
@@ -229,18 +211,11 @@ class Work:
         return stored.is_set()
 
     def start_pass(
-        self,
-        held: LeasedRun,
-        given: Any = UNSET,
-        *,
-        arguments: dict[str, Any] | None = None,
-        awaited: str = "",
+        self, held: LeasedRun, given: Any = UNSET, *, arguments: dict[str, Any] | None = None
     ) -> "asyncio.Task[Ending]":
         """Start a pass over a held run, in a separate task.
 
         The input is read unless it is `given`, or the `arguments` that were made of it are.
-        `awaited` is the run that a caller in this process waits for: this one, or one that waits
-        for this one. Then this worker also leases the peers that it calls, as they begin.
         """
         abandon = self._leases.orphans.abandon
         working = SessionPass(
@@ -252,56 +227,17 @@ class Work:
             arguments=arguments,
             handoffs=self._handoffs,
         )
-        working.awaited = awaited
-        if held.run.reply_to == STORE:
-            held.stage.reply_with(partial(self._reply_with_end, working))
-        if awaited:
-            working.leasing_peers = partial(self._leasing_peers, working)
         task = asyncio.create_task(self._play(working), name=f"holdfast run {held.run_id}")
         self._passes[task] = working
         if held.run.lost and kernel_leases.is_suspect(held.run):
             self.suspects.trial = working
             self._trials.add(trial := asyncio.create_task(self._end_trial(held.run_id)))
             trial.add_done_callback(self._trials.discard)
-        task.add_done_callback(self._passed)
-        if awaited in self._awaited:
-            found = self._awaited[awaited]
-            if awaited == held.run_id:
-                found.task = task
-            else:
-                found.helping.add(task)
+        task.add_done_callback(self._passes.pop)
         if self._watching is None or self._watching.done():
             ticket = self.context.wakeups.ticket(CANCELS[0])
             self._watching = asyncio.create_task(self._watch(ticket))
         return task
-
-    def _passed(self, task: "asyncio.Task[Ending]") -> None:
-        working = self._passes.pop(task)
-        found = self._awaited.get(working.awaited)
-        if found is not None and task in found.helping:
-            found.helping.discard(task)
-            self.context.wakeups.notify([f"run:{working.awaited}"])
-        elif found is not None and found.task is task:
-            found.task = None
-
-    @contextlib.contextmanager
-    def awaiting(self, run_id: str) -> Generator[AwaitedRun]:
-        """Note that a caller waits for a run. If it is cancelled, passes over peers are released.
-
-        Meanwhile passes that bring the run further lease the peers that it calls.
-        """
-        awaited = self._awaited.setdefault(run_id, AwaitedRun(run_id))
-        awaited.callers += 1
-        try:
-            yield awaited
-        except asyncio.CancelledError:
-            for task in awaited.helping:
-                self.hand_back_one(task, GONE)
-            raise
-        finally:
-            awaited.callers -= 1
-            if not awaited.callers:
-                del self._awaited[run_id]
 
     def agent_of(self, task: "asyncio.Task[Ending]") -> str:
         """Return the agent that a running pass works for."""
@@ -321,92 +257,15 @@ class Work:
         """Run a pass. Then keep the state of a waiting run, and deliver a reply or handoff."""
         held, leased = working.held, working.leased
         CURRENT_RUN.set(leased.run_id)
-        try:
-            ending = await working.play()
-        except BaseException:
-            if held.inbox.begun or held.stage.replied:
-                self._leases.orphans.suspect()
-            raise
+        ending = await working.play()
         run = held.run
         if run.status is RunStatus.WAITING:
-            for begun in held.inbox.begun:
-                await self._work_on(begun.head, working)
-            self._leases.warm.keep(run.run_id, WarmState(held.saver.parts, *held.saver.turn))
+            self._leases.warm.keep(run.run_id, held.saver.parts)
         if run.status is RunStatus.COMPLETED and run.reply_to == STORE:
-            await self._go_on_with_reply(working, leased.lease_seq)
+            await self._leases.outbox.deliver_reply(held, leased.lease_seq)
         elif run.reply_to or run.handoff:
             await self._leases.outbox.deliver_if_due()
         return ending
-
-    def _is_wanted(self, working: Pass) -> bool:
-        """Return whether more runs may begin here for the caller that waits for this pass."""
-        is_awaited = not working.stop_note and working.awaited in self._awaited
-        return is_awaited and not self.suspects.is_closed
-
-    def _wants(self, run: RunRow) -> bool:
-        """Return whether a run that becomes ready may be worked on here. Called in any thread."""
-        return run.agent in self.agents and not kernel_leases.is_suspect(run)
-
-    def _leasing_peers(self, working: Pass, specs: Sequence[WaitSpec]) -> Sequence[WaitSpec]:
-        """Return these waits; this worker leases the peers that it can work on as they begin."""
-        if not self._is_wanted(working):
-            return specs
-        room = _MAX_HELPED_PASSES - len(self._passes)
-        leasing: list[WaitSpec] = []
-        for spec in specs:
-            peer = spec.peer_run
-            if peer is not None and peer.agent in self.agents and room > 0:
-                room -= 1
-                peer = msgspec.structs.replace(peer, worker=self.context.worker)
-                spec = msgspec.structs.replace(spec, peer_run=peer)
-            leasing.append(spec)
-        return leasing
-
-    async def _work_on(self, leased: RunHead, before: Pass) -> None:
-        """Start a pass over a run that a commit of the pass before has leased.
-
-        Release the run if a trial has begun here meanwhile, or no more passes are wanted.
-        """
-        held = await self._leases.hold(leased)
-        if before.stop_note or not self.suspects.may_begin(held.run):
-            note = before.stop_note or "a suspect is tried alone where it was taken"
-            await self._leases.orphans.release(held, note=note)
-        else:
-            self.start_pass(held, awaited=before.awaited)
-
-    def _reply_with_end(self, working: Pass) -> Late | None:
-        """Return the reply of a run that this commit ends, unless it needs what that stores."""
-        if working.held.saver.touches(ARTIFACTS, FLAGS):
-            return None
-        with contextlib.suppress(HoldfastError):  # it is delivered as a failure of the call
-            return self._reply(working, working.lease_seq)
-        return None
-
-    def _reply(self, working: Pass, lease_seq: int) -> Late:
-        """Return the reply of a run. If its caller is wanted here, that is leased with it."""
-        take = Take(self.context.worker, self._wants) if self._is_wanted(working) else None
-        return self._leases.outbox.reply(working.held, lease_seq, take)
-
-    async def _go_on_with_reply(self, working: Pass, lease_seq: int) -> None:
-        """Deliver the reply of a completed run, unless that is done; resume a leased caller."""
-        orphans = self._leases.orphans
-        orphans.beginning += 1
-        try:
-            with orphans.suspecting():
-                answer = working.held.stage.replied
-                if answer is None:
-                    reply = self._reply(working, lease_seq)
-                    answer = await self._leases.outbox.deliver_reply(reply)
-                if isinstance(answer, HoldfastError):
-                    raise answer
-                if isinstance(answer, RunHead):
-                    await self._work_on(answer, working)
-                else:
-                    warn_if_late(answer, by=working.run_id)
-        except HoldfastError as error:
-            log.debug("the reply of run %s is delivered later: %s", working.run_id, error)
-        finally:
-            orphans.beginning -= 1
 
     async def _watch(self, ticket: int) -> None:
         """While passes run, interrupt those whose run was cancelled or taken by another worker.
@@ -444,13 +303,8 @@ class Work:
         is_taken = run.status is RunStatus.RUNNING and run.lease_seq != lease_seq
         return is_taken or run.status is RunStatus.CANCELLED
 
-    async def try_to_advance(
-        self, run: RunRow, *, awaited: str = ""
-    ) -> "asyncio.Task[Ending] | None":
-        """Start a pass over a due run if its agent is known here. Returns None if none starts.
-
-        `awaited` as of `start_pass`.
-        """
+    async def try_to_advance(self, run: RunRow) -> "asyncio.Task[Ending] | None":
+        """Start a pass over a due run if its agent is known here. Returns None if none starts."""
         if any(working.run_id == run.run_id for working in self._passes.values()):
             return None
         is_due = run.status is RunStatus.READY and run.ready_at <= self.context.now()
@@ -459,13 +313,10 @@ class Work:
         if not self.suspects.may_begin(run):
             return None
         if kernel_leases.is_suspect(run):
-            if not self.may_try_suspects:
-                return None
-            return await self.try_suspect(run.run_id, awaited=awaited)
+            return await self.try_suspect(run.run_id) if self.may_try_suspects else None
         self._taking.add(run.run_id)
         try:
-            held = await self._leases.take(run.run_id, only_ready=True)
-            return self.start_pass(held, awaited=awaited)
+            return self.start_pass(await self._leases.take(run.run_id, only_ready=True))
         except _TAKEN:
             return None
         finally:
@@ -476,29 +327,35 @@ class Work:
         """Whether a suspect may start: each run here has proven itself, and none is being taken."""
         return not self._taking and self.suspects.is_clear and not self.suspects.is_closed
 
-    async def try_suspect(self, run_id: str, *, awaited: str = "") -> "asyncio.Task[Ending] | None":
+    async def try_suspect(self, run_id: str) -> "asyncio.Task[Ending] | None":
         """Start a pass over a suspect if it is still ready. No other run starts meanwhile."""
         self.suspects.is_reserved = True
         try:
-            held = await self._leases.take_suspect(run_id)
-            return self.start_pass(held, awaited=awaited)
+            return self.start_pass(await self._leases.take_suspect(run_id))
         except _TAKEN:
             return None
         finally:
             self.suspects.is_reserved = False
 
-    async def help_peers(self, run: RunRow, awaited: str = "") -> None:
+    async def help_peers(self, run: RunRow, topic: str = "") -> None:
         """Start passes over the peers that a run waits for, if their agents are known here."""
-        awaited = awaited or run.run_id
+        topic = topic or f"run:{run.run_id}"
         if run.status is not RunStatus.WAITING or len(self._passes) >= _MAX_HELPED_PASSES:
             return
         for peer in await self.context.store.runs.of_peers(run.run_id, _CHILD_SCAN_LIMIT):
-            await self.help_peers(peer, awaited)
+            await self.help_peers(peer, topic)
             if len(self._passes) >= _MAX_HELPED_PASSES:
                 return
-            # A damaged peer is blocked by now; the run of its caller is intact.
-            with contextlib.suppress(IntegrityError):
-                await self.try_to_advance(peer, awaited=awaited)
+            try:
+                task = await self.try_to_advance(peer)
+            except IntegrityError:
+                continue  # the peer's run is damaged, and blocked by now; the caller's is intact
+            if task is not None:
+                self._helping[task] = topic
+                task.add_done_callback(self._helped)
+
+    def _helped(self, task: "asyncio.Task[Ending]") -> None:
+        self.context.wakeups.notify([self._helping.pop(task)])
 
     async def pause(self, run: RunRow, ticket: int, *, at_most: float) -> None:
         """Do the due work of all runs, then wait `at_most` seconds for a change of this run."""
@@ -517,6 +374,12 @@ class Work:
         if task in self._passes:
             self._passes[task].hand_back(note)
             task.add_done_callback(_log_if_broken)
+
+    def hand_back_helped(self, run_id: str, note: str) -> None:
+        """Do the same for the passes over the peers of a run."""
+        for task, topic in self._helping.items():
+            if topic == f"run:{run_id}":
+                self.hand_back_one(task, note)
 
     async def finish_passes(self, *, timeout: float | None = None) -> bool:
         """Wait until all passes have ended. Returns False if some still run after the timeout."""

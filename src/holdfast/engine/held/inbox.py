@@ -12,7 +12,6 @@ from holdfast.kernel import runs, signals
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.runs import RunRow
 from holdfast.kernel.signals import Signal
-from holdfast.stores.contract import BegunRun
 
 
 class Inbox:
@@ -22,11 +21,6 @@ class Inbox:
         self._context = context
         self._writer = writer
         self._saver = saver
-
-    @property
-    def begun(self) -> Sequence[BegunRun]:
-        """Runs of peers that began with the last commit, and are leased to this worker."""
-        return self._writer.begun
 
     async def next(self, name: str) -> Signal | None:
         """Return the oldest signal of a name that was not taken yet."""

@@ -8,7 +8,7 @@ Safety does not depend on the row: the journal refuses a worker that lost its le
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -32,10 +32,12 @@ from holdfast.engine.writing import unheld_runs
 from holdfast.engine.writing.run_writer import RunWriter
 from holdfast.errors import (
     CheckpointCorrupted,
+    ConflictError,
     HoldfastError,
     IntegrityError,
     LeaseHeld,
     MisuseError,
+    NotFoundError,
     RunExists,
     RunNotFound,
     StoreNotPermitted,
@@ -280,15 +282,15 @@ class Leases:
             )
             return LateDecision(None, (draft,), answers_head=True)
 
-        with self.orphans.suspecting():
+        with self._suspecting_orphans():
             try:
-                return await self.hold(await self._lease(run_id, decide))
+                return await self._hold(await self._lease(run_id, decide))
             except CheckpointCorrupted:
                 run = await self._context.store.runs.get(run_id)
                 if run is None or not run.is_recovering or run.status is not RunStatus.READY:
                     raise
                 # The run was damaged. It was recovered, and resumes from an older version.
-                return await self.hold(await self._lease(run_id, decide))
+                return await self._hold(await self._lease(run_id, decide))
 
     async def _create(self, run_id: str, created: Sequence[Draft]) -> LeasedRun:
         await self._drain_spool()
@@ -332,7 +334,7 @@ class Leases:
             with_suspects=with_suspects and not self.orphans.has_unproven,
             taker=self._row(),
         )
-        with self.orphans.suspecting():
+        with self._suspecting_orphans():
             while leased := await sweeper.swept(context, wanted):
                 if leased[0] is None:
                     continue
@@ -354,22 +356,30 @@ class Leases:
     async def _hold_on_trial(self, leased: RunHead) -> LeasedRun:
         """Return the leased run. A suspect is named on this worker's row before it is loaded."""
         if not leases.is_suspect(leased.run):
-            return await self.hold(leased)
+            return await self._hold(leased)
         self.trials.begin(leased.run.run_id, is_of_next=True)
         try:
             await self.renew()
-            held = await self.hold(leased)
+            held = await self._hold(leased)
         except BaseException:
             await self.trials.drop(leased.run.run_id)
             raise
         self.trials.watch(held)
         return held
 
-    async def hold(self, leased: RunHead) -> LeasedRun:
-        """Return a run that was just leased. If it cannot be loaded, count that, and end its lease.
+    @contextlib.contextmanager
+    def _suspecting_orphans(self) -> Generator[None]:
+        """Look for an orphaned lease later if this fails when a run may have been leased."""
+        try:
+            yield
+        except (ConflictError, NotFoundError):
+            raise
+        except BaseException:
+            self.orphans.suspect()
+            raise
 
-        Others lease runs by their own commits: peers as they begin, callers with a reply.
-        """
+    async def _hold(self, leased: RunHead) -> LeasedRun:
+        """Return the leased run. If it cannot be loaded, count that, and end its lease."""
         try:
             return await self._load(leased)
         except (IntegrityError, UnavailableError, StoreNotPermitted):
@@ -393,9 +403,7 @@ class Leases:
         self, run: RunRow, position: Position, state: Newest, entries: Sequence[Entry] | None
     ) -> LeasedRun:
         """Return a run that was leased, with its state and what was recorded since."""
-        writer = RunWriter(
-            self._context, run, position, recorded=state.parts.recorded, entries=entries
-        )
+        writer = RunWriter(self._context, run, position, recorded=state.parts.recorded)
         # A lease is the last entry: of two, the other one has created the run.
         is_new = entries is not None and len(entries) == 2 and entries[0].seq == 1
         held = LeasedRun(self._context, writer, state.parts, entries=entries, is_new=is_new)
@@ -409,15 +417,9 @@ class Leases:
 
         The index says which version is the newest. If the journal has a newer one, load that.
         """
-        run, end, (_, version, _), written = leased
-        if written[0].seq == 1:
-            return Newest(Parts(), None), list(written)
-        warm = self.warm.take(run.run_id, version)
-        if warm is not None and (turn := warm.continued_by(written)) is not None:
-            self._context.telemetry.count(WARM_STATE)
-            return Newest(warm.parts, None), turn
+        run, end, (_, version, _), _ = leased
         if version:
-            known = None if warm is None else warm.parts
+            known = self.warm.take(run.run_id, version)
         else:
             # Of a long journal only who works on its turn needs all entries.
             known = Parts() if end.seq <= _SHORT_JOURNAL else None

@@ -4,14 +4,12 @@ The store may fail between a lease and its answer, or when a run is to be releas
 for such runs once the store is available again.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from holdfast.engine import sweeper
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
-from holdfast.errors import ConflictError, IntegrityError, NotFoundError
+from holdfast.errors import IntegrityError
 from holdfast.kernel import runs
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.runs import RunRow
@@ -49,17 +47,6 @@ class OrphanedLeases:
         """
         self.abandon(held)
         await release_unused(self._context, held.run, note=note)
-
-    @contextmanager
-    def suspecting(self) -> Generator[None]:
-        """Look for an orphaned lease later if this fails when a run may have been leased."""
-        try:
-            yield
-        except (ConflictError, NotFoundError):
-            raise
-        except BaseException:
-            self.suspect()
-            raise
 
     def suspect(self) -> None:
         """Note that a run may have been leased without any task here knowing."""

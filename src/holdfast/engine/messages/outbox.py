@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast import codec, faults
+from holdfast import faults
 from holdfast.clock import MICROSECONDS
 from holdfast.engine.context import Context
 from holdfast.engine.held.leased_run import LeasedRun
@@ -18,13 +18,11 @@ from holdfast.engine.messages import peers
 from holdfast.engine.messages.courier import Courier
 from holdfast.engine.messages.queues import Queues
 from holdfast.engine.messages.replies import PeerReply, intact_entry, reply_of, reply_of_held
-from holdfast.engine.waits import Take, Waits, settlement
+from holdfast.engine.waits import Waits
 from holdfast.errors import HoldfastError, MisuseError, UnavailableError, WaitNotFound
 from holdfast.kernel import indexes
 from holdfast.kernel.messages import OUTBOX, QueuedMessage
-from holdfast.kernel.peers import Note, at_call, call_at, messages_of_reply
-from holdfast.kernel.waits import Answer, WaitStatus
-from holdfast.stores.contract import ForgetMessages, Late, RunHead
+from holdfast.kernel.peers import Note, call_at, messages_of_reply
 from holdfast.telemetry import log
 
 _TRIES: Final = 10
@@ -90,30 +88,25 @@ class Outbox:
             log.warning("what runs owe each other was not delivered yet: %s", error)
         return None
 
-    def reply(self, held: LeasedRun, lease_seq: int, take: Take | None) -> Late:
-        """Return the write that delivers the reply of a run that is completed under its lease.
+    async def deliver_reply(self, held: LeasedRun, lease_seq: int) -> None:
+        """Deliver the reply of a run that this process has just completed, without claiming it.
 
-        It answers with the caller's RunHead if it leases that. If it fails, or others have joined
-        the call, the message of the reply is delivered like any other when it is due.
+        If that fails, the message is delivered like any other when it is due.
         """
         run = held.run
-        return settlement(
-            self._context,
-            run.run_id,
-            WaitStatus.RESOLVED,
-            body=codec.encode(reply_of_held(held), name="value"),
-            by=run.run_id,
-            run_id=run.parent_id,
-            forgets=ForgetMessages(messages_of_reply(run.run_id, lease_seq), at_call(run.run_id)),
-            take=take,
-        )
-
-    async def deliver_reply(self, reply: Late) -> Answer | RunHead:
-        """Deliver a reply that was not stored with the end of its run, without claiming it."""
+        forgets = messages_of_reply(run.run_id, lease_seq)
         faults.point("outbox.before_reply")
-        answer: Answer | RunHead = await self._context.store.submit(reply)
+        try:
+            await peers.answer(
+                self._context,
+                run.run_id,
+                reply_of_held(held),
+                caller_id=run.parent_id,
+                forgets=forgets,
+            )
+        except HoldfastError as error:
+            log.debug("the reply of run %s is delivered later: %s", run.run_id, error)
         faults.point("outbox.after_reply")
-        return answer
 
     async def keep_delivering(self) -> None:
         """Deliver what becomes due, until this is cancelled."""

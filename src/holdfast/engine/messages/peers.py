@@ -11,7 +11,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.messages.queues import Queues
 from holdfast.engine.messages.replies import PeerReply, intact_entry, reply_of
 from holdfast.engine.reading.journal import body_of
-from holdfast.engine.waits import Waits
+from holdfast.engine.waits import Waits, settle
 from holdfast.engine.writing import unheld_runs
 from holdfast.errors import BodyErased, IntegrityError, MisuseError, RunExists, WaitNotFound
 from holdfast.kernel import runs, waits
@@ -29,22 +29,34 @@ _FOR_A_PERSON: Final = 30 * 86_400 * 1_000_000
 """How long a caller waits for a peer that waits for a person without a deadline."""
 
 
-async def answer(context: Context, wait_id: str, reply: PeerReply) -> bool:
+async def answer(
+    context: Context,
+    wait_id: str,
+    reply: PeerReply,
+    *,
+    caller_id: str = "",
+    forgets: tuple[str, ...] = (),
+) -> bool:
     """Resolve a wait, and all that joined it, with its peer's reply; False if it was late.
 
-    A peer that stopped after its caller sends no reply. Raises WaitNotFound.
+    A peer that stopped after its caller sends no reply. The messages of the reply that this
+    `forgets` are deleted with the wait's own answer. Raises WaitNotFound.
     """
     of = Waits(context)
-    joined = await context.store.waits.for_call(at_call(wait_id))
-    for each in joined:
-        await of.resolve(each.wait_id, reply, by=wait_id)
-    is_cancelled = reply.status == "cancelled"
-    if joined or is_cancelled:
-        first = await of.get(wait_id)
-        is_answered = first.settled_by == wait_id  # before those that joined it
-        if first.status is not WaitStatus.OPEN and (is_cancelled or is_answered):
-            return False
-    return (await of.resolve(wait_id, reply, by=wait_id)).accepted
+    for joined in await context.store.waits.for_call(at_call(wait_id)):
+        await of.resolve(joined.wait_id, reply, by=wait_id)
+    if reply.status == "cancelled" and (await of.get(wait_id)).status is not WaitStatus.OPEN:
+        return False
+    settled = await settle(
+        context,
+        wait_id,
+        WaitStatus.RESOLVED,
+        body=codec.encode(reply, name="value"),
+        by=wait_id,
+        run_id=caller_id,
+        forgets=forgets,
+    )
+    return settled.accepted
 
 
 async def join(context: Context, of: Waits, wait_id: str, call: str) -> None:

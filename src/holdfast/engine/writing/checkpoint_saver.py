@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, MisuseError, OutcomeUnknown
 from holdfast.kernel import checkpoints, runs
 from holdfast.kernel.checkpoints import Delta
 from holdfast.kernel.edits import Edits
-from holdfast.kernel.journal import Draft, Entry, Kind, NoFacts, Position
+from holdfast.kernel.journal import Draft, Entry, Kind, NoFacts
 from holdfast.kernel.marks import Mark
 from holdfast.kernel.records import RecordSummary
 from holdfast.kernel.runs import RunRow
@@ -151,20 +151,6 @@ class CheckpointSaver:
     @property
     def has_edits(self) -> bool:
         return not self._edits.is_empty
-
-    def touches(self, *names: str) -> bool:
-        """Return whether the edits change one of these parts."""
-        return self._edits.touches(*names)
-
-    @property
-    def turn(self) -> tuple[Sequence[Entry] | None, Position]:
-        """The entries since the last checkpoint if they are few and known, and where they end."""
-        begin, end = self.parts.position, self._writer.position
-        if begin is None:
-            return None, end
-        newest = [entry for entries in self._writer.newest for entry in entries]
-        turn = [entry for entry in newest if entry.seq > begin.seq]
-        return (turn if len(turn) == end.seq - begin.seq else None), end
 
     def append(self, log: str, items: Iterable[object]) -> None:
         self._check_settled()

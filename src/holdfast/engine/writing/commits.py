@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from holdfast.engine.context import Context
 from holdfast.kernel.journal import ORIGIN, Draft, Origin, Position
-from holdfast.kernel.messages import AddMessage
 from holdfast.kernel.runs import RunRow
-from holdfast.stores.contract import BegunRun, Commit, Late
+from holdfast.stores.contract import BegunRun, Commit
 from holdfast.stores.entry_sealer import seal_all
 
 
@@ -35,7 +34,6 @@ def build_commit(
     by: str = "",
     at: int = 0,
     begins: Sequence[ChildRun] = (),
-    then: Late | None = None,
 ) -> Built:
     """Seal drafts that continue a journal after a position; `before` is the run as it was there.
 
@@ -51,12 +49,11 @@ def build_commit(
     changed = None if run is known or run == known else run
     entries, changes = tuple(sealed.entries), tuple(sealed.changes)
     begun = tuple(_begin(each, origin) for each in begins)
-    return Built(Commit(context.tenant, run_id, after, entries, changed, changes, begun, then), run)
+    return Built(Commit(context.tenant, run_id, after, entries, changed, changes, begun), run)
 
 
 def _begin(beginning: ChildRun, origin: Origin) -> BegunRun:
     own = Origin(origin.tenant, beginning.run_id, origin.actor, origin.at)
     sealed = seal_all(None, ORIGIN, beginning.drafts, own)
     assert sealed.run is not None, "a run that begins is created"
-    owed = tuple(change for change in sealed.changes if isinstance(change, AddMessage))
-    return BegunRun(sealed.run, tuple(sealed.entries), owed)
+    return BegunRun(sealed.run, tuple(sealed.entries))

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 from holdfast.engine.context import Context
 from holdfast.engine.reading.journal import read_after
@@ -26,21 +26,10 @@ from holdfast.errors import (
 )
 from holdfast.kernel import budgets, indexes, leases, runs, signals, waits
 from holdfast.kernel.indexes import Change
-from holdfast.kernel.journal import Draft, Entry, Kind, Position
+from holdfast.kernel.journal import Draft, Entry, Position
 from holdfast.kernel.runs import RunRow
-from holdfast.stores.contract import (
-    Applied,
-    BegunRun,
-    Commit,
-    Conflict,
-    Followed,
-    Late,
-    Outcome,
-    Refused,
-)
+from holdfast.stores.contract import Applied, Commit, Conflict, Outcome, Refused
 from holdfast.telemetry import COMMIT_CONFLICT
-
-_NEWEST_COMMITS: Final = 4
 
 
 class WritePlan(NamedTuple):
@@ -83,10 +72,9 @@ class _PendingCommit(NamedTuple):
 class RunWriter:
     """Where one writer is in one run.
 
-    `recorded` are the bodies that may be named in its state, `entries` those since its last
-    checkpoint. `on_later` is given what others have appended to a run that they write too; without
-    it the run is this writer's alone, until somebody takes a later lease. `on_stored` is called
-    after the first commit.
+    `recorded` are the bodies that may be named in its state. `on_later` is given what others have
+    appended to a run that they write too; without it the run is this writer's alone, until somebody
+    takes a later lease. `on_stored` is called after the first commit.
     """
 
     def __init__(
@@ -96,7 +84,6 @@ class RunWriter:
         position: Position,
         *,
         recorded: dict[int, bytes] | None = None,
-        entries: Sequence[Entry] | None = None,
         on_later: OnLater | None = None,
         on_stored: Callable[[], None] | None = None,
     ) -> None:
@@ -109,14 +96,6 @@ class RunWriter:
         """The seq of the last entry of others that set a budget of the run and was folded in."""
         self.is_unbudgeted = False
         """Whether it is known that no budget applies: the run descends from none, and has none."""
-        self.begun: Sequence[BegunRun] = ()
-        """The runs that began with the last commit, leased to this worker."""
-        self.reply: Callable[[], Late | None] | None = None
-        """Makes the reply to the run's caller, to be stored with what completes the run."""
-        self.replied: Any = None
-        """The answer to the reply that the last commit brought along."""
-        self.newest: deque[Sequence[Entry]] = deque([entries or ()], _NEWEST_COMMITS)
-        """The entries of the last few commits."""
         self.staged = StagedEntries({} if recorded is None else recorded)
         self._context = context
         self._lease_seq = run.lease_seq
@@ -243,15 +222,8 @@ class RunWriter:
         if not staged and not plan.drafts:
             return None
         drafts = [*(item.draft for item in staged), *plan.drafts] if staged else plan.drafts
-        is_end = bool(plan.drafts) and plan.drafts[-1].kind is Kind.RUN_COMPLETED
         built = build_commit(
-            self._context,
-            before.run_id,
-            before,
-            self.position,
-            drafts,
-            begins=plan.begins,
-            then=self.reply() if is_end and self.reply is not None else None,
+            self._context, before.run_id, before, self.position, drafts, begins=plan.begins
         )
         return _PendingCommit(built.commit, built.run, staged, plan, (before, own_seq))
 
@@ -262,11 +234,9 @@ class RunWriter:
         self._pending = pending
         try:
             if self._context.spool is None:
-                outcome: Outcome | Followed = await self._context.store.submit(pending.commit)
+                outcome: Outcome = await self._context.store.submit(pending.commit)
             else:
                 outcome = await self._send_or_spool(self._context.spool, pending.commit)
-            if isinstance(outcome, Followed):
-                outcome, self.replied = outcome
         except OutcomeUnknown:
             raise
         except HoldfastError:
@@ -279,7 +249,7 @@ class RunWriter:
             self._stored(pending)
         return outcome
 
-    async def _send_or_spool(self, spool: Spool, commit: Commit) -> Outcome | Followed:
+    async def _send_or_spool(self, spool: Spool, commit: Commit) -> Outcome:
         """Submit a commit after those that are spooled; spool it too if the store is away."""
         # In a shared run, the next writer would supersede it.
         can_spool = self._on_later is None and spool.takes(commit)
@@ -322,8 +292,6 @@ class RunWriter:
         entries, plan = pending.commit.entries, pending.plan
         self.run = pending.run
         self.position = entries[-1].position
-        self.newest.append(entries)
-        self.begun = [begun for begun in pending.commit.begun if begun.run.lease_seq]
         if self._on_stored is not None:
             self._on_stored()
             self._on_stored = None
@@ -355,7 +323,6 @@ class RunWriter:
             leases.check_not_fenced(self._lease_seq, later)
         else:
             await self._on_later(later)
-        self.newest.append(later)
         for entry in later:
             facts = indexes.facts_of(entry)
             self.run = indexes.fold_run(self.run, entry, facts)

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final
+from collections.abc import Generator, Sequence
+from typing import Final
 
 from holdfast import codec, names
 from holdfast.codec import Ref
@@ -12,7 +12,6 @@ from holdfast.errors import HoldfastError
 from holdfast.kernel import checkpoints, effects
 from holdfast.kernel.journal import Draft, Kind
 from holdfast.kernel.versions import Versions
-from holdfast.stores.contract import Late
 
 _KEPT: Final = frozenset(
     {Kind.COST_RECORDED, Kind.RUN_CREATED, Kind.RUN_LEASED, Kind.RECOVERY_COMPLETED}
@@ -35,15 +34,6 @@ class Stage:
         """The bytes of the results of this turn that may be named in the state, by their seq."""
         self.is_patient = False
         """Whether results wait for the next commit without limit; outcomes of effects never do."""
-
-    def reply_with(self, make: Callable[[], Late | None]) -> None:
-        """Store the reply to the run's caller, if this makes one, with what completes the run."""
-        self._writer.reply = make
-
-    @property
-    def replied(self) -> Any:
-        """The answer to the reply that was stored with the run's end; None if none was."""
-        return self._writer.replied
 
     @property
     def drafts(self) -> Sequence[Draft]:
@@ -74,8 +64,8 @@ class Stage:
             self._staged.add(draft)
 
     def versions(self, versions: Versions) -> None:
-        """Record the versions that the agent is made of, in front of what is recorded next."""
-        self._staged.add(Draft(Kind.VERSIONS_RECORDED, versions))
+        """Record the versions that the agent is made of."""
+        self.add(Draft(Kind.VERSIONS_RECORDED, versions))
 
     def drop(self) -> None:
         """Forget what is not stored yet, but for what was paid and the run's beginning."""

@@ -293,11 +293,9 @@ def _record(shape: Shape[Any], value: msgspec.Struct) -> Record:
 
 def changes_of(commit: Commit) -> Changes:
     run = [] if commit.run is None else [PutRun(commit.run)]
-    owed = [message for begun in commit.begun for message in begun.owed]
-    wanted = [*run, *commit.changes, *owed]
     if not any(isinstance(change, _REMOVALS) for change in commit.changes):
-        return Changes(commit.run_id, wanted)
-    return _in_order(commit.run_id, wanted)
+        return Changes(commit.run_id, [*run, *commit.changes])
+    return _in_order(commit.run_id, [*run, *commit.changes])
 
 
 def _in_order(run_id: str, wanted: Iterable[Change]) -> Changes:

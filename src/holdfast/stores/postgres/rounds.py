@@ -299,14 +299,14 @@ class OutsideRound:
             row = (self._tenant, binary_arrays.texts(repeated))
             await connection.execute(SQL["note_duplicate"], row)
         forgotten = [
-            (message_id, touch.call)
+            message_id
             for touch in touches
             if isinstance(touch, ForgetMessages)
             for message_id in touch.message_ids
         ]
         if forgotten:
-            columns = map(binary_arrays.texts, zip(*forgotten, strict=True))
-            await connection.execute(SQL["forget_owed"], (self._tenant, *columns))
+            row = (self._tenant, binary_arrays.texts(forgotten))
+            await connection.execute(SQL["forget_owed"], row)
         for touch in touches:
             if isinstance(touch, ExtendWait):
                 row = (self._tenant, *msgspec.structs.astuple(touch))

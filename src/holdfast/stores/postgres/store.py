@@ -6,23 +6,11 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
-
-from holdfast import faults
 from holdfast.clock import Clock, steady
-from holdfast.errors import HoldfastError, StoreBusy
+from holdfast.errors import StoreBusy
 from holdfast.settings import Settings
 from holdfast.stores.combiner import Combiner, Done
-from holdfast.stores.contract import (
-    Applied,
-    Commit,
-    Followed,
-    Late,
-    LookForForeign,
-    MessageWrite,
-    StoreInfo,
-    Write,
-)
+from holdfast.stores.contract import Commit, LookForForeign, MessageWrite, StoreInfo, Write
 from holdfast.stores.home import Home
 from holdfast.stores.postgres import reindex, schema
 from holdfast.stores.postgres.clock import ServerClock
@@ -104,8 +92,6 @@ class PostgresStore(Readers):
         self.home.check()
         begun = time.monotonic()
         if isinstance(write, Commit):
-            if write.then is not None:
-                return self._follow(msgspec.structs.replace(write, then=None), write.then)
             combiner = self._commits
         else:
             combiner = self._messages if isinstance(write, MessageWrite) else self._outside
@@ -114,18 +100,6 @@ class PostgresStore(Readers):
             return await combiner.submit(write)
         except PASSING as error:
             return await self._retries.again(partial(combiner.submit, write), error, begun=begun)
-
-    async def _follow(self, commit: Commit, then: Late) -> Followed:
-        outcome = await self.submit(commit)
-        if not isinstance(outcome, Applied):
-            return Followed(outcome, None)
-        faults.point("outbox.before_reply")
-        try:
-            answer = await self.submit(then)
-        except HoldfastError as error:
-            answer = error
-        faults.point("outbox.after_reply")
-        return Followed(outcome, answer)
 
     def abort_connections(self) -> None:
         self._connections.abort()

@@ -26,7 +26,6 @@ from holdfast.stores.contract import (
     Commit,
     Conflict,
     ExtendWait,
-    Followed,
     ForgetMessages,
     Holder,
     Late,
@@ -138,31 +137,17 @@ class SqliteWriter:
             results = self._decide_for_run(run_id, [write for _, write in writes])
             for (index, write), result in zip(writes, results, strict=True):
                 answers[index] = result if write.run_id else write.answered(run_id, result)
-        return [
-            self._apply_last(write, answer) for write, answer in zip(batch, answers, strict=True)
-        ]
-
-    def _apply_last(self, write: Write, answer: Any) -> Any:
-        """Apply what follows a commit, and what is neither a commit nor decided for one run."""
-        match write:
-            case Commit(then=Late() as then):
-                return self._follow(answer, then)
-            case Sweep():
-                return self._sweep(write)
-            case Beat() | NoteBlockedLoop():
-                return self._note_of_worker(write)
-            case Publish() | TakeMessages() | MoveMessage():
-                return self._messages.apply(write)
-            case _:
-                return answer
-
-    def _follow(self, outcome: Outcome, then: Late) -> Followed:
-        if not isinstance(outcome, Applied):
-            return Followed(outcome, None)
-        faults.point("outbox.before_reply")
-        answer = self._decide_alone(then, None)
-        faults.point("outbox.after_reply")
-        return Followed(outcome, answer)
+        for index, write in enumerate(batch):
+            match write:
+                case Sweep():
+                    answers[index] = self._sweep(write)
+                case Beat() | NoteBlockedLoop():
+                    self._note_of_worker(write)
+                case Publish() | TakeMessages() | MoveMessage():
+                    answers[index] = self._messages.apply(write)
+                case _:
+                    pass
+        return answers
 
     def _commit(self, commit: Commit) -> Outcome:
         if not self._has_savepoints:
@@ -212,7 +197,7 @@ class SqliteWriter:
         for entry in begun.entries[1:]:
             self._append(entry, stored_at)
         self._execute(SQL["put_run"], SHAPES.run.row(begun.run))
-        return self._change(begun.run.tenant, begun.run.run_id, begun.owed)
+        return None
 
     def _append(self, entry: Entry, stored_at: int) -> None:
         row, body = _entry_row(entry, stored_at)
@@ -263,8 +248,8 @@ class SqliteWriter:
             self._append(entry, stored_at)
             self._probe = entry
         faults.point("commit.after_entries")
-        if (run := deciding.changed_run) is not None:
-            self._execute(SQL["put_run"], SHAPES.run.row(run))
+        if deciding.changed_run is not None:
+            self._execute(SQL["put_run"], SHAPES.run.row(deciding.changed_run))
         refused = self._change(tenant, run_id, deciding.changes())
         if refused is not None:
             raise IntegrityError(
@@ -289,8 +274,7 @@ class SqliteWriter:
                 check_run_proof(rows.run, found)
         row = (tenant, run_id, 2**62, 1)
         newest = None if head is None else self._one("list_checkpoints", row)
-        worker = "" if rows.run is None else rows.run.worker
-        holder = self._one("get_holder", (tenant, worker)) if worker else None
+        holder = self._one("get_holder", (tenant, rows.run.worker)) if rows.run else None
         return Snapshot(
             position=changes.position_of(head),
             indexes=rows,
@@ -365,9 +349,9 @@ class SqliteWriter:
         return {worker.worker: worker for worker in map(SHAPES.worker.value, rows)}
 
     def _decide_alone(self, late: Late, workers: Mapping[str, WorkerRow] | None) -> Any:
-        """Decide for one run. If that is damaged, return the error as the answer.
+        """Decide for one run of a sweep. If the run is damaged, return the error as its answer.
 
-        A sweep then continues with the other runs, and a commit that this follows is stored.
+        The sweep then continues with the other runs.
         """
         if not self._has_savepoints:
             try:
@@ -406,9 +390,9 @@ class SqliteWriter:
                 self._execute(SQL["claim_open_wait"], (tenant, wait_id, by, until))
             case NoteDuplicate(wait_id):
                 self._execute(SQL["note_duplicate"], (tenant, wait_id))
-            case ForgetMessages(message_ids, call):
+            case ForgetMessages(message_ids):
                 for message_id in message_ids:
-                    self._execute(SQL["forget_owed"], (tenant, message_id, call))
+                    self._execute(SQL["forget_owed"], (tenant, message_id))
 
     def _one(self, name: str, row: Row) -> Row | None:
         return self._execute(SQL[name], row).fetchone()

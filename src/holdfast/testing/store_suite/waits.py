@@ -2,29 +2,16 @@
 
 import asyncio
 
-import msgspec
 import pytest
 
-from holdfast.engine.waits import PeerRun, WaitSpec
+from holdfast.engine.waits import WaitSpec
 from holdfast.errors import MisuseError, WaitExists, WaitNotFound
-from holdfast.kernel.messages import OUTBOX
-from holdfast.kernel.peers import PEER, STORE, at_call
 from holdfast.kernel.runs import RunStatus
 from holdfast.kernel.waits import WaitStatus
-from holdfast.stores.contract import (
-    Applied,
-    Conflict,
-    Followed,
-    ForgetMessages,
-    Late,
-    LateDecision,
-    NoteDuplicate,
-    Snapshot,
-    Sweep,
-)
+from holdfast.stores.contract import LateDecision, Snapshot, Sweep
 from holdfast.testing.clocks import ManualClock
 from holdfast.testing.store_suite.backend import Backend, async_test
-from holdfast.testing.store_suite.mark_commits import commit_of, saved, store_of
+from holdfast.testing.store_suite.mark_commits import store_of
 
 
 def _waits(count: int, timeout: float | None = None) -> list[WaitSpec]:
@@ -240,70 +227,3 @@ class WaitsSuite:
                     break
             assert expired == 2_000
             assert (await hf.runs.get("a")).status is RunStatus.READY
-
-    @async_test
-    async def test_run_that_begins_leased_owes_a_sign_that_it_was_taken(
-        self, backend: Backend
-    ) -> None:
-        async with backend.open() as hf:
-            run = await hf.runs.open("a")
-            peer = PeerRun("bot", "input", worker=hf.worker)
-            calls = [
-                WaitSpec(wait_id="leased", kind=PEER, address=STORE, peer_run=peer),
-                WaitSpec(wait_id="free", kind=PEER, address=STORE, peer_run=PeerRun("bot", "")),
-            ]
-            await run.open_waits(calls, suspend=True)
-            leased, free = await hf.runs.get("leased"), await hf.runs.get("free")
-            assert (leased.status, leased.worker, leased.lease_seq) == ("running", hf.worker, 2)
-            assert (free.status, free.worker) == ("ready", "")
-            messages = store_of(hf).messages
-            assert await messages.get(OUTBOX, "leased/taken/2") is not None
-            assert await messages.get(OUTBOX, "free/taken/2") is None
-            for run_id in ("a", "leased", "free"):
-                assert await hf.journal.verify(run_id) == []
-
-    @async_test
-    async def test_what_follows_a_commit_is_done_if_that_is_stored_and_fails_alone(
-        self, backend: Backend
-    ) -> None:
-        async with backend.open() as hf:
-            store = store_of(hf)
-            await (await hf.runs.open("a")).open_waits(_waits(1), suspend=True)
-            await hf.runs.open("b")
-
-            def decide(snapshot: Snapshot) -> LateDecision:
-                if "w0" not in snapshot.indexes.waits:
-                    raise WaitNotFound
-                return LateDecision("noted", touches=(NoteDuplicate("w0"),))
-
-            noting = Late(store.tenant, "a", "tester", decide, wait_ids=("w0",))
-            failing = msgspec.structs.replace(noting, wait_ids=("none",))
-            first = msgspec.structs.replace(await commit_of(hf, "b", saved(1, "one")), then=noting)
-            twin = msgspec.structs.replace(await commit_of(hf, "b", saved(1, "two")), then=noting)
-            assert await store.submit(first) == Followed(Applied(), "noted")
-            assert await store.submit(twin) == Followed(Conflict(), None)
-            assert (await hf.waits.get("w0")).duplicates == 1
-            last = msgspec.structs.replace(await commit_of(hf, "b", saved(2, "3")), then=failing)
-            outcome, error = await store.submit(last)
-            assert (outcome, type(error)) == (Applied(), WaitNotFound)
-            assert (await hf.checkpoints.history("b"))[0].version == 2
-
-    @async_test
-    async def test_message_of_a_call_stays_while_a_wait_is_open_that_joined_the_call(
-        self, backend: Backend
-    ) -> None:
-        async with backend.open() as hf:
-            store = store_of(hf)
-            run = await hf.runs.open("a")
-            peer = PeerRun("bot", "input", worker=hf.worker)
-            call = WaitSpec(wait_id="c", kind=PEER, address=STORE, peer_run=peer)
-            joined = WaitSpec(wait_id="j", kind=PEER, address=at_call("c"))
-            await run.open_waits([call, joined])
-            forgetting = ForgetMessages(("c/taken/2",), at_call("c"))
-            decision = LateDecision(None, touches=(forgetting,))
-            late = Late(store.tenant, "a", "tester", lambda _: decision)
-            await store.submit(late)
-            assert await store.messages.get(OUTBOX, "c/taken/2") is not None
-            await hf.waits.resolve("j")
-            await store.submit(late)
-            assert await store.messages.get(OUTBOX, "c/taken/2") is None

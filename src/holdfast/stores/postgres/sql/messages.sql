@@ -96,14 +96,9 @@ UNION ALL
 SELECT queue, message_id FROM moved;
 
 -- name: forget_owed
--- Delete messages of the outbox that are delivered in the same transaction, unless others need it.
-DELETE FROM messages AS m
-USING unnest($2, $3) AS f (message_id, call)
-WHERE m.tenant = $1 AND m.queue = 'outbox' AND m.message_id = f.message_id AND m.status = 'ready'
-      AND NOT EXISTS (SELECT 1
-                      FROM waits AS w
-                      WHERE w.tenant = $1 AND w.address = f.call AND w.status = 'open'
-                            AND w.address LIKE 'call:%');
+-- Delete messages of the outbox that are delivered in the same transaction.
+DELETE FROM messages
+WHERE tenant = $1 AND queue = 'outbox' AND message_id = ANY ($2) AND status = 'ready';
 
 -- name: get_message
 -- One message of a queue.

@@ -38,13 +38,9 @@ DELETE FROM messages
 WHERE tenant = ?1 AND queue = ?2 AND message_id = ?3 AND created_at = ?4 AND status = ?5;
 
 -- name: forget_owed
--- Delete a message of the outbox that is delivered in the same transaction, unless others need it.
+-- Delete a message of the outbox that is delivered in the same transaction.
 DELETE FROM messages
-WHERE tenant = ?1 AND queue = 'outbox' AND message_id = ?2 AND status = 'ready'
-      AND NOT EXISTS (SELECT 1
-                      FROM waits
-                      WHERE tenant = ?1 AND address = ?3 AND status = 'open'
-                            AND address LIKE 'call:%');
+WHERE tenant = ?1 AND queue = 'outbox' AND message_id = ?2 AND status = 'ready';
 
 -- name: purge_messages
 -- SQLite only, because PostgreSQL does it with the moves. Some of those that were done long ago.
