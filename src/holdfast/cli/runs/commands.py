@@ -10,7 +10,7 @@ import click
 from holdfast import codec, names
 from holdfast.agents.definitions.questions import FOR_PEOPLE
 from holdfast.cli import workers
-from holdfast.cli.runs import blocked, budgets, called, handoffs, standing, travel
+from holdfast.cli.runs import blocked, budgets, called, handoffs, run_status, travel
 from holdfast.engine.budgets.costs import Budget
 from holdfast.errors import InputDiffers, RunEnded, RunExists
 from holdfast.kernel import effects, runs
@@ -184,7 +184,7 @@ def _create(
 @click.option("-v", "--verbose", is_flag=True, help="Show what only Holdfast itself needs too.")
 @common
 def show(options: Options, *, run: str, follow: bool, verbose: bool) -> Exit:
-    """Show where a run stands and what to do; its input, result, peers, open waits and effects."""
+    """Show the status of a run, why, and what to do; its input, result, peers, open waits and effects."""
     with options.open_existing() as hf:
         if follow:
             return _follow(hf, run, options.output, until_blocked=False)
@@ -281,7 +281,7 @@ def _everything(hf: Holdfast, run_id: str) -> Record:
     newest = hf.checkpoints.history(run_id, limit=1)
     has_ended = run.status in runs.ENDED
     waits = hf.waits.of_run(run_id)
-    why = standing.standing_of(hf, run, newest[0].seq if newest else 0)
+    why = run_status.reason_of(hf, run, newest[0].seq if newest else 0)
     return record_of(run) | {
         "note": why.note,
         "since": why.since,
@@ -329,7 +329,7 @@ def _until_blocked(hf: Holdfast, run_id: str) -> Iterator[Entry]:
     """Entries until the run has ended, or stands until an operator acts."""
     for entry in hf.journal.tail(run_id):
         yield entry
-        if entry.kind == Kind.RUN_BLOCKED and not standing.was_continued(hf, run_id, entry.seq):
+        if entry.kind == Kind.RUN_BLOCKED and not run_status.was_continued(hf, run_id, entry.seq):
             return
 
 
@@ -341,7 +341,7 @@ def _entry_line(record: Record) -> str:
 
 
 def _draw(record: Record, *, is_verbose: bool = False) -> None:
-    write(standing.heading(record))
+    write(run_status.heading(record))
     _say_what_to_do(record)
     write("")
     tables = {
@@ -352,7 +352,7 @@ def _draw(record: Record, *, is_verbose: bool = False) -> None:
     trace = _format_traceback(record)
     hidden = {*tables, *(["result"] if trace else [])}
     shown = {name: value for name, value in record.items() if name not in hidden}
-    output.fields(shown if is_verbose else standing.shown_to_people(shown))
+    output.fields(shown if is_verbose else run_status.shown_to_people(shown))
     for columns, rows in tables.values():
         if rows:
             write("")

@@ -1,4 +1,4 @@
-"""Where a run stands: its status, since when, why, and what somebody can do about it."""
+"""The status of a run for people: since when, and why."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -34,14 +34,14 @@ _INTERNAL: Final = frozenset(
 """What the heading says already, and what only Holdfast itself needs."""
 
 
-class Standing(NamedTuple):
+class StatusReason(NamedTuple):
     """Why a run has its status, and since when; empty and None if no entry says it."""
 
     note: str = ""
     since: str | None = None
 
 
-def standing_of(hf: Holdfast, run: RunRow, checkpoint_seq: int) -> Standing:
+def reason_of(hf: Holdfast, run: RunRow, checkpoint_seq: int) -> StatusReason:
     """Return what the entry says that gave a run its present status."""
     kinds = {kind for kind, (_, status) in runs.MOVES.items() if status is run.status}
     if run.status in runs.ENDED:
@@ -52,9 +52,9 @@ def standing_of(hf: Holdfast, run: RunRow, checkpoint_seq: int) -> Standing:
         first = checkpoint_seq  # a run that is not held saves nothing
     moves = [entry for entry in _entries_after(hf, run.run_id, first) if entry.kind in kinds]
     if not moves:
-        return Standing()
+        return StatusReason()
     facts: Record = entry_record(moves[-1], is_intact=True, with_body=False)["facts"] or {}
-    return Standing(facts.get("note", ""), moment(moves[-1].at))
+    return StatusReason(facts.get("note", ""), moment(moves[-1].at))
 
 
 def _entries_after(hf: Holdfast, run_id: str, seq: int) -> Iterator[Entry]:
