@@ -184,7 +184,7 @@ def _create(
 @click.option("-v", "--verbose", is_flag=True, help="Show what only Holdfast itself needs too.")
 @common
 def show(options: Options, *, run: str, follow: bool, verbose: bool) -> Exit:
-    """Show the status of a run, why, and what to do; its input, result, peers, open waits and effects."""
+    """Show a run: its status and why, what to do, its input, result, peers, waits and effects."""
     with options.open_existing() as hf:
         if follow:
             return _follow(hf, run, options.output, until_blocked=False)
